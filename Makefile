@@ -1,0 +1,65 @@
+# The one task runner. `make help` lists what there is; nothing but Python 3.11+, git and make is needed.
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= auto
+
+BIN := $(VENV)/bin
+PY  := $(BIN)/python
+
+# Folders that hold Python today.
+CODE := $(foreach folder,src tests benchmarks examples simulation tools,\
+          $(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder)))
+
+# The rooms whose branch coverage is held at COVERED_MIN per cent.
+COVERED_MIN := 95
+empty :=
+comma := ,
+COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
+             job.py lane.py errors.py clock.py ids.py store.py \
+             planner.py policy.py codec.py settings.py marks.py checker.py \
+             queue.py stream.py history.py explain.py stats.py results.py \
+             stores/*.py recipes/*.py))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing was lost
+	$(PY) examples/demo/run.py
+
+test: check ## check, then run all tests and hold the branch coverage
+	@rm -rf .coverage
+	$(PY) -m pytest -q -n $(WORKERS) --cov --cov-report=
+	$(BIN)/coverage report --include='$(COVERED)' --fail-under=$(COVERED_MIN)
+
+check: $(VENV)/.project ## format, lint, types, import walls, module sizes
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports --no-logo
+	$(PY) -m pytest -q tests/test_module_sizes.py
+
+bench: $(VENV)/.project ## measure, and print the ratios as JSON
+	$(PY) -m benchmarks
+
+# Servers: NAME-up and NAME-down.
+
+lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews the pins)
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
+	  --extra dev $(UPGRADE) --output-file requirements/dev.txt pyproject.toml
+	@! grep -nE 'https?://' requirements/dev.txt
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+# Made anew when the lock changes; the project itself is installed beside it, editable.
+$(VENV)/.lock: requirements/dev.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.project: $(VENV)/.lock pyproject.toml
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
