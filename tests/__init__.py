@@ -1,0 +1,1 @@
+"""What dueline promises, checked."""

@@ -1,0 +1,33 @@
+"""What every test stands on."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+CI_EXAMPLES = 300
+LONG_EXAMPLES = 10_000
+UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
+
+settings.register_profile(
+    "ci",
+    max_examples=CI_EXAMPLES,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=UNHURRIED,
+)
+settings.register_profile(
+    "long",
+    max_examples=LONG_EXAMPLES,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=UNHURRIED,
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the Hypothesis profile; let no setting of the caller's shell into the tests."""
+    if not config.getoption("--hypothesis-profile", default=None):
+        settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+    for name in ("DUELINE_STORE", "DUELINE_APP"):
+        os.environ.pop(name, None)

@@ -1,0 +1,21 @@
+"""What to do where a server is absent."""
+
+import os
+from typing import NoReturn
+
+import pytest
+
+
+def is_required(name: str) -> bool:
+    """Tell whether DUELINE_REQUIRE, a list of names with commas between, names this server."""
+    return name in os.environ.get("DUELINE_REQUIRE", "").replace(",", " ").split()
+
+
+def absent(name: str, reason: str) -> NoReturn:
+    """Skip the running test, by the server's name; fail where the server is required.
+
+    Args: name: the store's marker, such as `cassandra`. reason: why it cannot be used here.
+    """
+    if is_required(name):
+        pytest.fail(f"{name} is required by DUELINE_REQUIRE, and absent: {reason}", pytrace=False)
+    pytest.skip(f"{name} is absent: {reason}")
