@@ -1,0 +1,140 @@
+"""The blocks of a Markdown page, run."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+TIMEOUT_S = 60
+LANGUAGES = ("python", "console")
+NO_RUN = "no-run"
+
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$",
+    re.MULTILINE | re.DOTALL,
+)
+FILE = re.compile(r"\A# file: (?P<name>[\w./-]+)\n")
+EXITS = re.compile(r"\s+# exits (?P<code>\d+)$")
+
+
+class Block(NamedTuple):
+    """A fenced block: where it starts, its language, why it is not run, its text."""
+
+    line: int
+    language: str
+    no_run: str | None
+    text: str
+
+
+class Step(NamedTuple):
+    """A command of a console block, its exit code, and the output that is shown for it."""
+
+    command: str
+    code: int
+    shown: str
+
+
+class WrongPage(Exception):
+    """A block of a page does not do what the page says."""
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Find the `python` and `console` blocks of a page, in order."""
+    for match in FENCE.finditer(page):
+        language, _, rest = match["info"].strip().partition(" ")
+        if language not in LANGUAGES:
+            continue
+        word, _, reason = rest.partition(":")
+        indent = len(match["indent"])
+        text = "".join(line[indent:] or "\n" for line in match["text"].splitlines(keepends=True))
+        line = page.count("\n", 0, match.start()) + 1
+        yield Block(line, language, reason.strip() if word == NO_RUN else None, text)
+
+
+def steps(text: str) -> list[Step]:
+    """Split a console block into commands (`$ `, continued by `> `) and what follows each."""
+    found: list[Step] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            exits = EXITS.search(line)
+            command = line[2:] if exits is None else line[2 : exits.start()]
+            found.append(Step(command, int(exits["code"]) if exits else 0, ""))
+        elif not found:
+            raise WrongPage(f"a console block starts with a command, not with {line!r}")
+        elif line.startswith("> ") and not found[-1].shown:
+            found[-1] = found[-1]._replace(command=f"{found[-1].command}\n{line[2:]}")
+        else:
+            found[-1] = found[-1]._replace(shown=f"{found[-1].shown}{line.rstrip()}\n")
+    return found
+
+
+def shows(output: str, shown: str) -> bool:
+    """Tell whether the output holds the text that is shown, `...` standing for any text."""
+    got = "\n".join(line.rstrip() for line in output.splitlines())
+    pattern = ".*?".join(re.escape(piece) for piece in shown.strip().split("..."))
+    return re.search(pattern, got, re.DOTALL) is not None
+
+
+def run_page(page: str, folder: Path) -> int:
+    """Run the blocks of a page in order, in one folder, each in a process of its own.
+
+    Returns: how many blocks were run.
+    Raises WrongPage: a block failed, or its output is not what the page shows.
+    """
+    count = 0
+    for block in blocks(page):
+        if block.no_run is not None:
+            continue
+        try:
+            run_block(block, folder)
+        except WrongPage as wrong:
+            raise WrongPage(f"line {block.line}: {wrong}") from None
+        count += 1
+    return count
+
+
+def run_block(block: Block, folder: Path) -> None:
+    """Run one block, or write the file that it names."""
+    if block.language == "console":
+        for step in steps(block.text):
+            output = run(["bash", "-c", step.command], folder, step.code, step.command)
+            if not shows(output, step.shown):
+                raise WrongPage(f"`{step.command}` printed\n{output}\nand not\n{step.shown}")
+        return
+    named = FILE.match(block.text)
+    path = folder / (named["name"] if named else f"line_{block.line}.py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text, encoding="utf-8")
+    if not named:
+        run([sys.executable, path.name], folder, 0, "the block")
+
+
+def run(command: list[str], folder: Path, code: int, name: str) -> str:
+    """Run a program with this interpreter's folder first on the PATH; return all it printed."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise WrongPage(f"`{name}` was not done after {TIMEOUT_S} s") from None
+    if done.returncode != code:
+        raise WrongPage(f"`{name}` exited {done.returncode}, not {code}:\n{done.stdout}")
+    return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """Give the environment of a block: a plain terminal, and no setting of dueline."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("DUELINE_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    return kept | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
