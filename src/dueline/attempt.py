@@ -1,0 +1,103 @@
+"""One run of a job, how it ended."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from dueline.job import Job
+
+ERROR_CHARACTERS_MAX = 4096
+
+FinalState = Literal["done", "dead", "cancelled", "expired", "lost"]
+
+
+class Done(NamedTuple):
+    """The handler returned; value is its result as JSON, empty where none is kept."""
+
+    value: bytes
+
+
+class Failed(NamedTuple):
+    """The handler raised.
+
+    retry: the task's policy wants this error tried again.
+    retry_after_us: how long the error asks to wait, None where it does not say.
+    """
+
+    error_type: str
+    message: str
+    traceback: str
+    retry: bool
+    retry_after_us: int | None = None
+
+
+class Snoozed(NamedTuple):
+    """The handler asked to be run again later; no attempt is spent."""
+
+    after_us: int
+
+
+class Cancelled(NamedTuple):
+    """The handler ended the job for good, without a result."""
+
+    reason: str
+
+
+class Crashed(NamedTuple):
+    """The process that ran the handler died."""
+
+    detail: str
+
+
+class GivenBack(NamedTuple):
+    """The worker did not run the job, or not to its end; no attempt is spent."""
+
+    after_us: int = 0
+
+
+Ending = Done | Failed | Snoozed | Cancelled | Crashed | GivenBack
+
+
+class Ended(NamedTuple):
+    """An attempt that is over. started_us is 0 where the handler was never called."""
+
+    job: Job
+    ending: Ending
+    started_us: int
+    ended_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended for good.
+
+    value: the result as JSON (done only). error: type and message, at most 4 KiB.
+    """
+
+    state: FinalState
+    ended_us: int
+    value: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The history's row of one ended attempt; instants in microseconds UTC.
+
+    started_us: 0 where the handler was not called, or where the worker died before it could
+    tell. outcome: a final state, or one of retried, snoozed, given_back, crashed.
+    """
+
+    job: str
+    task: str
+    queue: str
+    tenant: str
+    priority: int
+    enqueued_us: int
+    due_us: int
+    claimed_us: int
+    started_us: int
+    ended_us: int
+    outcome: str
+    error: str
+    worker: str
+    fence: int

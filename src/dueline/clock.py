@@ -1,0 +1,108 @@
+"""Where time comes from."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Clock(Protocol):
+    """A machine's time; passed in, so that tests and the simulation own it."""
+
+    def wall_us(self) -> int:
+        """Read the wall clock: microseconds UTC since 1970."""
+        ...
+
+    def monotonic_us(self) -> int:
+        """Read a clock that never jumps: microseconds since some instant."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def wall_us(self) -> int:
+        """Read the wall clock: microseconds UTC since 1970."""
+        return time.time_ns() // 1000
+
+    def monotonic_us(self) -> int:
+        """Read the monotonic clock, in microseconds."""
+        return time.monotonic_ns() // 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so many seconds."""
+        time.sleep(seconds)
+
+
+class StoreTime:
+    """The store's time as this process estimates it.
+
+    Keeps (store - own monotonic) from the round trip with the least delay, so that a machine
+    whose wall clock is minutes off neither starts a job early nor loses one (DESIGN 4, L3).
+    A sample is replaced when it is older than `renew_us`, since clocks drift.
+    """
+
+    def __init__(
+        self, read_store_us: Callable[[], int], clock: Clock, *, renew_us: int = 60 * SECOND_US
+    ) -> None:
+        """Take the store's clock and the machine's own; reads neither yet."""
+        self._read_store_us = read_store_us
+        self._clock = clock
+        self._renew_us = renew_us
+        self._offset_us = 0
+        self._error_us = -1
+        self._taken_us = 0
+
+    def sample(self) -> None:
+        """Read the store's clock once; keep the reading if it is the surest so far."""
+        sent = self._clock.monotonic_us()
+        store_us = self._read_store_us()
+        came = self._clock.monotonic_us()
+        error_us = (came - sent + 1) // 2
+        is_old = came - self._taken_us > self._renew_us
+        if self._error_us < 0 or is_old or error_us <= self._error_us:
+            self._offset_us = store_us - (sent + came) // 2
+            self._error_us = error_us
+            self._taken_us = came
+
+    def _now_us(self) -> int:
+        if self._error_us < 0 or self._clock.monotonic_us() - self._taken_us > self._renew_us:
+            self.sample()
+        return self._clock.monotonic_us() + self._offset_us
+
+    def earliest_us(self) -> int:
+        """Tell the least that the store's time can be now: what claims are judged by."""
+        return self._now_us() - self._error_us
+
+    def latest_us(self) -> int:
+        """Tell the most that the store's time can be now: what deadlines are counted from."""
+        return self._now_us() + self._error_us
+
+    def skew_us(self) -> int:
+        """Tell how far the machine's wall clock is ahead of the store's (negative: behind)."""
+        return self._clock.wall_us() - self._now_us()
+
+
+def to_us(instant: datetime) -> int:
+    """Turn an aware datetime into microseconds UTC, without rounding through a float."""
+    return (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def to_datetime(instant_us: int) -> datetime:
+    """Turn microseconds UTC into an aware datetime."""
+    return EPOCH + timedelta(microseconds=instant_us)
+
+
+def duration_us(span: timedelta | float) -> int:
+    """Turn a timedelta or a number of seconds into microseconds."""
+    if isinstance(span, timedelta):
+        return span // timedelta(microseconds=1)
+    return round(span * SECOND_US)

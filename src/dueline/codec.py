@@ -1,0 +1,185 @@
+"""Bytes from values, values from bytes."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dueline.errors import BadInput, StoreCorrupt
+
+T = TypeVar("T")
+
+JSON: Final = 0
+"""The codec of a body: a JSON array of positional arguments, or an object with the two members
+`args` (array) and `kwargs` (object). Documented, so that others can write jobs too."""
+
+PAYLOAD_BYTES_MAX: Final = 256 * 1024
+RESULT_BYTES_MAX: Final = 1024 * 1024
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(value: object) -> bytes:
+    """Write a value of ours as JSON; dataclasses become objects."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """Read a value of ours; what does not fit its type is damage."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(
+            f"The store holds a {kind.__name__} that cannot be read: {error}.",
+            hint="Was it written by another program, or a newer dueline?",
+        ) from error
+
+
+def encode_result(value: object, task: str) -> bytes:
+    """Write what a handler returned.
+
+    Raises: BadInput: it cannot be written as JSON, or is larger than 1 MiB.
+    """
+    try:
+        data = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadInput(
+            f"The result of {task} cannot be written as JSON: {error}.",
+            hint="Return plain values, or keep no results: app.queue(..., keep=0).",
+        ) from error
+    if len(data) > RESULT_BYTES_MAX:
+        raise BadInput(
+            f"The result of {task} has {len(data)} bytes; {RESULT_BYTES_MAX} are allowed.",
+            hint="Store it elsewhere and return where.",
+        )
+    return data
+
+
+def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annotation will do)
+    """Read a result as the handler's annotated type, or as plain JSON where that fails."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError:
+        return msgspec.json.decode(data)
+
+
+class _Call(msgspec.Struct):
+    """The long form of a body."""
+
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+
+
+class Arguments:
+    """Writes and reads the arguments of one function, checked against its annotations."""
+
+    def __init__(self, function: Callable[..., object], task: str, *, skip: int) -> None:
+        """Read the signature.
+
+        Args: task: the name for messages. skip: leading parameters that callers do not give.
+
+        Raises: BadInput: an annotation that cannot be resolved, or has no form in JSON.
+        """
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+        self._task = task
+        self._signature = inspect.Signature(parameters)
+        try:
+            hints = get_type_hints(function, include_extras=True)
+            fields = [_field(parameter, hints) for parameter in parameters]
+            self._positional = _decoder(
+                [
+                    field
+                    for field, parameter in zip(fields, parameters, strict=True)
+                    if parameter.kind in _POSITIONAL
+                ]
+            )
+            self._kinds = {parameter.name: hints.get(parameter.name, Any) for parameter in parameters}
+        except (NameError, TypeError) as error:
+            raise BadInput(
+                f"An annotation of {task}{self._signature} cannot be used: {error}.",
+                hint="Annotate arguments with types that JSON can carry, resolvable at run time.",
+            ) from error
+        self._is_plain = all(parameter.kind in _POSITIONAL for parameter in parameters)
+
+    def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+        """Write arguments as a body, and make sure that the handler can read them.
+
+        Raises: BadInput: they do not fit the function, or cannot be written, or are too large.
+        """
+        value: object = args
+        if kwargs or not self._is_plain:
+            bound = self._bind(args, kwargs)
+            value = {"args": bound.args, "kwargs": bound.kwargs} if bound.kwargs else bound.args
+        try:
+            body = _encoder.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadInput(
+                f"An argument of {self._task} cannot be written as JSON: {error}.",
+                hint="Pass plain values (numbers, text, lists, dicts, dataclasses).",
+            ) from error
+        if len(body) > PAYLOAD_BYTES_MAX:
+            raise BadInput(
+                f"The arguments of {self._task} have {len(body)} bytes; "
+                f"{PAYLOAD_BYTES_MAX} are allowed.",
+                hint="Store the data elsewhere and pass where it is.",
+            )
+        self.decode(body)
+        return body
+
+    def _bind(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> inspect.BoundArguments:
+        try:
+            return self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadInput(
+                f"The arguments do not fit {self._task}{self._signature}: {error}."
+            ) from error
+
+    def decode(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Read the arguments of a body, as the annotated types.
+
+        Raises: BadInput: they do not fit the function.
+        """
+        try:
+            if self._is_plain and body.startswith(b"["):
+                values = msgspec.structs.astuple(self._positional.decode(body))
+                return values if UNSET not in values else values[: values.index(UNSET)], {}
+            return self._decode_long(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadInput(
+                f"The arguments do not fit {self._task}{self._signature}: {error}."
+            ) from error
+
+    def _decode_long(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        if body.startswith(b"["):
+            call = _Call(args=msgspec.json.decode(body, type=list[Any]))
+        else:
+            call = msgspec.json.decode(body, type=_Call)
+        bound = self._bind(call.args, call.kwargs)
+        for name, value in bound.arguments.items():
+            kind = self._kinds[name]
+            match self._signature.parameters[name].kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    kind = tuple[kind, ...]
+                case inspect.Parameter.VAR_KEYWORD:
+                    kind = dict[str, kind]
+            bound.arguments[name] = msgspec.convert(value, kind)
+        return bound.args, bound.kwargs
+
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, ...]:
+    kind = hints.get(parameter.name, Any)
+    if parameter.default is parameter.empty:
+        return (parameter.name, kind)
+    return (parameter.name, kind | UnsetType if kind is not Any else Any, UNSET)
+
+
+def _decoder(fields: Sequence[tuple[Any, ...]]) -> msgspec.json.Decoder[Any]:
+    struct = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(struct)

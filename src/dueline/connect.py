@@ -1,0 +1,56 @@
+"""From a store's address to the store."""
+
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from dueline.clock import Clock, SystemClock
+from dueline.errors import ConfigError
+from dueline.store import Store
+from dueline.stores.memory import MemoryStore
+from dueline.stores.sqlite import SqliteStore
+
+SCHEMES = ("memory", "sqlite")
+
+
+def open_store(url: str, *, clock: Clock | None = None) -> Store:
+    """Make the store that an address names; it connects at its first call.
+
+    Args:
+      url: `memory://`; `sqlite:///folder/file.db` (relative to the current folder) or
+        `sqlite:////absolute/file.db`, with `?synchronous=NORMAL` for speed at the price of the
+        last commits when power fails.
+      clock: the machine's clock; the system's own by default.
+
+    Raises:
+      ConfigError: no such kind of store, or an option that it does not have.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if parts.scheme == "memory" and not options:
+        return MemoryStore(clock or SystemClock())
+    if parts.scheme == "sqlite":
+        return _sqlite(url, unquote(parts.path), options, clock or SystemClock())
+    raise ConfigError(
+        f"No store is known by the address {mask(url)!r}.",
+        hint=f"Use one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}, such as "
+        "sqlite:///jobs.db.",
+    )
+
+
+def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store:
+    synchronous = options.pop("synchronous", "FULL").upper()
+    if options or synchronous not in ("FULL", "NORMAL") or len(path) < len("/x"):
+        raise ConfigError(
+            f"The address {url!r} is not one of an SQLite queue.",
+            hint="Write sqlite:///jobs.db, with ?synchronous=NORMAL or =FULL if you like.",
+        )
+    return SqliteStore(Path(path[1:]), clock=clock, synchronous=synchronous)
+
+
+def mask(url: str) -> str:
+    """Hide the password of an address, so that it can be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()

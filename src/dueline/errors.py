@@ -1,0 +1,81 @@
+"""Every error that dueline raises."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dueline.job import Job
+
+
+class DuelineError(Exception):
+    """Something went wrong in dueline.
+
+    message: what happened, to what. hint: what to do about it; empty where there is nothing.
+    """
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        """Keep the message (the class docstring's first line by default) and the hint."""
+        self.message = message or (self.__doc__ or "").partition("\n")[0]
+        self.hint = hint
+        super().__init__(f"{self.message} {hint}".strip())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive a pipe: the hint is not among the positional arguments."""
+        return (_rebuild, (type(self), self.message, self.hint))
+
+
+def _rebuild(kind: type[DuelineError], message: str, hint: str) -> DuelineError:
+    return kind(message, hint=hint)
+
+
+class BadInput(DuelineError, ValueError):
+    """The call was wrong; nothing was written."""
+
+
+class ConfigError(BadInput):
+    """No app or store could be found, or its settings cannot be read."""
+
+
+class NotFound(DuelineError, LookupError):
+    """Nothing goes by that name or id."""
+
+
+class Conflict(DuelineError):
+    """The state of the job or queue does not allow this; nothing was written."""
+
+
+class LeaseLost(Conflict):
+    """The claim ended and somebody else may hold the job now; this result was thrown away."""
+
+
+class StoreUnavailable(DuelineError):
+    """The store could not be reached or did not answer in time; nothing was written."""
+
+
+class Unknown(StoreUnavailable):
+    """The store did not say whether the write happened; it may or may not have."""
+
+
+class EnqueueUnknown(Unknown):
+    """Some jobs may or may not be stored; enqueueing `jobs` again neither loses nor doubles them.
+
+    jobs: the rows whose fate is unknown, with the keys that were chosen for them.
+    """
+
+    jobs: Sequence["Job"] = ()
+
+
+class StoreCorrupt(DuelineError):
+    """The store's data is damaged."""
+
+
+class SchemaMismatch(StoreCorrupt):
+    """The store's schema is not one that this version reads."""
+
+
+class JobFailed(DuelineError):
+    """The job ended without a result: it is dead, cancelled, expired or lost."""
+
+
+class JobTimeout(DuelineError):
+    """A handler ran longer than its task's `timeout`."""

@@ -1,0 +1,144 @@
+"""What a failure becomes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dueline.attempt import (
+    ERROR_CHARACTERS_MAX,
+    Cancelled,
+    Crashed,
+    Done,
+    Ended,
+    Failed,
+    GivenBack,
+    Outcome,
+    Snoozed,
+)
+from dueline.clock import SECOND_US
+from dueline.errors import BadInput
+from dueline.job import Job
+
+CRASHES_MAX = 3
+"""Claims of a job that may die on it before it is taken for poison."""
+
+ATTEMPTS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and how soon, a failed job is tried again.
+
+    attempts: handler calls that may fail before the job is dead, 1 to 100.
+    base, cap: seconds; the n-th failure waits a random part of min(cap, base * 2**(n-1))
+      (full jitter: aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter).
+    on, unless: which exceptions are tried again; anything else is dead at once.
+    """
+
+    attempts: int = 8
+    base: float = 2.0
+    cap: float = 3600.0
+    on: tuple[type[BaseException], ...] = (Exception,)
+    unless: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if not 1 <= self.attempts <= ATTEMPTS_MAX:
+            raise BadInput(f"attempts is {self.attempts}.", hint=f"Use 1 to {ATTEMPTS_MAX}.")
+        if self.base < 0 or self.cap < 0:
+            raise BadInput("base and cap cannot be negative.", hint="They are seconds.")
+
+    def wants(self, error: BaseException) -> bool:
+        """Tell whether this error is one to try again."""
+        return isinstance(error, self.on) and not isinstance(error, self.unless)
+
+    def wait_us(self, errors: int, chance: float) -> int:
+        """Tell how long the n-th failure waits; chance is random in [0, 1)."""
+        bound_s = min(self.cap, self.base * 2.0 ** (errors - 1))
+        return round(bound_s * chance * SECOND_US)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The job stays and is next touched at `at_us`; word is what history calls the attempt."""
+
+    at_us: int
+    errors: int
+    crashes: int
+    alone: bool
+    error: str
+    word: str
+
+
+Decision = Outcome | Again
+
+
+def decide(ended: Ended, retry: Retry, chance: float) -> Decision:
+    """Say what becomes of a job whose attempt is over.
+
+    Args:
+      ended: the attempt. retry: its task's policy. chance: random in [0, 1), for the jitter.
+    """
+    job, ending, now_us = ended.job, ended.ending, ended.ended_us
+    match ending:
+        case Done(value):
+            return Outcome("done", now_us, value=value.decode())
+        case Failed():
+            return _failed(job, ending, retry, chance, now_us)
+        case Cancelled(reason):
+            return Outcome("cancelled", now_us, error=_cut(reason))
+        case Snoozed(after_us):
+            return _as_it_was(job, now_us + after_us, "snoozed")
+        case GivenBack(after_us):
+            at_us = now_us + after_us if after_us else _own_place(job, now_us)
+            return _as_it_was(job, at_us, "given_back")
+        case Crashed(detail):
+            crashes = job.crashes + 1
+            return poison(crashes, detail, now_us) or Again(
+                now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
+            )
+
+
+def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) -> Decision:
+    errors = job.errors + 1
+    error = _cut(f"{ending.error_type}: {ending.message}" if ending.message else ending.error_type)
+    if not ending.retry or errors >= retry.attempts:
+        return Outcome("dead", now_us, error=error)
+    wait_us = ending.retry_after_us
+    if wait_us is None:
+        wait_us = retry.wait_us(errors, chance)
+    # An error shows that the job does not kill its process: it need not run alone any more.
+    return Again(now_us + wait_us, errors, job.crashes, alone=False, error=error, word="retried")
+
+
+def _as_it_was(job: Job, at_us: int, word: str) -> Again:
+    return Again(at_us, job.errors, job.crashes, alone=job.alone, error=job.error, word=word)
+
+
+def _own_place(job: Job, now_us: int) -> int:
+    """Put a job that was given back where it stood, so that it is not overtaken."""
+    return now_us if job.errors or job.crashes else min(job.pos_us, now_us)
+
+
+def poison(crashes: int, detail: str, now_us: int) -> Outcome | None:
+    """Say that a job is dead once it has taken too many processes with it."""
+    if crashes < CRASHES_MAX:
+        return None
+    return Outcome("dead", now_us, error=_cut(f"Poison: {crashes} processes died on it. {detail}"))
+
+
+def _cut(text: str) -> str:
+    return text[:ERROR_CHARACTERS_MAX]
+
+
+def buffer_size(run_us: float, threads: int, *, work_us: int = 50_000, most: int = 1000) -> int:
+    """Tell how many jobs to hold beyond the running ones: `work_us` of work, at most `most`.
+
+    Args: run_us: mean run time of a job, 0 while unknown. threads: that run them.
+    """
+    return min(most, int(work_us * threads / run_us)) if run_us else 0
+
+
+def shares(count: int, total: int) -> Sequence[int]:
+    """Split `total` into `count` parts that differ by one at most, the larger ones first."""
+    part, rest = divmod(total, count)
+    return [part + 1] * rest + [part] * (count - rest)

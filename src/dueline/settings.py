@@ -1,0 +1,62 @@
+"""What a queue is set to."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from dueline.clock import DAY_US, SECOND_US
+from dueline.errors import BadInput
+
+DEFAULT_QUEUE = "default"
+SHARDS_MAX = 1024
+LEASE_US_MIN = SECOND_US // 10
+LEASE_US_MAX = DAY_US
+
+History = Literal["attempts", "off"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """A queue's settings, stored so that every client reads the same.
+
+    shards: hash slices that new jobs spread over; shards_read: the most there ever were, all
+    of which workers read. width_us: of a bucket; fixed when the queue is made.
+    lease_us: how long a claim lasts without a beat. history: which rows are kept of attempts.
+    keep_us: how long results are kept, 0 for not at all.
+    """
+
+    shards: int = 1
+    shards_read: int = 1
+    width_us: int = DAY_US
+    lease_us: int = 30 * SECOND_US
+    history: History = "attempts"
+    keep_us: int = DAY_US
+
+
+def check_queue_name(name: str) -> str:
+    """Let a queue's name pass, or say what is wrong with it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r} is not a queue name.",
+            hint="Use a lower-case letter, then up to 62 of a-z 0-9 _ -.",
+        )
+    return name
+
+
+def check_settings(settings: QueueSettings) -> QueueSettings:
+    """Let settings pass, or say which of them is out of range."""
+    if not 1 <= settings.shards <= SHARDS_MAX:
+        raise BadInput(f"shards is {settings.shards}.", hint=f"Use 1 to {SHARDS_MAX}.")
+    if not LEASE_US_MIN <= settings.lease_us <= LEASE_US_MAX:
+        raise BadInput(
+            f"lease is {settings.lease_us / SECOND_US} s.", hint="Use 0.1 s to one day."
+        )
+    if settings.keep_us < 0:
+        raise BadInput("keep is negative.", hint="Use 0 to keep no results.")
+    if settings.history not in get_args(History):
+        raise BadInput(
+            f"history is {settings.history!r}.", hint=f"Use one of {', '.join(get_args(History))}."
+        )
+    return settings

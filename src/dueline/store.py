@@ -1,0 +1,299 @@
+"""THE WAIST, its contract in words.
+
+Above it: engines that know policy and no database. Below it: stores that know a database and
+no policy. Synchronous, batch-shaped, time passed in. `dueline.contract` holds the laws that
+every store passes; what is promised here in words is checked there.
+
+Any call may raise `Unknown` (it may or may not have happened) or `StoreUnavailable` (it did
+not happen); apart from those a call either happens as a whole or raises and changes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from dueline.job import Job, JobId, State, Token
+from dueline.lane import Lane, Marks, Pointer
+
+SETTINGS_PARTITION = "queues"
+"""The records' partition that holds each queue's settings, by the queue's name."""
+
+NO_VERSION = b""
+"""What `lanes` answers for a queue without settings; as an expectation: the key is absent."""
+
+
+class Want(NamedTuple):
+    """A lane to claim from, and how many jobs at most."""
+
+    lane: Lane
+    most: int
+
+
+class Claimed(NamedTuple):
+    """What a claim brought.
+
+    jobs: the rows as they are now, with the claim's token; in the order of the wants, and of
+      (at, id) as it was before the claim inside a lane.
+    died: the same job's row as it was, for those whose last claim ended without a verdict.
+    next_at_us: for each lane that was visited, the least `at_us` that is left in it, claimed
+      or not; None where the lane is empty.
+    """
+
+    jobs: Sequence[Job]
+    died: Mapping[JobId, Job]
+    next_at_us: Mapping[Lane, int | None]
+
+
+class Drop(NamedTuple):
+    """A verdict: the row goes. Holds while the row carries `job.token`."""
+
+    job: Job
+
+
+class Extend(NamedTuple):
+    """A verdict: the claim goes on until `at_us`; the token stays.
+
+    started: the handler was started; a row once started stays so until its next verdict.
+    """
+
+    job: Job
+    at_us: int
+    started: bool = False
+
+
+class Move(NamedTuple):
+    """A verdict: the claim ends, and the job is next touched at `at_us`.
+
+    job: the row as it was read; the verdict holds while the row carries its token.
+    token: the row's fresh token.
+    listing: the bucket of `at_us`; the lane is listed under it, or under the first bucket
+      that is not closed, when the row comes to lie earlier than it did.
+    errors, crashes, alone, state, outcome, error: what the row says from now on.
+    to: the lane that the row is carried to; None keeps its lane.
+    """
+
+    job: Job
+    at_us: int
+    token: Token
+    listing: int
+    errors: int
+    crashes: int
+    alone: bool = False
+    state: int = State.WAITING
+    outcome: bytes = b""
+    error: str = ""
+    to: Lane | None = None
+
+
+Verdict = Drop | Extend | Move
+
+
+class JobPage(NamedTuple):
+    """Jobs of a lane in (at, id) order; `after` continues the scan, None at the end."""
+
+    jobs: Sequence[Job]
+    after: tuple[int, JobId] | None
+
+
+class LanePage(NamedTuple):
+    """Pointers of a (queue, shard) in (listing, lane) order.
+
+    marks: as they stood before the pointers were read. after: continues the reading, None at
+    the end. settings_version: of the queue's settings record, NO_VERSION without one.
+    """
+
+    pointers: Sequence[Pointer]
+    marks: Marks
+    after: Pointer | None
+    settings_version: bytes
+
+
+class Record(NamedTuple):
+    """A small versioned value for coordination."""
+
+    key: str
+    version: bytes
+    value: bytes
+
+
+class Put(NamedTuple):
+    """Write a record.
+
+    version: random, made by the caller. expect: the version that must be there, NO_VERSION
+    for none, None for whatever there is. expires_us: from then on it reads as absent.
+    """
+
+    key: str
+    version: bytes
+    value: bytes
+    expect: bytes | None = None
+    expires_us: int | None = None
+
+
+class Delete(NamedTuple):
+    """Delete a record; `expect` as in Put."""
+
+    key: str
+    expect: bytes | None = None
+
+
+Write = Put | Delete
+
+
+class Commit(NamedTuple):
+    """Writes to one partition of records: all or nothing."""
+
+    partition: str
+    writes: Sequence[Write]
+
+
+class Row(NamedTuple):
+    """One row of a stream; ordered by (at_us, id) within its shard."""
+
+    stream: str
+    shard: int
+    at_us: int
+    id: bytes
+    body: bytes
+
+
+class RowPage(NamedTuple):
+    """Rows of a stream's shard in (at_us, id) order; `after` is the position behind the last."""
+
+    rows: Sequence[Row]
+    after: tuple[int, bytes] | None
+
+
+class Group(NamedTuple):
+    """Calls that happen together: all or nothing, including their conditions.
+
+    Applied in the order settle, commit, add, append.
+    """
+
+    verdicts: Sequence[Verdict] = ()
+    commits: Sequence[Commit] = ()
+    jobs: Sequence[Job] = ()
+    rows: Sequence[Row] = ()
+
+
+class Jobs(Protocol):
+    """The rows of jobs, in lanes."""
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Store jobs and list their lanes.
+
+        Repeating a job with the same key adds nothing while the first row is alive.
+
+        Args: jobs: rows as they are born; each id at most once.
+        Returns: per job True = durable and listed, False = unknown.
+        """
+        ...
+
+    def claim(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> Claimed:
+        """Claim the first rows with `at_us <= now_us`, want by want; atomic per lane.
+
+        A claimed row has `at_us = now_us + lease_us`, its fence grown by one, `token`,
+        `worker`, `claimed_us = now_us` and the state CLAIMED. Where its last claim died on a
+        started job, `crashes` is one more and `alone` is set.
+
+        Args: wants: lanes in order of preference, each at most once. limit: of all, > 0.
+        """
+        ...
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply verdicts, each on its own.
+
+        Returns: per verdict whether it held: the row was there with the token it names.
+        """
+        ...
+
+    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """Look jobs up by id, in the order of the ids; None where there is no row."""
+        ...
+
+    def scan(
+        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    ) -> JobPage:
+        """Read a lane in (at, id) order, past `after`, up to and including `until_us`."""
+        ...
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Read the lane list up to `max(until_bucket, closed + 1)`, past `after`."""
+        ...
+
+    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
+        """Unlist the empty lanes of closed buckets, then close what is past.
+
+        A lane all of whose rows lie in the future is listed under the bucket of its smallest
+        `at_us` instead. Buckets are `width_us` wide. Pointers above `closed` are not touched.
+        """
+        ...
+
+
+class Records(Protocol):
+    """Small versioned values, in partitions."""
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read records in key order, past the key `after`; expired ones are absent."""
+        ...
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition, each key at most once: all or nothing.
+
+        Returns: False when an expectation does not hold; then nothing was written.
+        """
+        ...
+
+
+class Streams(Protocol):
+    """Append-only logs."""
+
+    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
+        """Append rows; a row that is there already is not added again. Per row: durable."""
+        ...
+
+    def tail(
+        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+    ) -> RowPage:
+        """Read a shard's rows in order, past the position `after`."""
+        ...
+
+
+class Store(Jobs, Records, Streams, Protocol):
+    """One database, seen through the waist.
+
+    transactional: `together` is one transaction.
+    scope: how far its processes may be apart, and so which laws of the contract apply.
+    """
+
+    transactional: bool
+    scope: Literal["process", "machine", "network"]
+
+    def clock_us(self) -> int:
+        """Read the store's clock: microseconds UTC."""
+        ...
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply groups, each all or nothing; groups are independent of each other.
+
+        Returns: per group whether it was applied: every verdict and expectation held.
+        """
+        ...
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what this store is and what it promises, for people and `dueline doctor`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; the store is not used afterwards."""
+        ...

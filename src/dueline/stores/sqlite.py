@@ -1,0 +1,318 @@
+"""The store in an SQLite file.
+
+Every write is one immediate transaction, so adding, listing and looking (RELIABILITY E6), a
+claim, or a group of verdicts and effects is one unit; several processes share the file.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from dueline.clock import Clock
+from dueline.job import Job, JobId, Token
+from dueline.lane import Lane, Marks, Pointer
+from dueline.store import (
+    NO_VERSION,
+    SETTINGS_PARTITION,
+    Claimed,
+    Commit,
+    Delete,
+    Group,
+    JobPage,
+    LanePage,
+    Put,
+    Record,
+    Row,
+    RowPage,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.stores import sqlite_jobs
+from dueline.stores.sqlite_connection import Database, SqliteConnection, blobs, fetch, first
+from dueline.stores.sqlite_jobs import CELLS, GREATEST, LEAST
+
+
+class SqliteStore:
+    """Jobs, records and streams in one file on a local disk."""
+
+    transactional = True
+    scope: Literal["process", "machine", "network"] = "machine"
+
+    def __init__(self, path: Path, *, clock: Clock, synchronous: str = "FULL") -> None:
+        """Take the queue file's path; it is created or upgraded at the first call.
+
+        Args:
+          path: the file, made absolute. Its folder must exist.
+          clock: the machine's clock, which is the store's.
+          synchronous: FULL (survives loss of power) or NORMAL (the last commits may not).
+        """
+        self._path = path.absolute()
+        self._clock = clock
+        self._synchronous = synchronous
+        self._connection = SqliteConnection(self._path, synchronous=synchronous, clock=clock)
+
+    def clock_us(self) -> int:
+        """Read the machine's wall clock: microseconds UTC."""
+        return self._clock.wall_us()
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what this store is and what it promises."""
+        power = "nothing is lost, if the disk honours flushes"
+        if self._synchronous != "FULL":
+            power = "the last commits may be lost (synchronous=NORMAL was asked for)"
+        return {
+            "store": "sqlite",
+            "file": str(self._path),
+            "library": self._connection.read(
+                lambda database: str(first(database, "SELECT sqlite_version()"))
+            ),
+            "schema": self._connection.read(lambda database: str(database.pragma("user_version"))),
+            "integrity": self._connection.read(
+                lambda database: str(first(database, "PRAGMA quick_check(1)"))
+            ),
+            "survives a process crash": "nothing is lost",
+            "survives loss of power": power,
+            "survives loss of the machine": "no: one file on one machine",
+        }
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    # Jobs
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Store jobs and list their lanes."""
+        if jobs:
+            self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
+        return [True] * len(jobs)
+
+    def claim(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> Claimed:
+        """Claim the first rows that are due, want by want."""
+        return self._connection.write(
+            lambda database: sqlite_jobs.claim(
+                database,
+                wants,
+                limit=limit,
+                now_us=now_us,
+                lease_us=lease_us,
+                worker=worker,
+                token=token,
+            )
+        )
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply verdicts, each on its own."""
+        if not verdicts:
+            return []
+        return self._connection.write(lambda database: sqlite_jobs.settle(database, verdicts))
+
+    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """Look jobs up by id."""
+        if not ids:
+            return []
+
+        def work(database: Database) -> dict[bytes, Job]:
+            rows = fetch(
+                database,
+                f"SELECT {CELLS}, queue, shard, bucket, priority, tenant"  # noqa: S608
+                " FROM jobs JOIN lanes ON lanes.id = jobs.lane"
+                " WHERE jobs.id IN (SELECT value FROM carray(?))",
+                (blobs(ids),),
+            )
+            return {row[2]: sqlite_jobs.to_job(database, Lane(*row[-5:]), row[:-5]) for row in rows}
+
+        found = self._connection.read(work)
+        return [found.get(job_id) for job_id in ids]
+
+    def scan(
+        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    ) -> JobPage:
+        """Read a lane in (at, id) order."""
+
+        def work(database: Database) -> Sequence[Job]:
+            number = sqlite_jobs.number_of(database, lane)
+            if number is None:
+                return ()
+            rows = fetch(
+                database,
+                f"SELECT {CELLS} FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"  # noqa: S608
+                " AND at_us <= ? ORDER BY at_us, id LIMIT ?",
+                (
+                    number,
+                    *(after or (LEAST, b"")),
+                    GREATEST if until_us is None else until_us,
+                    limit,
+                ),
+            )
+            return [sqlite_jobs.to_job(database, lane, row) for row in rows]
+
+        jobs = self._connection.read(work)
+        more = len(jobs) == limit
+        return JobPage(jobs, (jobs[-1].at_us, jobs[-1].id) if more else None)
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Read the lane list."""
+
+        def work(database: Database) -> LanePage:
+            marks = sqlite_jobs.marks_of(database, queue, shard)
+            version = first(
+                database,
+                "SELECT version FROM records WHERE partition = ? AND key = ?",
+                (SETTINGS_PARTITION, queue),
+            )
+            past = (after.listing, *after.lane[2:]) if after else (LEAST, LEAST, LEAST, "")
+            rows = fetch(
+                database,
+                "SELECT listing, bucket, priority, tenant FROM lanes"
+                " WHERE queue = ? AND shard = ? AND listing <= ?"
+                " AND (listing, bucket, priority, tenant) > (?, ?, ?, ?)"
+                " ORDER BY listing, bucket, priority, tenant LIMIT ?",
+                (queue, shard, max(until_bucket, marks.closed + 1), *past, limit),
+            )
+            pointers = [Pointer(row[0], Lane(queue, shard, *row[1:])) for row in rows]
+            more = pointers[-1] if len(pointers) == limit else None
+            return LanePage(pointers, marks, more, version or NO_VERSION)
+
+        return self._connection.read(work)
+
+    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
+        """Unlist the empty lanes of closed buckets, then close what is past."""
+        return self._connection.write(
+            lambda database: sqlite_jobs.sweep(database, queue, shard, now_us, width_us)
+        )
+
+    # Records
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read records in key order."""
+        rows = self._connection.read(
+            lambda database: fetch(
+                database,
+                "SELECT key, version, value FROM records WHERE partition = ? AND key > ?"
+                " AND (expires_us IS NULL OR expires_us > ?) ORDER BY key LIMIT ?",
+                (partition, after or "", self.clock_us(), limit),
+            )
+        )
+        return [Record(*row) for row in rows]
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition: all or nothing."""
+        return self.together([Group(commits=(Commit(partition, writes),))])[0]
+
+    # Streams
+
+    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
+        """Append rows."""
+        if rows:
+            self._connection.write(lambda database: _append(database, rows))
+        return [True] * len(rows)
+
+    def tail(
+        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+    ) -> RowPage:
+        """Read a shard's rows in order."""
+        found = self._connection.read(
+            lambda database: fetch(
+                database,
+                "SELECT at_us, id, body FROM rows WHERE stream = ? AND shard = ?"
+                " AND (at_us, id) > (?, ?) ORDER BY at_us, id LIMIT ?",
+                (stream, shard, *(after or (LEAST, b"")), limit),
+            )
+        )
+        rows = [Row(stream, shard, *row) for row in found]
+        return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply groups, each all or nothing, in one transaction.
+
+        All at once first; where some condition fails, which is rare, group by group.
+        """
+        now_us = self.clock_us()
+
+        def work(database: Database) -> Sequence[bool]:
+            if _attempt(database, groups, now_us):
+                return [True] * len(groups)
+            if len(groups) == 1:
+                return [False]
+            return [_attempt(database, [group], now_us) for group in groups]
+
+        return self._connection.write(work) if groups else []
+
+
+def _attempt(database: Database, groups: Sequence[Group], now_us: int) -> bool:
+    """Apply groups as one; leave nothing behind where a condition fails."""
+    database.execute("SAVEPOINT attempt")
+    held = _apply(database, groups, now_us)
+    if not held:
+        database.execute("ROLLBACK TO attempt")
+    database.execute("RELEASE attempt")
+    return held
+
+
+def _apply(database: Database, groups: Sequence[Group], now_us: int) -> bool:
+    verdicts = [verdict for group in groups for verdict in group.verdicts]
+    if not all(sqlite_jobs.settle(database, verdicts)):
+        return False
+    commits = [commit for group in groups for commit in group.commits]
+    if not all(_commit(database, commit, now_us) for commit in commits):
+        return False
+    jobs = [job for group in groups for job in group.jobs]
+    if jobs:
+        sqlite_jobs.add(database, jobs)
+    rows = [row for group in groups for row in group.rows]
+    if rows:
+        _append(database, rows)
+    return True
+
+
+def _commit(database: Database, commit: Commit, now_us: int) -> bool:
+    for write in commit.writes:
+        place = (commit.partition, write.key)
+        if write.expect is not None:
+            version = first(
+                database,
+                "SELECT version FROM records WHERE partition = ? AND key = ?"
+                " AND (expires_us IS NULL OR expires_us > ?)",
+                (*place, now_us),
+            )
+            if (version or NO_VERSION) != write.expect:
+                return False
+        if isinstance(write, Delete):
+            database.execute("DELETE FROM records WHERE partition = ? AND key = ?", place)
+        else:
+            _put(database, place, write, now_us)
+    return True
+
+
+def _put(database: Database, place: tuple[str, str], put: Put, now_us: int) -> None:
+    database.execute(
+        "INSERT INTO records (partition, key, version, value, expires_us) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET version = excluded.version, value = excluded.value,"
+        " expires_us = excluded.expires_us",
+        (*place, put.version, put.value, put.expires_us),
+    )
+    if put.expires_us is not None:  # each expiring record takes up to two expired ones along
+        database.execute(
+            "DELETE FROM records WHERE rowid IN"
+            " (SELECT rowid FROM records WHERE expires_us <= ? LIMIT 2)",
+            (now_us,),
+        )
+
+
+def _append(database: Database, rows: Sequence[Row]) -> None:
+    database.executemany(
+        "INSERT OR IGNORE INTO rows (stream, shard, at_us, id, body) VALUES (?, ?, ?, ?, ?)", rows
+    )

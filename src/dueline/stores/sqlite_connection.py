@@ -1,0 +1,249 @@
+"""One SQLite connection, its transactions and errors."""
+
+import os
+import random
+import threading
+import weakref
+from array import array
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from dueline.clock import SECOND_US, Clock
+from dueline.errors import (
+    BadInput,
+    DuelineError,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreUnavailable,
+    Unknown,
+)
+from dueline.stores import sqlite_file
+
+T = TypeVar("T")
+
+Database = apsw.Connection
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x6475_656C  # "duel"
+LIBRARY_MIN = (3, 51, 3)
+"""Libraries from 3.7.0 to 3.51.2 can corrupt a file that several processes write and checkpoint
+at the same instant (sqlite.org/wal.html#walresetbug)."""
+
+LOCK_WAIT_S = 60.0
+"""How long a call waits for other writers before it gives up."""
+
+_PAUSE_S_MAX = 0.016
+_inherited: list[apsw.Connection] = []
+"""Connections of a parent process: never used, and never closed, in a forked child."""
+
+
+def check_library(version: str = "") -> None:
+    """Refuse an SQLite library that is known to corrupt files."""
+    version = version or apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < LIBRARY_MIN:
+        raise BadInput(
+            f"SQLite {version} can corrupt a file that several processes write (WAL-reset race).",
+            hint="Install the apsw wheel from the package index; it carries a newer library.",
+        )
+
+
+def fetch(database: apsw.Connection, statement: str, bound: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run a query; answer all its rows."""
+    return database.execute(statement, bound).fetchall()
+
+
+def first(database: apsw.Connection, statement: str, bound: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+    """Run a query; answer its first row, bare where it has one column, None without a row."""
+    return database.execute(statement, bound).get
+
+
+def blobs(values: Sequence[bytes]) -> object:
+    """Bind a sequence of bytes, at least one, as a table for one statement."""
+    return apsw.carray(tuple(values))
+
+
+def integers(values: Sequence[int]) -> object:
+    """Bind a sequence of integers, at least one, as a table for one statement."""
+    return apsw.carray(array("q", values))
+
+
+class SqliteConnection:
+    """A connection that is opened on first use, in each process, and shared by its threads."""
+
+    def __init__(self, path: Path, *, synchronous: str, clock: Clock) -> None:
+        """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL."""
+        self._path = path
+        self._synchronous = synchronous
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._database: apsw.Connection | None = None
+        self._jitter = random.Random()
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
+
+    def _forget(self) -> None:
+        if self._database is not None:
+            _inherited.append(self._database)
+        self._lock = threading.Lock()
+        self._database = None
+
+    def close(self) -> None:
+        """Close the connection; the next call opens it anew."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+            self._database = None
+
+    def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work` on the connection, outside a write transaction."""
+        return self._run(work)
+
+    def write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work` as one immediate transaction: it happens as a whole or not at all.
+
+        Raises:
+          StoreUnavailable: not written (lock not had in time, disk full, no rights).
+          Unknown: the commit failed half-way; it may or may not be there.
+          StoreCorrupt: the file is damaged; not written.
+        """
+
+        def transaction(database: apsw.Connection) -> T:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(database)
+            except BaseException:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                raise
+            self._commit(database)
+            return result
+
+        return self._run(transaction)
+
+    def _commit(self, database: apsw.Connection) -> None:
+        try:
+            database.execute("COMMIT")
+        except apsw.Error as error:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+                raise
+            raise Unknown(
+                f"SQLite could not finish a commit to {self._path}: {error}.",
+                hint="Check the disk; repeat the call with the same ids.",
+            ) from error
+
+    def _run(self, work: Callable[[apsw.Connection], T]) -> T:
+        if not self._lock.acquire(timeout=LOCK_WAIT_S):
+            raise self._waited()
+        try:
+            return self._patiently(lambda: work(self._database or self._open()))
+        except apsw.Error as error:
+            raise self._translated(error) from error
+        finally:
+            self._lock.release()
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Repeat `work` while others hold the file's lock: jittered, and bounded in time.
+
+        A busy answer can only come before anything was written: BEGIN IMMEDIATE takes the lock.
+        SQLite's own busy handler starved some of 8 writers (measured), this spreads them.
+        """
+        give_up_us = self._clock.monotonic_us() + round(LOCK_WAIT_S * SECOND_US)
+        pause_s = 0.0005
+        while True:
+            try:
+                return work()
+            except (apsw.BusyError, apsw.LockedError) as error:
+                if self._clock.monotonic_us() > give_up_us:
+                    raise self._waited() from error
+            self._clock.sleep(pause_s * (0.5 + self._jitter.random()))
+            pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
+
+    def _open(self) -> apsw.Connection:
+        check_library()
+        sqlite_file.prepare(self._path)
+        database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            database.set_busy_timeout(0)
+            self._set_up(database)  # first: a stranger's file is left as it is
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute(f"PRAGMA synchronous = {self._synchronous}")
+            database.execute("PRAGMA temp_store = MEMORY")
+            database.execute("PRAGMA cache_size = -16000")
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    def _set_up(self, database: apsw.Connection) -> None:
+        if database.pragma("user_version") != SCHEMA_VERSION:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                self._upgrade(database, database.pragma("user_version"))
+                database.execute("COMMIT")
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+        if database.pragma("application_id") != APPLICATION_ID:
+            raise self._stranger()
+
+    def _upgrade(self, database: apsw.Connection, version: int) -> None:
+        application = database.pragma("application_id")
+        tables = database.execute("SELECT count(*) FROM sqlite_schema").get
+        if application != APPLICATION_ID and (application or version or tables):
+            raise self._stranger()
+        if version > SCHEMA_VERSION:
+            raise SchemaMismatch(
+                f"The queue file {self._path} has schema {version}; this dueline knows "
+                f"schemas up to {SCHEMA_VERSION}.",
+                hint="Upgrade dueline on this machine; the file was left as it is.",
+            )
+        if version == 0:
+            script = resources.files(__package__).joinpath("sqlite.sql").read_text("utf-8")
+            for _ in database.execute(script):
+                pass
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _stranger(self) -> SchemaMismatch:
+        return SchemaMismatch(
+            f"The file {self._path} is a database of another program.",
+            hint="Choose another file for the queue; this one was left as it is.",
+        )
+
+    def _waited(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"Other writers kept the queue file {self._path} locked for {LOCK_WAIT_S:.0f} s.",
+            hint="Look for a program that holds a transaction open on it.",
+        )
+
+    def _translated(self, error: apsw.Error) -> DuelineError:
+        match error:
+            case apsw.NotADBError():
+                return StoreCorrupt(
+                    f"The file {self._path} is not a SQLite database.",
+                    hint="Choose another file for the queue; this one was left as it is.",
+                )
+            case apsw.CorruptError():
+                return StoreCorrupt(
+                    f"The queue file {self._path} is damaged: {error}.",
+                    hint="Restore it from a backup, or save what can be read (`.recover`).",
+                )
+            case apsw.IOError() if "short read" in str(error).lower():
+                return StoreCorrupt(
+                    f"The queue file {self._path} is cut off: {error}.",
+                    hint="Restore it from a backup.",
+                )
+            case apsw.FullError():
+                return StoreUnavailable(
+                    f"The disk of {self._path} is full; nothing was written.",
+                    hint="Make room; what is stored is intact.",
+                )
+        return StoreUnavailable(
+            f"SQLite refused a call on {self._path}: {error}.",
+            hint="Check the file's rights and its disk.",
+        )

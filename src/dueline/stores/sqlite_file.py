@@ -1,0 +1,105 @@
+"""Which files may hold a queue."""
+
+import os
+import stat
+from pathlib import Path
+
+from dueline.errors import BadInput, StoreUnavailable
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "ncpfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "ocfs2",
+        "gfs2",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.s3fs",
+        "fuse.rclone",
+    }
+)
+"""File systems on which SQLite's locks between machines cannot be trusted (sqlite.org/wal.html)."""
+
+MOUNTS = Path("/proc/self/mounts")
+
+
+def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
+    """Check that a queue may live at `path`, and create its file with rights for its owner alone.
+
+    Args:
+      path: the queue file, absolute; its folder must exist. It is never opened here: closing
+        a second descriptor would drop the locks that SQLite holds on it in this process.
+      mounts: the table of mounted file systems, one a line: device, folder, type.
+
+    Raises:
+      BadInput: a symbolic link, a foreign owner, a folder that anyone may write to without
+        the sticky bit, or a network file system; nothing was created.
+      StoreUnavailable: the folder is missing or its rights forbid it; nothing was created.
+    """
+    folder = path.parent
+    try:
+        folder_mode = folder.stat().st_mode
+        if not stat.S_ISDIR(folder_mode):
+            raise NotADirectoryError(20, "not a folder", str(folder))
+        if folder_mode & stat.S_IWOTH and not folder_mode & stat.S_ISVTX:
+            raise BadInput(
+                f"The folder {folder} may be written to by everyone.",
+                hint="Take the right away (chmod o-w) or choose another folder for the queue.",
+            )
+        _refuse_network(folder, mounts)
+        _create(path)
+        _refuse_stranger(path)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The queue file {path} cannot be opened: {error.strerror or error}.",
+            hint="Create the folder, or give this user the right to write in it.",
+        ) from error
+
+
+def _refuse_network(folder: Path, mounts: Path) -> None:
+    if not mounts.exists():  # not Linux: no table to ask
+        return
+    kind, longest = "", -1
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, place, mounted, *_ = line.split(" ")
+        mount = place.replace("\\040", " ")
+        if len(mount) > longest and folder.resolve().is_relative_to(mount):
+            kind, longest = mounted, len(mount)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise BadInput(
+            f"The folder {folder} is on a network file system ({kind}), where SQLite may "
+            "corrupt a queue.",
+            hint="Use a local disk, or a server store if several machines share the queue.",
+        )
+
+
+def _create(path: Path) -> None:
+    if path.is_symlink():
+        raise BadInput(
+            f"The queue file {path} is a symbolic link.",
+            hint="Name the file that it leads to.",
+        )
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+    except FileExistsError:
+        return
+
+
+def _refuse_stranger(path: Path) -> None:
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        raise BadInput(
+            f"The queue file {path} belongs to another user (uid {owner}).",
+            hint="Run as that user, or choose a file of your own.",
+        )

@@ -1,0 +1,283 @@
+"""Jobs in SQLite's tables.
+
+Each function runs inside one transaction that its caller has begun. Sets of rows travel as one
+bound array a statement, not as a statement a row: while other threads run Python, each step of
+a statement may cost a turn of the interpreter lock (5,000 rows: 0.4 s against 0.02; Nov 2026).
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from dueline.job import Job, State, Token
+from dueline.lane import Lane, Marks, bucket_of
+from dueline.store import Claimed, Drop, Extend, Move, Verdict, Want
+from dueline.stores.sqlite_connection import Database, blobs, fetch, first, integers
+
+INLINE_BYTES_MAX: Final = 1024
+"""Longer bodies lie in a table of their own, so that claims need not rewrite them."""
+
+LEAST: Final = -(2**63)
+GREATEST: Final = 2**63 - 1
+
+_BORN = "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"  # Job[:11]
+CELLS = (
+    "jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, body, opts, at_us,"
+    " fence, token, worker, claimed_us, errors, crashes, alone, state, outcome, error"
+)
+_BODY = 8  # the place of `body` in a row
+_ALONE = 17
+
+
+def number_of(database: Database, lane: Lane) -> int | None:
+    """Look up the integer that stands for a lane; None where it is neither listed nor in use."""
+    number: int | None = first(
+        database,
+        "SELECT id FROM lanes WHERE queue = ? AND shard = ? AND bucket = ? AND priority = ?"
+        " AND tenant = ?",
+        lane,
+    )
+    return number
+
+
+def marks_of(database: Database, queue: str, shard: int) -> Marks:
+    """Read the marks of a (queue, shard); -1 both where it has none."""
+    row = first(
+        database, "SELECT swept, closed FROM marks WHERE queue = ? AND shard = ?", (queue, shard)
+    )
+    return Marks(*row) if row else Marks(-1, -1)
+
+
+def to_job(database: Database, lane: Lane, row: Sequence[Any]) -> Job:
+    """Turn a row of the CELLS columns into a job: the one place where types are asserted."""
+    if row[_BODY] is None:
+        body = first(database, "SELECT body FROM bodies WHERE id = ?", (row[2],))
+        row = (*row[:_BODY], body, *row[_BODY + 1 :])
+    return Job._make((lane, *row[1:_ALONE], bool(row[_ALONE]), *row[_ALONE + 1 :]))
+
+
+def add(database: Database, jobs: Sequence[Job]) -> None:
+    """Insert births; a row whose id is there already is left as it is."""
+    lanes = dict.fromkeys(job.lane for job in jobs)
+    numbers = {lane: _list(database, lane, lane.bucket) for lane in lanes}
+    rows: list[tuple[object, ...]] = [(numbers[job[0]], *job[1:11]) for job in jobs]
+    for place, job in enumerate(jobs):
+        if len(job.body) > INLINE_BYTES_MAX:
+            _put_body(database, job)
+            rows[place] = (*rows[place][:_BODY], None, *rows[place][_BODY + 1 :])
+    database.executemany(
+        f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES (?,?,?,?,?,?,?,?,?,?,?)",  # noqa: S608
+        rows,
+    )
+
+
+def _put_body(database: Database, job: Job) -> None:
+    database.execute("INSERT OR IGNORE INTO bodies (id, body) VALUES (?, ?)", (job.id, job.body))
+
+
+def _list(database: Database, lane: Lane, listing: int) -> int:
+    """List a lane under a bucket that is not closed, or leave it listed earlier; number it."""
+    listing = max(listing, marks_of(database, lane.queue, lane.shard).closed + 1)
+    number: int = first(
+        database,
+        "INSERT INTO lanes (queue, shard, bucket, priority, tenant, listing)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+        " SET listing = min(coalesce(listing, excluded.listing), excluded.listing)"
+        " RETURNING id",
+        (*lane, listing),
+    )
+    return number
+
+
+def claim(
+    database: Database,
+    wants: Sequence[Want],
+    *,
+    limit: int,
+    now_us: int,
+    lease_us: int,
+    worker: str,
+    token: Token,
+) -> Claimed:
+    """Claim the first rows that are due, want by want, with one update for all."""
+    found: list[Job] = []
+    rowids: list[int] = []
+    numbers: dict[Lane, int | None] = {}
+    for lane, most in wants:
+        if len(found) >= limit:
+            break
+        numbers[lane] = number = number_of(database, lane)
+        rows = fetch(
+            database,
+            f"SELECT {CELLS}, rowid FROM jobs WHERE lane = ? AND at_us <= ?"  # noqa: S608
+            " ORDER BY at_us, id LIMIT ?",
+            (number, now_us, min(most, limit - len(found))),
+        )
+        found += [to_job(database, lane, row[:-1]) for row in rows]
+        rowids += [row[-1] for row in rows]
+    if found:
+        database.execute(
+            "UPDATE jobs SET at_us = ?, fence = fence + 1, token = ?, worker = ?, claimed_us = ?,"
+            " crashes = crashes + (state = 2), alone = max(alone, state = 2), state = 1"
+            " WHERE rowid IN (SELECT value FROM carray(?))",
+            (now_us + lease_us, token, worker, now_us, integers(rowids)),
+        )
+    return Claimed(
+        [_claimed(job, now_us + lease_us, token, worker, now_us) for job in found],
+        {job.id: job for job in found if job.state and job.is_claimed()},
+        {
+            lane: first(
+                database, "SELECT at_us FROM jobs WHERE lane = ? ORDER BY at_us LIMIT 1", (number,)
+            )
+            for lane, number in numbers.items()
+        },
+    )
+
+
+def _claimed(job: Job, at_us: int, token: Token, worker: str, now_us: int) -> Job:
+    """Repeat in Python what the claim's update does to a row."""
+    crashed = job.state == State.STARTED
+    return Job(
+        *job[:10],
+        at_us,
+        job.fence + 1,
+        token,
+        worker,
+        now_us,
+        job.errors,
+        job.crashes + crashed,
+        job.alone or crashed,
+        State.CLAIMED,
+        job.outcome,
+        job.error,
+    )
+
+
+def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
+    """Apply verdicts in order; runs of one kind under one token are one statement.
+
+    Returns: per verdict whether it held.
+    """
+    held: list[bool] = []
+    for kind, run in groupby(verdicts, _set_of):
+        held += _SETTLERS[kind[0]](database, list(run))
+    return held
+
+
+def _set_of(verdict: Verdict) -> tuple[type[Verdict], *tuple[object, ...]]:
+    if isinstance(verdict, Extend):
+        return Extend, verdict.job.token, verdict.at_us, verdict.started
+    return type(verdict), verdict.job.token
+
+
+def _together(
+    database: Database, verdicts: Sequence[Any], statement: str, bound: tuple[Any, ...]
+) -> list[bool]:
+    """Run a statement on all the verdicts' rows; where one does not hold, on each by itself."""
+    token = verdicts[0].job.token
+    ids = [verdict.job.id for verdict in verdicts]
+    database.execute("SAVEPOINT several")
+    database.execute(statement, (*bound, token, blobs(ids)))
+    if database.changes() == len(ids):
+        database.execute("RELEASE several")
+        return [True] * len(ids)
+    database.execute("ROLLBACK TO several")
+    database.execute("RELEASE several")
+    held = []
+    for one in ids:
+        database.execute(statement, (*bound, token, blobs([one])))
+        held.append(database.changes() == 1)
+    return held
+
+
+def _drop(database: Database, verdicts: list[Drop]) -> list[bool]:
+    held = _together(
+        database,
+        verdicts,
+        "DELETE FROM jobs WHERE token = ? AND id IN (SELECT value FROM carray(?))",
+        (),
+    )
+    for verdict, gone in zip(verdicts, held, strict=True):
+        if gone and len(verdict.job.body) > INLINE_BYTES_MAX:
+            database.execute("DELETE FROM bodies WHERE id = ?", (verdict.job.id,))
+    return held
+
+
+def _extend(database: Database, verdicts: list[Extend]) -> list[bool]:
+    least = State.STARTED if verdicts[0].started else State.CLAIMED
+    return _together(
+        database,
+        verdicts,
+        "UPDATE jobs SET at_us = ?, state = max(state, ?)"
+        " WHERE token = ? AND id IN (SELECT value FROM carray(?))",
+        (verdicts[0].at_us, least),
+    )
+
+
+def _move(database: Database, verdicts: list[Move]) -> list[bool]:
+    return [_move_one(database, verdict) for verdict in verdicts]
+
+
+def _move_one(database: Database, verdict: Move) -> bool:
+    job = verdict.job
+    database.execute(
+        "UPDATE jobs SET at_us = ?, token = ?, errors = ?, crashes = ?, alone = ?, state = ?,"
+        " outcome = ?, error = ?, worker = '' WHERE id = ? AND token = ?",
+        (*verdict[1:3], *verdict[4:10], job.id, job.token),
+    )
+    if database.changes() == 0:
+        return False
+    if verdict.to is not None:
+        database.execute(
+            "UPDATE jobs SET lane = ?, pos_us = at_us, hop = hop + 1 WHERE id = ?",
+            (_list(database, verdict.to, verdict.listing), job.id),
+        )
+    elif verdict.at_us < job.at_us:
+        _list(database, job.lane, verdict.listing)
+    return True
+
+
+_SETTLERS: Final[dict[type[Verdict], Callable[[Database, list[Any]], list[bool]]]] = {
+    Drop: _drop,
+    Extend: _extend,
+    Move: _move,
+}
+
+
+def sweep(database: Database, queue: str, shard: int, now_us: int, width_us: int) -> Marks:
+    """Unlist empty lanes of closed buckets, list future ones later, raise both marks.
+
+    The order of RELIABILITY 3.2 matters on stores without transactions only; here it is kept
+    so that one description serves all.
+    """
+    swept, closed = marks_of(database, queue, shard)
+    past = fetch(
+        database,
+        "SELECT id, (SELECT min(at_us) FROM jobs WHERE lane = lanes.id) FROM lanes"
+        " WHERE queue = ? AND shard = ? AND listing <= ?",
+        (queue, shard, closed),
+    )
+    kept = False
+    for number, head_us in past:
+        if head_us is None:
+            database.execute("DELETE FROM lanes WHERE id = ?", (number,))
+        elif head_us > now_us:
+            listing = max(bucket_of(head_us, width_us), closed + 1)
+            database.execute("UPDATE lanes SET listing = ? WHERE id = ?", (listing, number))
+        else:
+            kept = True
+    if kept:
+        least = first(
+            database,
+            "SELECT min(listing) FROM lanes WHERE queue = ? AND shard = ? AND listing <= ?",
+            (queue, shard, closed),
+        )
+    marks = Marks(
+        max(swept, least - 1 if kept else closed), max(closed, bucket_of(now_us, width_us) - 1)
+    )
+    database.execute(
+        "INSERT INTO marks (queue, shard, swept, closed) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET swept = excluded.swept, closed = excluded.closed",
+        (queue, shard, *marks),
+    )
+    return marks
