@@ -1,1 +1,46 @@
 """The public names."""
+
+from dueline.app import Dueline
+from dueline.errors import (
+    BadInput,
+    ConfigError,
+    Conflict,
+    DuelineError,
+    EnqueueUnknown,
+    JobFailed,
+    JobTimeout,
+    LeaseLost,
+    NotFound,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from dueline.handle import Job
+from dueline.handler import Cancel, Context, Snooze
+from dueline.policy import Retry
+from dueline.task import AsyncTask, Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncTask",
+    "BadInput",
+    "Cancel",
+    "ConfigError",
+    "Conflict",
+    "Context",
+    "Dueline",
+    "DuelineError",
+    "EnqueueUnknown",
+    "Job",
+    "JobFailed",
+    "JobTimeout",
+    "LeaseLost",
+    "NotFound",
+    "Retry",
+    "SchemaMismatch",
+    "Snooze",
+    "StoreCorrupt",
+    "StoreUnavailable",
+    "Task",
+]

@@ -37,6 +37,16 @@ def decode(data: bytes, kind: type[T]) -> T:
         ) from error
 
 
+def pack(value: object) -> bytes:
+    """Write a message between processes of one worker: tuples, bytes, text, numbers."""
+    return msgspec.msgpack.encode(value)
+
+
+def unpack(data: bytes) -> Any:  # noqa: ANN401  (the receiver knows what was sent)
+    """Read a message between processes of one worker; tuples come back as lists."""
+    return msgspec.msgpack.decode(data)
+
+
 def encode_result(value: object, task: str) -> bytes:
     """Write what a handler returned.
 
@@ -95,7 +105,9 @@ class Arguments:
                     if parameter.kind in _POSITIONAL
                 ]
             )
-            self._kinds = {parameter.name: hints.get(parameter.name, Any) for parameter in parameters}
+            self._kinds = {
+                parameter.name: hints.get(parameter.name, Any) for parameter in parameters
+            }
         except (NameError, TypeError) as error:
             raise BadInput(
                 f"An annotation of {task}{self._signature} cannot be used: {error}.",
@@ -128,9 +140,7 @@ class Arguments:
         self.decode(body)
         return body
 
-    def _bind(
-        self, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> inspect.BoundArguments:
+    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> inspect.BoundArguments:
         try:
             return self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -163,9 +173,9 @@ class Arguments:
             kind = self._kinds[name]
             match self._signature.parameters[name].kind:
                 case inspect.Parameter.VAR_POSITIONAL:
-                    kind = tuple[kind, ...]
+                    kind = tuple.__class_getitem__((kind, ...))
                 case inspect.Parameter.VAR_KEYWORD:
-                    kind = dict[str, kind]
+                    kind = dict.__class_getitem__((str, kind))
             bound.arguments[name] = msgspec.convert(value, kind)
         return bound.args, bound.kwargs
 

@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dueline.clock import Clock, SystemClock
 from dueline.errors import ConfigError
+from dueline.settings import QueueSettings
 from dueline.store import Store
 from dueline.stores.memory import MemoryStore
 from dueline.stores.sqlite import SqliteStore
@@ -54,3 +55,9 @@ def mask(url: str) -> str:
         return url
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()
+
+
+def queue_defaults(url: str) -> QueueSettings:
+    """Tell what a new queue of this store is set to."""
+    del url  # the embedded stores share one set of defaults
+    return QueueSettings()

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import uuid
 from collections.abc import Callable
 
 from dueline.job import JobId, Token
@@ -58,3 +59,11 @@ class Ids:
 def born_us(job_id: JobId) -> int:
     """Read the time that an id carries, to the millisecond, in microseconds UTC."""
     return int.from_bytes(job_id[:6]) * _MILLISECOND_US
+
+
+def derived(cause: bytes, number: int) -> bytes:
+    """Make the 16-byte id of the `number`-th thing that follows from a cause: always the same.
+
+    A name-based UUID (RFC 9562, version 5) in the name space of the cause.
+    """
+    return uuid.uuid5(uuid.UUID(bytes=cause), str(number)).bytes

@@ -1,6 +1,5 @@
 """What a failure becomes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dueline.attempt import (
@@ -93,7 +92,9 @@ def decide(ended: Ended, retry: Retry, chance: float) -> Decision:
             return _as_it_was(job, at_us, "given_back")
         case Crashed(detail):
             crashes = job.crashes + 1
-            return poison(crashes, detail, now_us) or Again(
+            if is_poison(crashes):
+                return dead_of_poison(crashes, now_us, detail)
+            return Again(
                 now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
             )
 
@@ -119,11 +120,14 @@ def _own_place(job: Job, now_us: int) -> int:
     return now_us if job.errors or job.crashes else min(job.pos_us, now_us)
 
 
-def poison(crashes: int, detail: str, now_us: int) -> Outcome | None:
-    """Say that a job is dead once it has taken too many processes with it."""
-    if crashes < CRASHES_MAX:
-        return None
-    return Outcome("dead", now_us, error=_cut(f"Poison: {crashes} processes died on it. {detail}"))
+def is_poison(crashes: int) -> bool:
+    """Tell whether a job has taken so many processes with it that it is not run again."""
+    return crashes >= CRASHES_MAX
+
+
+def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
+    """Say how such a job ended."""
+    return Outcome("dead", now_us, error=_cut(f"Poison: {crashes} workers died on it. {detail}"))
 
 
 def _cut(text: str) -> str:
@@ -136,9 +140,3 @@ def buffer_size(run_us: float, threads: int, *, work_us: int = 50_000, most: int
     Args: run_us: mean run time of a job, 0 while unknown. threads: that run them.
     """
     return min(most, int(work_us * threads / run_us)) if run_us else 0
-
-
-def shares(count: int, total: int) -> Sequence[int]:
-    """Split `total` into `count` parts that differ by one at most, the larger ones first."""
-    part, rest = divmod(total, count)
-    return [part + 1] * rest + [part] * (count - rest)

@@ -35,7 +35,7 @@ class QueueSettings:
     keep_us: int = DAY_US
 
 
-def check_queue_name(name: str) -> str:
+def check_queue_name(name: object) -> str:
     """Let a queue's name pass, or say what is wrong with it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(
@@ -50,9 +50,7 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
     if not 1 <= settings.shards <= SHARDS_MAX:
         raise BadInput(f"shards is {settings.shards}.", hint=f"Use 1 to {SHARDS_MAX}.")
     if not LEASE_US_MIN <= settings.lease_us <= LEASE_US_MAX:
-        raise BadInput(
-            f"lease is {settings.lease_us / SECOND_US} s.", hint="Use 0.1 s to one day."
-        )
+        raise BadInput(f"lease is {settings.lease_us / SECOND_US} s.", hint="Use 0.1 s to one day.")
     if settings.keep_us < 0:
         raise BadInput("keep is negative.", hint="Use 0 to keep no results.")
     if settings.history not in get_args(History):

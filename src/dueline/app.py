@@ -1,0 +1,274 @@
+"""The application: tasks, queues, a store."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from dueline.clock import Clock, SystemClock, duration_us
+from dueline.config import find_config, module_name
+from dueline.connect import mask, open_store, queue_defaults
+from dueline.errors import BadInput, ConfigError
+from dueline.handle import Job, parse_id
+from dueline.handler import Context, Handler
+from dueline.ids import Ids
+from dueline.launch import launch
+from dueline.policy import Retry
+from dueline.queue import Queues
+from dueline.settings import DEFAULT_QUEUE, History, check_queue_name
+from dueline.store import Store
+from dueline.task import AsyncTask, Options, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CONCURRENCY = 16
+DRAIN_S = 25.0
+
+
+class Registering(Protocol):
+    """What `@app.task(...)` answers: it turns a function into a task."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the narrower stands first
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class Dueline:
+    """Tasks, and the store in which their jobs live.
+
+    Making one opens nothing: the store is opened at the first use, in each process.
+    """
+
+    def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
+        """Take the store's address, such as `sqlite:///jobs.db`.
+
+        Args:
+          url: see `open_store`; None for DUELINE_STORE or dueline.toml.
+          clock: the machine's clock; the system's own by default.
+        """
+        self._url = url
+        self._clock = clock or SystemClock()
+        self._tasks: dict[str, Handler] = {}
+        self._declared: dict[str, dict[str, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Dueline {mask(self._url) if self._url else 'without an address'}>"
+
+    @cached_property
+    def url(self) -> str:
+        """The store's address.
+
+        Raises: ConfigError: none was given, here or outside.
+        """
+        url = self._url or find_config().store
+        if url is None:
+            raise ConfigError(
+                "No store is given.",
+                hint='Write Dueline("sqlite:///jobs.db"), or set DUELINE_STORE.',
+            )
+        return url
+
+    @property
+    def clock(self) -> Clock:
+        """The machine's clock."""
+        return self._clock
+
+    @cached_property
+    def store(self) -> Store:
+        """The store; opened at its first call."""
+        return open_store(self.url, clock=self._clock)
+
+    @cached_property
+    def queues(self) -> Queues:
+        """The engine below; what was declared with `queue` is stored at its first use."""
+        queues = Queues(self.store, clock=self._clock, ids=Ids(), defaults=queue_defaults(self.url))
+        for name, changes in self._declared.items():
+            queues.catalog.configure(name, **changes)
+        return queues
+
+    def use_store(self, url: str) -> None:
+        """Use another store than the one that was given; before the first use."""
+        if "store" in self.__dict__:
+            raise ConfigError(
+                "The store is in use already.", hint="Choose it before the first call."
+            )
+        self._url = url
+
+    # Tasks
+
+    @property
+    def tasks(self) -> Mapping[str, Handler]:
+        """The registered functions, by name."""
+        return self._tasks
+
+    @overload
+    def task(  # type: ignore[overload-overlap]  # the narrower stands first
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(  # type: ignore[overload-overlap]  # see above
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> Registering: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        retry: Retry | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> Any:
+        """Register a function as a task: `@app.task`, or `@app.task(queue="mail")`.
+
+        Args:
+          name: what jobs are stored under; `module.function` by default.
+          queue, priority: of calls that do not say otherwise.
+          retry: how failures are tried again; 8 attempts by default.
+          timeout: how long a call may run before JobTimeout is raised in it; no limit by default.
+
+        Raises: BadInput: the name is taken, or the signature cannot be used.
+        """
+        options = Options(queue=check_queue_name(queue), priority=priority)
+        timeout_us = None if timeout is None else duration_us(timeout)
+        if timeout_us is not None and timeout_us <= 0:
+            raise BadInput(f"timeout={timeout!r} leaves no time to run.")
+
+        def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
+            handler = Handler(
+                function,
+                name=name or f"{module_name(function.__module__)}.{function.__qualname__}",
+                retry=retry or Retry(),
+                timeout_us=timeout_us,
+            )
+            if handler.name in self._tasks:
+                raise BadInput(
+                    f"A task named {handler.name} is registered already.",
+                    hint="Give one of them another name=.",
+                )
+            self._tasks[handler.name] = handler
+            if handler.is_async:
+                return AsyncTask(self, handler, options)
+            return Task(self, handler, options)
+
+        return register if function is None else register(function)
+
+    # Queues and jobs
+
+    def queue(
+        self,
+        name: str,
+        *,
+        lease: timedelta | float | None = None,
+        shards: int | None = None,
+        history: History | None = None,
+        keep: timedelta | float | None = None,
+    ) -> None:
+        """Declare a queue's settings, stored so that every client reads the same.
+
+        Args:
+          lease: how long a claim lasts without a beat; 30 s by default.
+          shards: slices that new jobs spread over. history: "attempts" or "off".
+          keep: how long results are kept, 0 for not at all; one day by default.
+
+        Raises: BadInput: a name or value out of range.
+        """
+        changes: dict[str, Any] = {}
+        if lease is not None:
+            changes["lease_us"] = duration_us(lease)
+        if shards is not None:
+            changes["shards"] = shards
+        if history is not None:
+            changes["history"] = history
+        if keep is not None:
+            changes["keep_us"] = duration_us(keep)
+        check_queue_name(name)
+        if "queues" in self.__dict__:
+            self.queues.catalog.configure(name, **changes)
+        else:
+            self._declared.setdefault(name, {}).update(changes)
+
+    def job(self, job_id: str) -> Job[Any]:
+        """Make a handle on a job from its id; nothing is read yet.
+
+        Raises: BadInput: that is no id.
+        """
+        return Job(parse_id(job_id), self.queues, self._clock)
+
+    def run_worker(
+        self,
+        queues: Mapping[str, int | None] | list[str] | None = None,
+        *,
+        concurrency: int = CONCURRENCY,
+        processes: int = 0,
+        drain: timedelta | float = DRAIN_S,
+        burst: bool = False,
+    ) -> None:
+        """Run jobs until SIGTERM or Ctrl-C, or in a burst until nothing is due.
+
+        Args:
+          queues: names, each with its slots or None for the common ones; `default` and the
+            declared queues by default.
+          concurrency: handlers that run at once, in all.
+          processes: child processes that run them; 0 runs them in threads of this one.
+          drain: how long running handlers may go on after SIGTERM.
+        """
+        serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared]
+        names = dict.fromkeys(serving) if isinstance(serving, list) else dict(serving)
+        for name, slots in names.items():
+            check_queue_name(name)
+            if slots is not None and slots < 1:
+                raise BadInput(f"The queue {name} has {slots} slots.", hint="Use 1 or more.")
+        if concurrency < 1 or processes < 0:
+            raise BadInput("concurrency is at least 1, processes at least 0.")
+        launch(
+            self,
+            serving=names,
+            concurrency=concurrency,
+            processes=processes,
+            drain_us=duration_us(drain),
+            burst=burst,
+        )
+
+    def close(self) -> None:
+        """Close the store, if it was opened."""
+        if "store" in self.__dict__:
+            self.store.close()
+
+
+def as_app(found: object, place: str) -> Dueline:
+    """Make sure that what was imported is an application."""
+    if not isinstance(found, Dueline):
+        raise ConfigError(
+            f"{place} is a {type(found).__name__}, not a Dueline application.",
+            hint="Name the object that Dueline(...) made, as MODULE:ATTR.",
+        )
+    return found

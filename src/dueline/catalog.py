@@ -1,0 +1,101 @@
+"""Which queues there are, what they are set to."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from dueline.clock import SECOND_US, Clock
+from dueline.codec import decode, encode
+from dueline.errors import Conflict
+from dueline.ids import Ids
+from dueline.settings import QueueSettings, check_queue_name, check_settings
+from dueline.store import NO_VERSION, SETTINGS_PARTITION, Put, Records
+
+SETTINGS_AGE_US_MAX = 4 * SECOND_US  # read again: a change is seen everywhere within 5 s
+
+_PAGE = 500
+_ROUNDS_MAX = 5
+
+
+class _Read(NamedTuple):
+    settings: QueueSettings
+    version: bytes
+    read_us: int
+
+
+class Catalog:
+    """The settings of all queues of a store, cached for a few seconds."""
+
+    def __init__(
+        self, records: Records, *, clock: Clock, ids: Ids, defaults: QueueSettings
+    ) -> None:
+        """Take the store's records, a clock, a source of versions, and a new queue's settings."""
+        self._records = records
+        self._ids = ids
+        self._clock = clock
+        self._defaults = defaults
+        self._settings: dict[str, _Read] = {}
+
+    def settings(self, queue: str) -> QueueSettings:
+        """Read a queue's settings, as they stood at most 5 s ago; the first use makes it."""
+        cached = self._settings.get(queue)
+        now_us = self._clock.monotonic_us()
+        if cached is not None and now_us - cached.read_us < SETTINGS_AGE_US_MAX:
+            return cached.settings
+        return self._read(queue)
+
+    def is_current(self, queue: str, version: bytes) -> bool:
+        """Tell whether the cached settings are of this version, which `lanes` answers."""
+        cached = self._settings.get(queue)
+        return cached is not None and cached.version == version
+
+    def forget(self, queue: str) -> None:
+        """Read the queue's settings anew at their next use."""
+        self._settings.pop(queue, None)
+
+    def configure(self, queue: str, **changes: object) -> QueueSettings:
+        """Store changes to a queue's settings; the queue is made if need be.
+
+        Raises:
+          BadInput: a value out of range; nothing was written.
+          Conflict: others change the same settings again and again; nothing was written.
+        """
+        check_queue_name(queue)
+        for _ in range(_ROUNDS_MAX):
+            self.forget(queue)
+            old = self.settings(queue)
+            new = replace(old, **changes)  # type: ignore[arg-type]  # names checked by replace
+            new = check_settings(replace(new, shards_read=max(new.shards, old.shards_read)))
+            version = self._settings[queue].version
+            if new == old or self._put(queue, new, version):
+                return self.settings(queue)
+        raise Conflict(f"The settings of {queue} keep changing.", hint="Try again.")
+
+    def _read(self, queue: str) -> QueueSettings:
+        check_queue_name(queue)
+        for _ in range(_ROUNDS_MAX):
+            read_us = self._clock.monotonic_us()
+            # "!" sorts before every character of a name, so this reads from the name itself.
+            page = self._records.read(SETTINGS_PARTITION, after=queue[:-1] + "!", limit=_PAGE)
+            for record in page:
+                if record.key == queue:
+                    settings = decode(record.value, QueueSettings)
+                    self._settings[queue] = _Read(settings, record.version, read_us)
+                    return settings
+            self._put(queue, self._defaults, NO_VERSION)
+        raise Conflict(f"The queue {queue} cannot be made.", hint="Try again.")
+
+    def _put(self, queue: str, settings: QueueSettings, expect: bytes) -> bool:
+        self.forget(queue)
+        put = Put(queue, self._ids.token(), encode(settings), expect=expect)
+        return self._records.commit(SETTINGS_PARTITION, (put,))
+
+    def names(self) -> list[str]:
+        """List the queues, in order of their names."""
+        found: list[str] = []
+        after = None
+        while True:
+            page = self._records.read(SETTINGS_PARTITION, after=after, limit=_PAGE)
+            found += [record.key for record in page]
+            if len(page) < _PAGE:
+                return found
+            after = page[-1].key

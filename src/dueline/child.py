@@ -1,0 +1,21 @@
+"""`python -m dueline.child`: a worker's child process."""
+
+import sys
+
+from dueline.app import as_app
+from dueline.config import load_object
+from dueline.errors import DuelineError
+from dueline.worker.child import serve
+
+
+def main(place: str, threads: str, descriptor: str) -> None:
+    """Load the application and serve the parent at the other end of the descriptor."""
+    try:
+        app = as_app(load_object(place), place)
+    except DuelineError as error:
+        sys.exit(str(error))
+    serve(int(descriptor), dict(app.tasks), int(threads))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

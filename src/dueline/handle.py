@@ -1,0 +1,107 @@
+"""A caller's handle on a job."""
+
+import uuid
+from typing import Any, Generic, TypeVar
+
+from dueline.attempt import Outcome
+from dueline.clock import Clock
+from dueline.codec import decode_result
+from dueline.errors import BadInput, JobFailed
+from dueline.job import JobId
+from dueline.queue import Queues
+
+R_co = TypeVar("R_co", covariant=True)
+
+_WAIT_S = (0.005, 0.25)
+
+
+class Job(Generic[R_co]):
+    """One call of a task that was enqueued; R is what its handler returns."""
+
+    __slots__ = ("_clock", "_id", "_kind", "_queues")
+
+    def __init__(self, job_id: JobId, queues: Queues, clock: Clock, kind: Any = Any) -> None:  # noqa: ANN401
+        """Take the id and the engine. kind: the result's annotated type."""
+        self._id = job_id
+        self._queues = queues
+        self._clock = clock
+        self._kind = kind
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other._id == self._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    @property
+    def id(self) -> str:
+        """The job's id: 32 hexadecimal digits, in the order of enqueueing."""
+        return self._id.hex()
+
+    @property
+    def status(self) -> str:
+        """The job's state now; at most two reads.
+
+        One of scheduled, ready, running, retrying, done, dead, cancelled, expired, lost.
+
+        Raises: NotFound: no such job, or it ended and nothing was kept of it.
+        """
+        return self._queues.find(self._id).status
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """Wait for the job to end and answer what its handler returned.
+
+        Args: timeout: seconds; None waits as long as it takes, 0 only looks.
+
+        Raises:
+          JobFailed: it ended without a result. TimeoutError: it has not ended in time.
+          NotFound: it is unknown, or its queue keeps no results.
+        """
+        give_up_us = None if timeout is None else self._clock.monotonic_us() + round(timeout * 1e6)
+        pause_s, most_s = _WAIT_S
+        while True:
+            found = self._queues.find(self._id)
+            if found.status == "dead" and found.row is not None:
+                raise JobFailed(f"The job {self.id} is dead: {found.row.error}")
+            if found.outcome is not None:
+                return self._value(found.outcome)
+            if give_up_us is not None and self._clock.monotonic_us() >= give_up_us:
+                raise TimeoutError(f"The job {self.id} is still {found.status}.")
+            self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, most_s)
+
+    def _value(self, outcome: Outcome) -> R_co:
+        if outcome.state != "done":
+            raise JobFailed(f"The job {self.id} is {outcome.state}. {outcome.error}".rstrip())
+        value: R_co = decode_result(outcome.value, self._kind)
+        return value
+
+    def cancel(self) -> None:
+        """End the job before it runs.
+
+        Raises: NotFound: no such job. Conflict: it runs, is dead or has ended.
+        """
+        self._queues.cancel(self._id)
+
+    def retry(self) -> None:
+        """Run the job as soon as possible, also when it is dead.
+
+        Raises: NotFound: no such job. Conflict: it runs or has ended.
+        """
+        self._queues.retry(self._id)
+
+
+def parse_id(text: str) -> JobId:
+    """Read a job's id, with or without dashes.
+
+    Raises: BadInput: it is none.
+    """
+    try:
+        return JobId(uuid.UUID(text).bytes)
+    except ValueError as error:
+        raise BadInput(
+            f"{text!r} is not a job's id.", hint="Ids have 32 hexadecimal digits."
+        ) from error

@@ -1,0 +1,107 @@
+"""A registered function, what it may raise."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, get_type_hints
+
+from dueline.clock import duration_us
+from dueline.codec import Arguments
+from dueline.errors import BadInput, DuelineError, LeaseLost
+from dueline.job import Job, JobId
+from dueline.policy import Retry
+
+
+class Snooze(DuelineError):
+    """Raised in a handler: run this job again later; no attempt is spent."""
+
+    def __init__(
+        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        """Say how much later."""
+        self.after_us = duration_us(
+            timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        )
+        super().__init__(f"Snoozed for {self.after_us / 1e6:g} s.")
+
+
+class Cancel(DuelineError):
+    """Raised in a handler: end this job for good, without a result."""
+
+
+class Context:
+    """What a handler may know of its job; a parameter annotated with it is filled in.
+
+    job_id: 16 bytes, the same in every attempt: an idempotency key for outside systems.
+    fence: how often the job has been claimed; only grows, so an outside system that remembers
+    the largest it saw can refuse an older attempt. attempt: 1 for the first.
+    """
+
+    __slots__ = ("_is_lost", "attempt", "fence", "job_id", "queue", "task")
+
+    def __init__(self, job: Job, is_lost: Callable[[JobId], bool]) -> None:
+        """Take the job's row and the way to ask whether its claim was lost."""
+        self.job_id = job.id
+        self.fence = job.fence
+        self.attempt = job.errors + 1
+        self.task = job.task
+        self.queue = job.lane.queue
+        self._is_lost = is_lost
+
+    def check_cancelled(self) -> None:
+        """Stop here if nobody wants the result any more.
+
+        Raises: LeaseLost: the claim ended, and somebody else may hold the job.
+        """
+        if self._is_lost(self.job_id):
+            raise LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
+
+
+class Handler:
+    """A function under a name, with its arguments' codec and its retry policy."""
+
+    __slots__ = (
+        "arguments",
+        "function",
+        "is_async",
+        "name",
+        "result_kind",
+        "retry",
+        "takes_context",
+        "timeout_us",
+    )
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str, retry: Retry, timeout_us: int | None
+    ) -> None:
+        """Read the function's signature.
+
+        Raises: BadInput: its annotations cannot be used, or it takes a Context elsewhere than
+        as its first parameter.
+        """
+        self.name = name
+        self.function = function
+        self.retry = retry
+        self.timeout_us = timeout_us
+        self.takes_context = _takes_context(function, name)
+        self.arguments = Arguments(function, name, skip=1 if self.takes_context else 0)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.result_kind = get_type_hints(function).get("return", Any)
+
+
+def _takes_context(function: Callable[..., Any], name: str) -> bool:
+    try:
+        hints = get_type_hints(function)
+    except NameError:
+        return False  # Arguments says which name it is
+    places: Sequence[int] = [
+        place
+        for place, parameter in enumerate(inspect.signature(function).parameters)
+        if hints.get(parameter) is Context
+    ]
+    if places not in ([], [0]):
+        raise BadInput(
+            f"The task {name} takes its Context as parameter {places[-1] + 1}.",
+            hint="Make it the first parameter, and only that.",
+        )
+    return bool(places)

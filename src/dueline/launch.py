@@ -1,0 +1,128 @@
+"""From an application to a running worker."""
+
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+from dueline.clock import Clock
+from dueline.config import place_of
+from dueline.errors import ConfigError
+from dueline.handler import Handler
+from dueline.queue import Queues
+from dueline.worker.execution import Execution
+from dueline.worker.log import log
+from dueline.worker.processes import ProcessRunner
+from dueline.worker.settler import Settler
+from dueline.worker.threads import ThreadRunner
+from dueline.worker.worker import Runner, Worker, WorkerSettings
+
+
+class Application(Protocol):
+    """What a worker needs of an application."""
+
+    @property
+    def queues(self) -> Queues:
+        """The engine."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The machine's clock."""
+        ...
+
+    @property
+    def tasks(self) -> Mapping[str, Handler]:
+        """The registered functions, by name."""
+        ...
+
+
+def launch(
+    app: Application,
+    *,
+    serving: Mapping[str, int | None],
+    concurrency: int,
+    processes: int,
+    drain_us: int,
+    burst: bool,
+) -> None:
+    """Run a worker in this thread until it is stopped, or its burst is over.
+
+    In the main thread SIGTERM and SIGINT stop it: the first drains, a second gives everything
+    back at once.
+    """
+    queues = app.queues
+    for name in serving:
+        queues.catalog.settings(name)  # makes the queue, so that it can be seen
+    news = threading.Event()
+    name = worker_name()
+    worker = Worker(
+        queues,
+        _runner(app, concurrency, processes, news),
+        Settler(queues, app.tasks, random.Random()),
+        WorkerSettings(
+            worker=name, serving=serving, tasks=sorted(app.tasks), burst=burst, drain_us=drain_us
+        ),
+        clock=app.clock,
+        news=news,
+    )
+    log.info("worker %s serves %s", name, ", ".join(serving))
+    with _signals(worker):
+        worker.run()
+    log.info("worker %s ended", name)
+
+
+def worker_name() -> str:
+    """Make a worker's id: `<host>:<pid>:<random>`."""
+    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+
+
+def _runner(app: Application, concurrency: int, processes: int, news: threading.Event) -> Runner:
+    time = app.queues.time
+    if processes == 0:
+        lost = Execution(app.tasks, lambda _: False)
+        return ThreadRunner(
+            lost, threads=concurrency, clock=app.clock, now_us=time.earliest_us, news=news
+        )
+    place = place_of(app)
+    if place is None:
+        raise ConfigError(
+            "Child processes cannot import this application: it is no global of a module.",
+            hint="Assign it to a global name, or use processes=0.",
+        )
+    return ProcessRunner(
+        [sys.executable, "-m", "dueline.child", place],
+        processes=processes,
+        threads=max(concurrency, processes),
+        clock=app.clock,
+        now_us=time.earliest_us,
+        news=news,
+    )
+
+
+@contextmanager
+def _signals(worker: Worker) -> Iterator[None]:
+    """Let SIGTERM and SIGINT stop the worker while it runs; they only set flags."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    count = 0
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        worker.stop(hurry=count > 1)
+
+    handlers = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, stop) for number in handlers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,258 @@
+"""Queues: putting jobs in, finding, changing them."""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from dueline.attempt import Outcome
+from dueline.catalog import Catalog
+from dueline.clock import DAY_US, Clock, StoreTime
+from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, Unknown
+from dueline.ids import Ids
+from dueline.job import Job, JobId, State, status_of
+from dueline.lane import Lane, Pointer, bucket_of, dead_queue, living_queue
+from dueline.recipes import results
+from dueline.settings import QueueSettings, check_queue_name
+from dueline.store import Commit, Drop, Group, Move, Store
+
+DUE_AHEAD_US_MAX = 3660 * DAY_US  # ten years and the leap days in them
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
+TENANT_CHARACTERS_MAX = 255
+
+_PAGE = 500
+_ROUNDS_MAX = 5
+
+
+class NewJob(NamedTuple):
+    """A call to be stored. due_us: None for now."""
+
+    queue: str
+    task: str
+    codec: int
+    body: bytes
+    due_us: int | None = None
+    priority: int = 0
+    tenant: str = ""
+    opts: bytes = b""
+
+
+class Found(NamedTuple):
+    """A job, by its id: its row while it has one, its outcome once it has ended."""
+
+    status: str
+    row: Job | None
+    outcome: Outcome | None
+
+
+class Queues:
+    """All queues of one store: the engine below the application's faces.
+
+    Threads may share it.
+    """
+
+    def __init__(self, store: Store, *, clock: Clock, ids: Ids, defaults: QueueSettings) -> None:
+        """Take the store, the machine's clock, a source of ids, and a new queue's settings."""
+        self.store = store
+        self.time = StoreTime(store.clock_us, clock)
+        self.ids = ids
+        self.catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
+
+    # Enqueue
+
+    def enqueue(self, calls: Sequence[NewJob]) -> Sequence[Job]:
+        """Store calls durably, all in one write.
+
+        Returns: the rows as they were born, in the order of the calls.
+
+        Raises:
+          BadInput: a call is out of range; nothing was written.
+          EnqueueUnknown: some may or may not be stored; its `jobs` can be enqueued again.
+          StoreUnavailable: nothing was written.
+        """
+        now_us = self.time.earliest_us()
+        kinds = {(call.queue, call.due_us, call.priority, call.tenant) for call in calls}
+        for queue, due_us, priority, tenant in kinds:
+            _check(queue, due_us, priority, tenant, now_us=now_us)
+        job_ids = self.ids.many(len(calls), now_us)
+        settings_of = {queue: self.catalog.settings(queue) for queue, *_ in kinds}
+        lanes: dict[tuple[str, int, int, int, str], Lane] = {}
+        jobs: list[Job] = []
+        for call, job_id in zip(calls, job_ids, strict=True):
+            queue, task, codec, body, asked_us, priority, tenant, opts = call
+            due_us = now_us if asked_us is None else asked_us
+            pos_us = max(due_us, now_us)
+            settings = settings_of[queue]
+            shard = zlib.crc32(job_id) % settings.shards if settings.shards > 1 else 0
+            key = (queue, shard, bucket_of(pos_us, settings.width_us), priority, tenant)
+            lane = lanes.get(key) or lanes.setdefault(key, Lane(*key))
+            jobs.append(
+                Job(lane, pos_us, job_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
+            )
+        self.enqueue_again(jobs)
+        return jobs
+
+    def enqueue_again(self, jobs: Sequence[Job]) -> None:
+        """Send rows with the keys they were given: neither loses nor doubles those stored.
+
+        Raises: as `enqueue`.
+        """
+        try:
+            stored = self.store.add(jobs)
+        except Unknown as error:
+            raise _unknown(jobs) from error
+        if not all(stored):
+            raise _unknown([job for job, sure in zip(jobs, stored, strict=True) if not sure])
+
+    # Look-up
+
+    def find(self, job_id: JobId) -> Found:
+        """Look a job up.
+
+        Raises: NotFound: no such job, or it ended and nothing was kept of it.
+        """
+        row = self.store.find([job_id])[0]
+        if row is not None:
+            return Found(status_of(row, self.time.latest_us()), row, None)
+        outcome = results.read(self.store, job_id)
+        if outcome is not None:
+            return Found(outcome.state, None, outcome)
+        # Between the two reads a retry may have put a row back that the first did not see.
+        row = self.store.find([job_id])[0]
+        if row is not None:
+            return Found(status_of(row, self.time.latest_us()), row, None)
+        raise NotFound(
+            f"No job {job_id.hex()} is known.",
+            hint="Was its result kept long enough? Is this the right store?",
+        )
+
+    def peek(self, queue: str, limit: int) -> Sequence[Job]:
+        """Read the next jobs that are due, in the order in which they would be claimed."""
+        now_us = self.time.earliest_us()
+        found: list[Job] = []
+        for lane in sorted(
+            self.lanes_of(queue), key=lambda lane: (-lane.priority, lane.bucket, lane)
+        ):
+            page = self.store.scan(lane, after=None, until_us=now_us, limit=limit)
+            found += page.jobs
+        return sorted(found, key=lambda job: (-job.lane.priority, job.at_us, job.id))[:limit]
+
+    def lanes_of(self, queue: str) -> Iterator[Lane]:
+        """Read all listed lanes of a queue, future ones included, each once."""
+        for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
+            seen: set[Lane] = set()
+            after: Pointer | None = None
+            while True:
+                page = self.store.lanes(queue, shard, until_bucket=2**62, after=after, limit=_PAGE)
+                for pointer in page.pointers:
+                    if pointer.lane not in seen:
+                        seen.add(pointer.lane)
+                        yield pointer.lane
+                if page.after is None:
+                    break
+                after = page.after
+
+    def jobs_of(self, queue: str) -> Iterator[Job]:
+        """Read all rows of a queue, lane by lane."""
+        for lane in self.lanes_of(queue):
+            after = None
+            while True:
+                page = self.store.scan(lane, after=after, until_us=None, limit=_PAGE)
+                yield from page.jobs
+                if page.after is None:
+                    break
+                after = page.after
+
+    # Changes: verdicts given with the token that was read
+
+    def cancel(self, job_id: JobId) -> None:
+        """End a job that waits; it never runs.
+
+        Raises:
+          NotFound: no such job.
+          Conflict: it runs, is dead, or has ended; nothing was changed.
+        """
+        for _ in range(_ROUNDS_MAX):
+            found = self.find(job_id)
+            row = found.row
+            if row is None or found.status in ("dead", "running"):
+                raise _refused(job_id, "cancelled", found.status)
+            now_us = self.time.latest_us()
+            group = Group((Drop(row),), self._kept(row, Outcome("cancelled", now_us)))
+            if self.store.together([group])[0]:
+                return
+        raise _refused(job_id, "cancelled", "changing")
+
+    def retry(self, job_id: JobId) -> None:
+        """Run a job as soon as possible: a dead one anew, a retrying or scheduled one now.
+
+        Raises: as `cancel`.
+        """
+        for _ in range(_ROUNDS_MAX):
+            found = self.find(job_id)
+            row = found.row
+            if row is None or found.status == "running":
+                raise _refused(job_id, "retried", found.status)
+            if self.store.settle([self.redrive(row)])[0]:
+                return
+        raise _refused(job_id, "retried", "changing")
+
+    def redrive(self, row: Job) -> Move:
+        """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+        now_us = self.time.latest_us()
+        queue, lane = living_queue(row.lane.queue), row.lane
+        bucket = bucket_of(now_us, self.catalog.settings(queue).width_us)
+        if row.state != State.DEAD:
+            return Move(row, now_us, self.ids.token(), bucket, row.errors, row.crashes, row.alone,
+                        error=row.error)  # fmt: skip
+        home = lane._replace(queue=queue, bucket=bucket)
+        return Move(row, now_us, self.ids.token(), bucket, errors=0, crashes=0, to=home)
+
+    def bury(self, row: Job, error: str) -> Move:
+        """Make the verdict that carries a job to the dead."""
+        now_us = self.time.latest_us()
+        bucket = bucket_of(now_us, self.catalog.settings(row.lane.queue).width_us)
+        grave = row.lane._replace(queue=dead_queue(row.lane.queue), bucket=bucket)
+        return Move(row, now_us, self.ids.token(), bucket, row.errors, row.crashes,
+                    state=State.DEAD, error=error, to=grave)  # fmt: skip
+
+    def _kept(self, row: Job, outcome: Outcome) -> tuple[Commit, ...]:
+        keep_us = self.catalog.settings(row.lane.queue).keep_us
+        if keep_us == 0:
+            return ()
+        return (results.keep(row.id, outcome, version=self.ids.token(), keep_us=keep_us),)
+
+
+def _check(
+    queue: str, due_us: int | None, priority: object, tenant: object, *, now_us: int
+) -> None:
+    check_queue_name(queue)
+    if due_us is not None and due_us > now_us + DUE_AHEAD_US_MAX:
+        raise BadInput("The job is due more than ten years ahead.", hint="Choose an earlier time.")
+    if due_us is not None and due_us < 0:
+        raise BadInput("The job is due before 1970.", hint="Leave due out to run it at once.")
+    if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        raise BadInput(
+            f"The priority {priority!r} is not a signed 32-bit integer.",
+            hint="Larger runs first; 0 is the default.",
+        )
+    if not isinstance(tenant, str) or len(tenant) > TENANT_CHARACTERS_MAX or "\0" in tenant:
+        raise BadInput(
+            f"The tenant {tenant!r:.80} is not a name of up to {TENANT_CHARACTERS_MAX} characters."
+        )
+
+
+def _unknown(jobs: Sequence[Job]) -> EnqueueUnknown:
+    error = EnqueueUnknown(
+        f"The store did not say whether {len(jobs)} job(s) were stored, the first of them "
+        f"{jobs[0].id.hex()}.",
+        hint="Enqueue the error's `jobs` again: that neither loses nor doubles them.",
+    )
+    error.jobs = jobs
+    return error
+
+
+def _refused(job_id: JobId, word: str, status: str) -> Conflict:
+    return Conflict(
+        f"The job {job_id.hex()} is {status} and cannot be {word}.",
+        hint="See `dueline jobs explain`.",
+    )

@@ -1,0 +1,54 @@
+"""Which workers are alive."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dueline.codec import decode, encode
+from dueline.store import Delete, Put, Records
+
+PARTITION = "workers"
+BEATS_MISSED_MAX = 3
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """What a worker says of itself with each beat.
+
+    worker: `<host>:<pid>:<random>`. queues, tasks: the names that it serves and knows.
+    slots, held: jobs that it can run at once, and holds now. clock_skew_us: its wall clock
+    minus the store's.
+    """
+
+    worker: str
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    slots: int
+    held: int
+    started_us: int
+    beat_us: int
+    clock_skew_us: int
+
+
+def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:
+    """Write a beat; it reads as absent once three beats were missed."""
+    expires_us = presence.beat_us + BEATS_MISSED_MAX * beat_every_us
+    put = Put(presence.worker, version, encode(presence), expires_us=expires_us)
+    records.commit(PARTITION, (put,))
+
+
+def leave(records: Records, worker: str) -> None:
+    """Take a worker that stops out of the registry."""
+    records.commit(PARTITION, (Delete(worker),))
+
+
+def present(records: Records) -> Sequence[Presence]:
+    """Read who is alive, by worker id."""
+    found: list[Presence] = []
+    after = None
+    while True:
+        page = records.read(PARTITION, after=after, limit=_PAGE)
+        found += [decode(record.value, Presence) for record in page]
+        if len(page) < _PAGE:
+            return found
+        after = page[-1].key

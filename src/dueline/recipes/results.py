@@ -1,0 +1,38 @@
+"""How jobs ended, kept for a while."""
+
+from dueline.attempt import Outcome
+from dueline.codec import decode, encode
+from dueline.ids import born_us
+from dueline.job import JobId
+from dueline.store import Commit, Put, Records
+
+_SLICE_US = 60_000_000
+_SLICES = 4
+
+
+def _place(job_id: JobId) -> tuple[str, str]:
+    """Find a result by the job's id alone: partitions hold a quarter of a minute's jobs each."""
+    minute = born_us(job_id) // _SLICE_US
+    return f"results/{minute}/{job_id[-1] % _SLICES}", job_id.hex()
+
+
+def keep(job_id: JobId, outcome: Outcome, *, version: bytes, keep_us: int) -> Commit:
+    """Make the write that keeps an outcome until `keep_us` after the job ended.
+
+    Args: version: random, for the record.
+    """
+    partition, key = _place(job_id)
+    return Commit(
+        partition, (Put(key, version, encode(outcome), expires_us=outcome.ended_us + keep_us),)
+    )
+
+
+def read(records: Records, job_id: JobId) -> Outcome | None:
+    """Read how a job ended; None where that is not kept, or it has not."""
+    partition, key = _place(job_id)
+    # Keys are hexadecimal, so nothing sorts between the key less its last digit and the key
+    # but its neighbours: a read past it that is limited to 16 rows always holds the key.
+    for record in records.read(partition, after=key[:-1], limit=16):
+        if record.key == key:
+            return decode(record.value, Outcome)
+    return None

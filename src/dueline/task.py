@@ -1,0 +1,219 @@
+"""Registered functions and how they are called."""
+
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from dueline.clock import Clock, duration_us, to_us
+from dueline.codec import JSON
+from dueline.errors import BadInput
+from dueline.handle import Job
+from dueline.handler import Context, Handler
+from dueline.job import BORN_TOKEN, JobId
+from dueline.job import Job as Row
+from dueline.lane import Lane
+from dueline.queue import NewJob, Queues
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CHUNK = 500
+CHUNK_MAX = 10_000
+
+
+class Host(Protocol):
+    """What a task needs of its application: the engine, once it is used."""
+
+    @property
+    def queues(self) -> Queues:
+        """The engine; connects at the first use."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The machine's clock."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where and when a call runs. due_us: absolute; after_us: from the call on; neither: now."""
+
+    queue: str
+    priority: int = 0
+    tenant: str = ""
+    due_us: int | None = None
+    after_us: int | None = None
+
+
+class Using(Generic[P, R]):
+    """A task with options for its calls."""
+
+    __slots__ = ("_handler", "_host", "_options")
+
+    def __init__(self, host: Host, handler: Handler, options: Options) -> None:
+        """Take the application, the function and the options."""
+        self._host = host
+        self._handler = handler
+        self._options = options
+
+    def using(
+        self,
+        *,
+        due: datetime | None = None,
+        after: timedelta | float | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+    ) -> "Using[P, R]":
+        """Say where and when calls run.
+
+        Args:
+          due: not before this instant; an aware datetime, at most ten years ahead.
+          after: not before so long from the call on; a timedelta or seconds.
+          priority: any signed 32-bit integer; larger runs first, 0 is the default.
+          queue, tenant: other than the task's own.
+
+        Raises: BadInput: due is naive, or both due and after are given.
+        """
+        changes: dict[str, Any] = {
+            name: value
+            for name, value in (("priority", priority), ("queue", queue), ("tenant", tenant))
+            if value is not None
+        }
+        if due is not None and after is not None:
+            raise BadInput("Both due and after are given.", hint="Give one of them.")
+        if due is not None:
+            changes |= {"due_us": _due_us(due), "after_us": None}
+        if after is not None:
+            changes |= {"after_us": _after_us(after), "due_us": None}
+        return Using(self._host, self._handler, replace(self._options, **changes))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a call durably; it runs in a worker.
+
+        Raises:
+          BadInput: the arguments do not fit the function or cannot be stored; nothing was.
+          EnqueueUnknown: it may or may not be stored; see its `jobs`.
+          StoreUnavailable: it is not stored.
+        """
+        return self._put([self._handler.arguments.encode(args, kwargs)])[0]
+
+    def enqueue_many(self, calls: Iterable[Sequence[Any]], *, chunk: int = CHUNK) -> list[Job[R]]:
+        """Store many calls, each a sequence of positional arguments, `chunk` of them a write.
+
+        Every argument is checked before the first write.
+
+        Returns: the jobs, in the order of the calls.
+
+        Raises: as `enqueue`; chunks before the one that failed are stored.
+        """
+        if not 1 <= chunk <= CHUNK_MAX:
+            raise BadInput(f"chunk is {chunk}.", hint=f"Use 1 to {CHUNK_MAX}.")
+        encode = self._handler.arguments.encode
+        bodies = iter([encode(args, {}) for args in map(_sequence, calls)])
+        jobs: list[Job[R]] = []
+        while some := list(islice(bodies, chunk)):
+            jobs += self._put(some)
+        return jobs
+
+    def _put(self, bodies: Sequence[bytes]) -> list[Job[R]]:
+        queues, options = self._host.queues, self._options
+        due_us = options.due_us
+        if options.after_us is not None:
+            due_us = queues.time.latest_us() + options.after_us
+        name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
+        rows = queues.enqueue(
+            [
+                NewJob(options.queue, name, JSON, body, due_us, options.priority, options.tenant)
+                for body in bodies
+            ]
+        )
+        return [Job(row.id, queues, clock, kind) for row in rows]
+
+
+class _Named(Using[P, R]):
+    """What both kinds of task share."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The name under which jobs are stored."""
+        return self._handler.name
+
+    @property
+    def handler(self) -> Handler:
+        """The function as a worker sees it."""
+        return self._handler
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    def _call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        if self._handler.takes_context:
+            args = (self._local_context(), *args)
+        return self._handler.function(*args, **kwargs)
+
+    def _local_context(self) -> Context:
+        lane = Lane(self._options.queue, 0, 0, self._options.priority, self._options.tenant)
+        job_id = JobId(BORN_TOKEN)
+        return Context(Row(lane, 0, job_id, 0, 0, 0, self.name, JSON, b"", b"", 0), _is_never)
+
+
+class Task(_Named[P, R]):
+    """A registered function: still callable right here, and able to be enqueued."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now; nothing is stored."""
+        result: R = self._call(args, kwargs)
+        return result
+
+
+class AsyncTask(_Named[P, R]):
+    """A registered coroutine function."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Make the coroutine, to be awaited here; nothing is stored."""
+        result: Coroutine[Any, Any, R] = self._call(args, kwargs)
+        return result
+
+
+def _is_never(_: JobId) -> bool:
+    return False
+
+
+def _sequence(call: Sequence[Any]) -> Sequence[Any]:
+    if not isinstance(call, (tuple, list)):
+        raise BadInput(
+            f"A call is given as {type(call).__name__}, not as a tuple of its arguments.",
+            hint='Write [("a",), ("b",)] for a task of one argument.',
+        )
+    return call
+
+
+def _due_us(due: object) -> int:
+    if not isinstance(due, datetime) or due.tzinfo is None or due.utcoffset() is None:
+        raise BadInput(
+            f"due={due!r} is not an aware datetime: it does not say in which time zone it is.",
+            hint="Write datetime.now(UTC), or datetime(2027, 1, 1, tzinfo=ZoneInfo(...)).",
+        )
+    return to_us(due)
+
+
+def _after_us(after: timedelta | float) -> int:
+    if isinstance(after, bool) or not isinstance(after, (int, float, timedelta)):
+        raise BadInput(f"after={after!r} is neither a timedelta nor a number of seconds.")
+    try:
+        span_us = duration_us(after)
+    except (ValueError, OverflowError):
+        span_us = -1
+    if span_us < 0:
+        raise BadInput(f"after={after!r} is not a time to wait.", hint="Use 0 or more.")
+    return span_us

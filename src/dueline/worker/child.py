@@ -1,0 +1,106 @@
+"""A worker's child process: runs handlers, knows no store."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from dueline.attempt import Ending
+from dueline.clock import SystemClock
+from dueline.handler import Handler
+from dueline.job import JobId
+from dueline.worker.execution import Assignment, Execution
+from dueline.worker.messages import Finished, Lost, Message, Ready, Run, Started, dump, load
+from dueline.worker.threads import ThreadRunner
+
+_TICK_S = 0.05
+_LOST_MAX = 10_000
+
+
+class Child:
+    """The far end of a worker's pipe. It exits when the pipe closes: its parent is gone."""
+
+    def __init__(self, pipe: Connection, handlers: dict[str, Handler], threads: int) -> None:
+        """Take the pipe to the parent, and what it may ask for."""
+        self._pipe = pipe
+        self._sending = threading.Lock()
+        self._clock = SystemClock()
+        self._offset_us = 0
+        self._lost: dict[JobId, None] = {}
+        self._news = threading.Event()
+        self._runner = ThreadRunner(
+            _Telling(handlers, self._lost.__contains__, self._tell_start),
+            threads=threads,
+            clock=self._clock,
+            now_us=self._now_us,
+            news=self._news,
+        )
+
+    def run(self) -> None:
+        """Serve until the parent closes the pipe."""
+        self._runner.start()
+        threading.Thread(target=self._report, name="dueline-report", daemon=True).start()
+        self._send(Ready())
+        while True:
+            try:
+                message = load(self._pipe.recv_bytes())
+            except (EOFError, OSError):
+                # Without a parent nobody extends the leases: whatever runs is stopped at once.
+                os._exit(0)
+            if isinstance(message, Run):
+                self._offset_us = message.offset_us
+                self._runner.submit(message.assignments)
+            elif isinstance(message, Lost):
+                self._runner.forget(message.ids)
+                self._lost.update(dict.fromkeys(message.ids))
+                while len(self._lost) > _LOST_MAX:
+                    self._lost.pop(next(iter(self._lost)))
+
+    def _now_us(self) -> int:
+        return self._clock.monotonic_us() + self._offset_us
+
+    def _tell_start(self, job_id: JobId) -> None:
+        self._send(Started(job_id, self._now_us()))
+
+    def _report(self) -> None:
+        while True:
+            self._news.wait(_TICK_S)
+            self._news.clear()
+            for ended in self._runner.collect():
+                self._send(Finished(ended.job.id, ended.ending, ended.started_us, ended.ended_us))
+            self._runner.interrupt_overdue()
+            self._runner.spread()
+
+    def _send(self, message: Message) -> None:
+        try:
+            with self._sending:
+                self._pipe.send_bytes(dump(message))
+        except OSError:
+            os._exit(0)
+
+
+class _Telling(Execution):
+    """Says that a handler is about to be called: if the process dies in it, it is a suspect."""
+
+    def __init__(
+        self,
+        handlers: dict[str, Handler],
+        is_lost: Callable[[JobId], bool],
+        tell: Callable[[JobId], None],
+    ) -> None:
+        super().__init__(handlers, is_lost)
+        self._tell = tell
+
+    def run(self, assignment: Assignment) -> Ending:
+        self._tell(assignment.job.id)
+        return super().run(assignment)
+
+
+def serve(descriptor: int, handlers: dict[str, Handler], threads: int) -> None:
+    """Be a child: signals are the parent's business, its pipe is the only life line."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.close()
+    Child(Connection(descriptor), handlers, threads).run()

@@ -1,0 +1,118 @@
+"""Finds lanes, claims jobs."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from dueline.clock import SECOND_US
+from dueline.job import Job
+from dueline.lane import Lane, Pointer, bucket_of
+from dueline.planner import plan, prospects
+from dueline.queue import Queues
+from dueline.store import Want
+
+LOOK_AHEAD_US = SECOND_US
+_PAGE = 1000
+
+
+class Taken(NamedTuple):
+    """A claimed job. before: its row as it was, if its last claim died; None otherwise."""
+
+    job: Job
+    before: Job | None
+
+
+class Claimer:
+    """One worker's view of the lane lists of the queues that it serves."""
+
+    def __init__(self, queues: Queues, serving: Sequence[str], worker: str) -> None:
+        """Take the engine, the names of the queues, and the worker's id; reads nothing yet."""
+        self._queues = queues
+        self._serving = serving
+        self._worker = worker
+        self._pointers: list[Pointer] = []
+        self._next_at_us: dict[Lane, int | None] = {}
+        self._turn = 0
+
+    def refresh(self) -> None:
+        """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
+        empty = {lane for lane, at_us in self._next_at_us.items() if at_us is None}
+        self._pointers = []
+        self._next_at_us = {}
+        for queue in self._serving:
+            settings = self._queues.catalog.settings(queue)
+            for shard in range(settings.shards_read):
+                self._read(queue, shard, settings.width_us, empty)
+
+    def _read(self, queue: str, shard: int, width_us: int, empty: set[Lane]) -> None:
+        now_us = self._queues.time.earliest_us()
+        today = bucket_of(now_us, width_us)
+        after: Pointer | None = None
+        is_past = False
+        while True:
+            page = self._queues.store.lanes(
+                queue,
+                shard,
+                until_bucket=bucket_of(now_us + LOOK_AHEAD_US, width_us),
+                after=after,
+                limit=_PAGE,
+            )
+            self._pointers += page.pointers
+            is_past = is_past or any(
+                pointer.listing < today and pointer.lane in empty for pointer in page.pointers
+            )
+            after = page.after
+            if after is None:
+                break
+        if not self._queues.catalog.is_current(queue, page.settings_version):
+            self._queues.catalog.forget(queue)
+        if is_past:
+            self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
+
+    def claim(self, limit: int, room: Mapping[str, int]) -> list[Taken]:
+        """Claim jobs that are due, the most urgent first.
+
+        Args:
+          limit: at most so many. room: for queues with slots of their own, how many each.
+
+        Returns: none when nothing is due in the lanes known since the last `refresh`.
+        """
+        time = self._queues.time
+        now_us = time.earliest_us()
+        self._turn += 1
+        found = prospects(self._pointers, self._next_at_us, now_us)
+        wants = plan(found, limit=limit, room=room, turn=self._turn)
+        taken: list[Taken] = []
+        for lease_us, some in self._by_lease(wants):
+            if len(taken) >= limit:
+                break
+            claimed = self._queues.store.claim(
+                some,
+                limit=limit - len(taken),
+                now_us=now_us,
+                lease_us=lease_us + time.latest_us() - now_us,
+                worker=self._worker,
+                token=self._queues.ids.token(),
+            )
+            self._next_at_us.update(claimed.next_at_us)
+            taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
+        return taken
+
+    def _by_lease(self, wants: Sequence[Want]) -> list[tuple[int, list[Want]]]:
+        """Group wants by their queues' lease, in order; one claim has one lease."""
+        runs: list[tuple[int, list[Want]]] = []
+        for want in wants:
+            lease_us = self._queues.catalog.settings(want.lane.queue).lease_us
+            if not runs or runs[-1][0] != lease_us:
+                runs.append((lease_us, []))
+            runs[-1][1].append(want)
+        return runs
+
+    def has_due(self) -> bool:
+        """Tell whether some lane may hold jobs that are due."""
+        now_us = self._queues.time.earliest_us()
+        return bool(prospects(self._pointers, self._next_at_us, now_us))
+
+    def next_at_us(self) -> int | None:
+        """Tell the earliest instant at which a known lane has something to do; None: none."""
+        known = [at_us for at_us in self._next_at_us.values() if at_us is not None]
+        return min(known, default=None)

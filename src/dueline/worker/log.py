@@ -1,0 +1,37 @@
+"""What a worker says of its jobs."""
+
+import logging
+
+from dueline.attempt import Ended, Failed, Outcome
+from dueline.job import Job
+from dueline.policy import Again, Decision
+
+log = logging.getLogger("dueline.worker")
+
+
+def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
+    """Log the end of an attempt: one record; failures with their traceback."""
+    if decision.error == "" and not is_lost and not log.isEnabledFor(logging.INFO):
+        return
+    job, ending = ended.job, ended.ending
+    where = f"job={job.id.hex()} task={job.task} attempt={job.errors + 1}"
+    took_ms = (ended.ended_us - ended.started_us) / 1000 if ended.started_us else 0.0
+    if is_lost:
+        log.warning("%s lost its claim after %.1f ms; its result was thrown away", where, took_ms)
+        return
+    if isinstance(decision, Again):
+        wait_s = max(0, decision.at_us - ended.ended_us) / 1e6
+        text = f"{where} {decision.word}, again in {wait_s:.1f} s"
+    else:
+        text = f"{where} {decision.state} after {took_ms:.1f} ms"
+    level = logging.INFO if decision.error == "" else logging.WARNING
+    if isinstance(ending, Failed) and ending.traceback:
+        text = f"{text}\n{ending.traceback.rstrip()}"
+    elif decision.error:
+        text = f"{text}: {decision.error}"
+    log.log(level, "%s", text)
+
+
+def log_poison(job: Job, outcome: Outcome) -> None:
+    """Log that a job is not run again, since workers died on it."""
+    log.error("job=%s task=%s dead: %s", job.id.hex(), job.task, outcome.error)

@@ -1,0 +1,229 @@
+"""Runs jobs in child processes, which may die."""
+
+import socket
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+
+from dueline.attempt import Crashed, Ended
+from dueline.clock import Clock
+from dueline.errors import ConfigError
+from dueline.job import Job, JobId
+from dueline.worker.execution import Assignment
+from dueline.worker.messages import Finished, Lost, Ready, Run, Started, dump, load, to_ended
+
+AHEAD_US = 5_000
+AHEAD_MAX = 100
+"""A child is sent so much work, or so many jobs, beyond what its threads can take."""
+
+STILLBORN_MAX = 3
+
+
+class _Child:
+    """One process, its pipe, and what it was given."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
+                [*command, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+        self.pipe = Connection(ours.detach())
+        self.given: dict[JobId, Assignment] = {}
+        self.started: dict[JobId, int] = {}
+        self.is_ready = False
+
+
+class ProcessRunner:
+    """A fixed number of child processes, each with its share of the slots.
+
+    The parent runs no handler. A child that dies takes down only what it was running: those
+    jobs crashed; the ones that it was given and had not started go to another child.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        processes: int,
+        threads: int,
+        clock: Clock,
+        now_us: Callable[[], int],
+        news: threading.Event,
+    ) -> None:
+        """Take how a child is started; starts none yet.
+
+        Args:
+          command: the program; the number of a pipe's descriptor is appended.
+          threads: of all children together. now_us: the store's time.
+          news: set when there is something to collect.
+        """
+        self.threads = threads
+        self.run_us = 0.0
+        self._command = [*command, str(-(-threads // processes))]
+        self._each = -(-threads // processes)
+        self._count = processes
+        self._clock = clock
+        self._now_us = now_us
+        self._news = news
+        self._guard = threading.Lock()
+        self._children: list[_Child] = []
+        self._ready: deque[Assignment] = deque()
+        self._ended: deque[Ended] = deque()
+        self._stillborn = 0
+        self._is_closing = False
+
+    def start(self) -> None:
+        """Start the children."""
+        with self._guard:
+            for _ in range(self._count):
+                self._spawn()
+
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Take jobs to run, in order."""
+        with self._guard:
+            self._ready.extend(assignments)
+        self.spread()
+
+    def spread(self) -> None:
+        """Hand ready jobs to the children that have room.
+
+        Raises: ConfigError: the children cannot load the application.
+        """
+        if self._stillborn >= STILLBORN_MAX:
+            raise ConfigError(
+                "The worker's child processes end before they have loaded the application.",
+                hint="See their messages above; can the application be imported by its name?",
+            )
+        offset_us = self._now_us() - self._clock.monotonic_us()
+        ahead = min(AHEAD_MAX, int(AHEAD_US / self.run_us)) if self.run_us else 0
+        with self._guard:
+            for child in sorted(self._children, key=lambda child: len(child.given)):
+                room = self._each + ahead - len(child.given)
+                if child.is_ready and self._ready and room > 0:
+                    count = min(room, len(self._ready))
+                    self._send(child, offset_us, [self._ready.popleft() for _ in range(count)])
+
+    def _send(self, child: _Child, offset_us: int, taken: list[Assignment]) -> None:
+        child.given.update((one.job.id, one) for one in taken)
+        try:
+            child.pipe.send_bytes(dump(Run(offset_us, taken)))
+        except OSError:  # it died; its reader puts back what it was given
+            return
+
+    def collect(self) -> list[Ended]:
+        """Take the attempts that ended since the last call."""
+        ended = []
+        while self._ended:
+            ended.append(self._ended.popleft())
+        if ended:
+            mean = sum(one.ended_us - one.started_us for one in ended) / len(ended)
+            self.run_us = mean if not self.run_us else 0.7 * self.run_us + 0.3 * mean
+        return ended
+
+    def running(self) -> list[Job]:
+        """List the jobs whose handlers run now."""
+        with self._guard:
+            return [
+                child.given[job_id].job
+                for child in self._children
+                for job_id in child.started
+                if job_id in child.given
+            ]
+
+    def take_back(self) -> list[Job]:
+        """Take back the jobs that were given to no child yet."""
+        with self._guard:
+            taken = [assignment.job for assignment in self._ready]
+            self._ready.clear()
+        return taken
+
+    def forget(self, lost: Sequence[JobId]) -> None:
+        """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
+        gone = set(lost)
+        with self._guard:
+            self._ready = deque(one for one in self._ready if one.job.id not in gone)
+            for child in self._children:
+                theirs = [job_id for job_id in lost if job_id in child.given]
+                if theirs:
+                    for job_id in theirs:
+                        if job_id not in child.started:
+                            del child.given[job_id]
+                    try:
+                        child.pipe.send_bytes(dump(Lost(theirs)))
+                    except OSError:  # it died
+                        continue
+
+    def load(self) -> int:
+        """Count the jobs that are ready or given to a child."""
+        with self._guard:
+            return len(self._ready) + sum(len(child.given) for child in self._children)
+
+    def waiting(self) -> int:
+        """Count the jobs that are given to no child yet."""
+        return len(self._ready)
+
+    def interrupt_overdue(self) -> None:
+        """Nothing to do here: each child watches over its own handlers."""
+
+    def close(self) -> None:
+        """End the children and whatever runs in them."""
+        with self._guard:
+            self._is_closing = True
+            children = list(self._children)
+        for child in children:
+            child.process.kill()
+        for child in children:
+            child.process.wait()
+
+    def _spawn(self) -> None:
+        child = _Child(self._command)
+        self._children.append(child)
+        threading.Thread(
+            target=self._listen, args=(child,), name=f"dueline-{child.process.pid}", daemon=True
+        ).start()
+
+    def _listen(self, child: _Child) -> None:
+        while True:
+            try:
+                message = load(child.pipe.recv_bytes())
+            except (EOFError, OSError):
+                break
+            with self._guard:
+                match message:
+                    case Ready():
+                        child.is_ready = True
+                        self._stillborn = 0
+                    case Started(job_id, started_us):
+                        child.started[job_id] = started_us
+                    case Finished():
+                        child.started.pop(message.job_id, None)
+                        given = child.given.pop(message.job_id, None)
+                        if given is not None:
+                            self._ended.append(to_ended(message, given.job))
+            self._news.set()
+        self._bury(child)
+
+    def _bury(self, child: _Child) -> None:
+        """Tell what died with a child, and start another in its place."""
+        code = child.process.wait()
+        detail = f"The process died with signal {-code}." if code < 0 else f"It exited: {code}."
+        with self._guard:
+            self._children.remove(child)
+            child.pipe.close()
+            now_us = self._now_us()
+            for job_id, given in reversed(child.given.items()):
+                started_us = child.started.get(job_id)
+                if started_us is None:
+                    self._ready.appendleft(given)
+                else:
+                    self._ended.append(Ended(given.job, Crashed(detail), started_us, now_us))
+            if not child.is_ready:
+                self._stillborn += 1
+            if not self._is_closing and self._stillborn < STILLBORN_MAX:
+                self._spawn()
+        self._news.set()

@@ -1,0 +1,200 @@
+"""Runs jobs in threads of this process."""
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from dueline.attempt import Ended, Failed
+from dueline.clock import Clock
+from dueline.errors import JobTimeout
+from dueline.job import Job, JobId
+from dueline.worker.execution import Assignment, Execution
+
+NEWS_EVERY_US = 5_000
+"""While more jobs are ready, endings are told in groups, at least this often."""
+
+SHORT_US = 1_000
+"""Jobs that run shorter on average are left to few threads: waking one costs about 50 us."""
+
+
+class _Slot:
+    """A thread and what it runs."""
+
+    __slots__ = ("assignment", "guard", "interrupted", "started_us", "thread")
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread
+        self.assignment: Assignment | None = None
+        self.started_us = 0
+        self.interrupted = False
+        self.guard = threading.Lock()
+
+
+class ThreadRunner:
+    """A fixed number of threads that take jobs from one buffer."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        *,
+        threads: int,
+        clock: Clock,
+        now_us: Callable[[], int],
+        news: threading.Event,
+    ) -> None:
+        """Take what to run jobs with; starts no thread yet.
+
+        Args: now_us: the store's time. news: set when there is something to collect.
+        """
+        self.threads = threads
+        self.run_us = 0.0
+        self._execution = execution
+        self._clock = clock
+        self._now_us = now_us
+        self._news = news
+        self._ready: deque[Assignment] = deque()
+        self._ended: deque[Ended] = deque()
+        self._slots = [_Slot() for _ in range(threads)]
+        self._work = threading.Condition()
+        self._idle = 0
+        self._told_us = 0
+        self._is_closing = False
+
+    def start(self) -> None:
+        """Start the threads."""
+        for number, slot in enumerate(self._slots):
+            slot.thread = threading.Thread(
+                target=self._loop, args=(slot,), name=f"dueline-{number}", daemon=True
+            )
+            slot.thread.start()
+
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Take jobs to run, in order."""
+        self._ready.extend(assignments)
+        self.spread()
+
+    def spread(self) -> None:
+        """Wake threads for what is ready: one for short jobs, as many as there are otherwise."""
+        waiting = len(self._ready)
+        if not waiting or not self._idle:
+            return
+        wanted = waiting
+        if 0 < self.run_us < SHORT_US:
+            wanted = 1 + int(waiting * self.run_us) // NEWS_EVERY_US
+        with self._work:
+            self._work.notify(min(wanted, self._idle))
+
+    def collect(self) -> list[Ended]:
+        """Take the attempts that ended since the last call."""
+        ended = []
+        while self._ended:
+            ended.append(self._ended.popleft())
+        if ended:
+            mean = sum(one.ended_us - one.started_us for one in ended) / len(ended)
+            self.run_us = mean if not self.run_us else 0.7 * self.run_us + 0.3 * mean
+        return ended
+
+    def running(self) -> list[Job]:
+        """List the jobs whose handlers run now."""
+        return [taken.job for slot in self._slots if (taken := slot.assignment) is not None]
+
+    def take_back(self) -> list[Job]:
+        """Take back the jobs that no handler was called for yet."""
+        taken = []
+        while self._ready:
+            try:
+                taken.append(self._ready.popleft().job)
+            except IndexError:  # a thread was quicker
+                break
+        return taken
+
+    def forget(self, lost: Sequence[JobId]) -> None:
+        """Drop jobs whose claims were lost, as far as they did not start."""
+        gone = set(lost)
+        for assignment in list(self._ready):
+            if assignment.job.id in gone:
+                try:
+                    self._ready.remove(assignment)
+                except ValueError:  # started meanwhile; its verdict will be refused
+                    continue
+
+    def load(self) -> int:
+        """Count the jobs that are ready or running."""
+        return len(self._ready) + sum(slot.assignment is not None for slot in self._slots)
+
+    def waiting(self) -> int:
+        """Count the jobs that are ready and not running."""
+        return len(self._ready)
+
+    def interrupt_overdue(self) -> None:
+        """Raise JobTimeout in handlers that run longer than their tasks allow.
+
+        It is raised between two Python instructions: a call into C that does not return is
+        not interrupted.
+        """
+        now_us = self._clock.monotonic_us()
+        for slot in self._slots:
+            taken, started_us = slot.assignment, slot.started_us
+            limit_us = self._execution.timeout_us(taken.job) if taken else None
+            if limit_us is None or now_us - started_us < limit_us:
+                continue
+            with slot.guard:
+                if slot.assignment is taken and not slot.interrupted:
+                    slot.interrupted = True
+                    _raise_in(slot.thread, JobTimeout)
+
+    def close(self) -> None:
+        """Let the threads end when they are idle; a handler that runs is not waited for."""
+        self._is_closing = True
+        with self._work:
+            self._work.notify_all()
+
+    def _loop(self, slot: _Slot) -> None:
+        while not self._is_closing:
+            try:
+                assignment = self._ready.popleft()
+            except IndexError:
+                self._wait()
+                continue
+            self._run(slot, assignment)
+
+    def _wait(self) -> None:
+        self._news.set()
+        with self._work:
+            self._idle += 1
+            if not self._ready and not self._is_closing:
+                self._work.wait()
+            self._idle -= 1
+
+    def _run(self, slot: _Slot, assignment: Assignment) -> None:
+        slot.started_us = started_mono_us = self._clock.monotonic_us()
+        slot.assignment = assignment
+        started_us = self._now_us()
+        try:
+            ending = self._execution.run(assignment)
+            self._disarm(slot)
+        except JobTimeout as error:  # it came after the handler, at most once
+            self._disarm(slot)
+            ending = Failed("JobTimeout", error.message, "", retry=True)
+        ended_mono_us = self._clock.monotonic_us()
+        took_us = ended_mono_us - started_mono_us
+        self._ended.append(Ended(assignment.job, ending, started_us, started_us + took_us))
+        if ended_mono_us - self._told_us > NEWS_EVERY_US:
+            self._told_us = ended_mono_us
+            if not self._news.is_set():
+                self._news.set()
+
+    def _disarm(self, slot: _Slot) -> None:
+        """Leave no JobTimeout behind that could hit the thread's next job."""
+        with slot.guard:
+            slot.assignment = None
+            if slot.interrupted:
+                slot.interrupted = False
+                _raise_in(slot.thread, None)
+
+
+def _raise_in(thread: threading.Thread, kind: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(kind) if kind else None
+    )

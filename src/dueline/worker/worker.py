@@ -1,0 +1,307 @@
+"""The loop that claims, runs and settles."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dueline.attempt import Ended, GivenBack
+from dueline.clock import SECOND_US, Clock
+from dueline.errors import StoreUnavailable
+from dueline.job import Job, JobId
+from dueline.policy import buffer_size, is_poison
+from dueline.queue import Queues
+from dueline.recipes.registry import Presence, announce, leave
+from dueline.worker.beat import BEATS_A_LEASE, Beat
+from dueline.worker.claimer import Claimer, Taken
+from dueline.worker.execution import Assignment
+from dueline.worker.log import log
+from dueline.worker.settler import Settler
+
+LISTING_AGE_US_MAX = 250_000
+"""While there is work, lane lists are read again this often: how late a more urgent job is seen."""
+
+FLUSH_US = 5_000
+BACK_OFF_S = (0.1, 2.0)
+
+
+class Runner(Protocol):
+    """What runs handlers: threads of this process, or child processes."""
+
+    threads: int
+    run_us: float
+
+    def start(self) -> None: ...  # noqa: D102
+    def submit(self, assignments: Sequence[Assignment]) -> None: ...  # noqa: D102
+    def spread(self) -> None: ...  # noqa: D102
+    def collect(self) -> list[Ended]: ...  # noqa: D102
+    def running(self) -> list[Job]: ...  # noqa: D102
+    def take_back(self) -> list[Job]: ...  # noqa: D102
+    def forget(self, lost: Sequence[JobId]) -> None: ...  # noqa: D102
+    def waiting(self) -> int: ...  # noqa: D102
+    def interrupt_overdue(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker works.
+
+    worker: its id, `<host>:<pid>:<random>`. serving: queues, each with its slots or None for
+    the common ones. burst: end when nothing is due. drain_us: how long running handlers may go
+    on after `stop`. poll_us: how often an idle worker looks.
+    """
+
+    worker: str
+    serving: Mapping[str, int | None]
+    tasks: Sequence[str]
+    burst: bool = False
+    drain_us: int = 25 * SECOND_US
+    poll_us: int = 50_000
+
+
+class Worker:
+    """Claims jobs of some queues, has them run, and settles them."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        runner: Runner,
+        settler: Settler,
+        settings: WorkerSettings,
+        *,
+        clock: Clock,
+        news: threading.Event,
+    ) -> None:
+        """Take the parts. news: the event that the runner sets, and `stop`."""
+        self._queues = queues
+        self._runner = runner
+        self._settler = settler
+        self._settings = settings
+        self._clock = clock
+        self._news = news
+        self._claimer = Claimer(queues, list(settings.serving), settings.worker)
+        self._held: dict[JobId, Job] = {}
+        self._flagged: set[JobId] = set()
+        self._ended: list[Ended] = []
+        self._careful: deque[Taken] = deque()
+        self._refreshed_us = 0
+        self._flushed_us = 0
+        self._started_us = queues.time.latest_us()
+        self._failures = 0
+        self._is_stopping = False
+        self._is_hurried = False
+        self._beat = Beat(self._extend_all)
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Claim no more; end when the running handlers have, or at once. Any thread may call."""
+        self._is_stopping = True
+        self._is_hurried = self._is_hurried or hurry
+        self._news.set()
+
+    def run(self) -> None:
+        """Work until stopped, or in a burst until nothing is due."""
+        self._runner.start()
+        self._beat.start()
+        try:
+            self._until(lambda: self._is_stopping or self._is_burst_over())
+            self._drain()
+        finally:
+            self._beat.stop()
+            self._runner.close()
+        self._guarded(lambda: leave(self._queues.store, self._settings.worker))
+
+    def _until(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            self._news.clear()
+            if self._guarded(self._step):
+                self._wait()
+
+    def _guarded(self, step: Callable[[], None]) -> bool:
+        """Do a step; while the store cannot be had, wait a little longer each time instead."""
+        try:
+            step()
+        except StoreUnavailable as error:
+            least_s, most_s = BACK_OFF_S
+            log.warning("the store cannot be had: %s", error)
+            self._clock.sleep(min(most_s, least_s * 2**self._failures))
+            self._failures = min(self._failures + 1, 10)
+            return False
+        self._failures = 0
+        return True
+
+    def _step(self) -> None:
+        self._settle()
+        if not self._is_stopping:
+            self._claim()
+        self._runner.spread()
+        self._runner.interrupt_overdue()
+
+    # Settle
+
+    def _settle(self) -> None:
+        self._ended += self._runner.collect()
+        now_us = self._clock.monotonic_us()
+        starts: list[Job] = []
+        if now_us - self._flushed_us > FLUSH_US:
+            over = {one.job.id for one in self._ended}
+            starts = [
+                job
+                for job in self._runner.running()
+                if job.id not in self._flagged and job.id not in over and job.id in self._held
+            ]
+        if not self._ended and not starts:
+            return
+        self._flushed_us = now_us
+        lost = self._settler.settle(self._ended, starts)
+        self._flagged.update(job.id for job in starts)
+        for one in self._ended:
+            self._held.pop(one.job.id, None)
+            self._flagged.discard(one.job.id)
+        self._ended = []
+        self._lose(lost)
+
+    def _lose(self, lost: Sequence[Job]) -> None:
+        mine = [job.id for job in lost if job.id in self._held]
+        for job_id in mine:
+            self._held.pop(job_id, None)
+        if mine:
+            self._runner.forget(mine)
+
+    # Claim
+
+    def _claim(self) -> None:
+        if self._careful:
+            self._start_careful()
+            return
+        most = self._runner.threads + buffer_size(self._runner.run_us, self._runner.threads)
+        room = most - len(self._held)
+        if room < max(1, most // 4) and self._runner.waiting():
+            return
+        if self._clock.monotonic_us() - self._refreshed_us > LISTING_AGE_US_MAX:
+            self._refresh()
+        while room > 0:
+            taken = self._claimer.claim(room, self._room_by_queue())
+            if not taken:
+                return
+            room -= len(taken)
+            self._take(taken)
+
+    def _refresh(self) -> None:
+        self._refreshed_us = self._clock.monotonic_us()
+        self._claimer.refresh()
+
+    def _room_by_queue(self) -> dict[str, int]:
+        limited = {queue: slots for queue, slots in self._settings.serving.items() if slots}
+        if limited:
+            for job in self._held.values():
+                if job.lane.queue in limited:
+                    limited[job.lane.queue] -= 1
+        return limited
+
+    def _take(self, taken: Sequence[Taken]) -> None:
+        died = [one.before for one in taken if one.before is not None]
+        if died:
+            self._settler.tell_died(died)
+            poison = [one.job for one in taken if is_poison(one.job.crashes)]
+            if poison:
+                self._settler.bury(poison)
+                taken = [one for one in taken if not is_poison(one.job.crashes)]
+        self._held.update((one.job.id, one.job) for one in taken)
+        plain = [one for one in taken if one.before is None and not one.job.alone]
+        self._careful += (one for one in taken if one.before is not None or one.job.alone)
+        if plain:
+            self._runner.submit([self._assignment(one.job) for one in plain])
+
+    def _assignment(self, job: Job) -> Assignment:
+        return Assignment(job, keep=self._queues.catalog.settings(job.lane.queue).keep_us > 0)
+
+    def _start_careful(self) -> None:
+        """Start jobs whose last claim died: marked as started first; suspects with none beside.
+
+        The mark is durable before the handler is called, so a job that kills its process at
+        once is counted the next time, and jobs that were only waiting beside it never are.
+        """
+        free = self._runner.threads - (len(self._held) - len(self._careful))
+        if self._careful[0].job.alone:
+            if free < self._runner.threads:
+                return
+            some = [self._careful.popleft()]
+        else:
+            some = []
+            while self._careful and len(some) < free and not self._careful[0].job.alone:
+                some.append(self._careful.popleft())
+        jobs = [one.job for one in some if one.job.id in self._held]
+        lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
+        self._lose([job for job in jobs if job.id in lost])
+        self._flagged.update(job.id for job in jobs)
+        self._runner.submit([self._assignment(job) for job in jobs if job.id not in lost])
+
+    # Wait, end
+
+    def _is_burst_over(self) -> bool:
+        if not self._settings.burst or self._held:
+            return False
+        self._guarded(self._refresh)
+        self._guarded(self._claim)
+        return not self._held and not self._failures and not self._claimer.has_due()
+
+    def _wait(self) -> None:
+        timeout_us = self._settings.poll_us
+        if self._runner.waiting():
+            timeout_us = FLUSH_US
+        elif len(self._held) < self._runner.threads:
+            next_at_us = self._claimer.next_at_us()
+            if next_at_us is not None:
+                timeout_us = min(timeout_us, next_at_us - self._queues.time.earliest_us())
+        was_set = self._news.wait(max(timeout_us, 500) / 1e6)
+        if not was_set and len(self._held) < self._runner.threads:
+            self._refreshed_us = 0  # idle: look at everything anew
+
+    def _drain(self) -> None:
+        give_up_us = self._clock.monotonic_us() + self._settings.drain_us
+        self._is_stopping = True
+        self._give_back([one.job for one in self._careful] + self._runner.take_back())
+        self._careful.clear()
+        self._until(
+            lambda: not self._held or self._is_hurried or self._clock.monotonic_us() > give_up_us
+        )
+        if self._held:
+            log.warning("stopped with %d handlers running; their jobs go back", len(self._held))
+        self._give_back(list(self._held.values()))
+
+    def _give_back(self, jobs: Sequence[Job]) -> None:
+        now_us = self._queues.time.latest_us()
+        back = [Ended(job, GivenBack(), 0, now_us) for job in jobs if job.id in self._held]
+        if back and self._guarded(lambda: self._lose(self._settler.settle(back, []))):
+            for one in back:
+                self._held.pop(one.job.id, None)
+
+    # The beat, in its own thread
+
+    def _extend_all(self) -> int:
+        held = list(self._held.values())
+        running = {job.id for job in self._runner.running()}
+        lost = self._settler.extend(held, running) if held else []
+        self._lose(lost)
+        catalog = self._queues.catalog
+        lease_us = min(catalog.settings(queue).lease_us for queue in self._settings.serving)
+        now_us = self._queues.time.latest_us()
+        presence = Presence(
+            worker=self._settings.worker,
+            queues=tuple(self._settings.serving),
+            tasks=tuple(self._settings.tasks),
+            slots=self._runner.threads,
+            held=len(held),
+            started_us=self._started_us,
+            beat_us=now_us,
+            clock_skew_us=self._queues.time.skew_us(),
+        )
+        announce(
+            self._queues.store,
+            presence,
+            version=self._queues.ids.token(),
+            beat_every_us=lease_us // BEATS_A_LEASE,
+        )
+        return lease_us
