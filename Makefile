@@ -21,7 +21,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              stores/*.py recipes/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock clean
+.PHONY: help demo test check bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -46,6 +46,11 @@ bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks
 
 # Servers: NAME-up and NAME-down.
+cassandra-up: ## start a real Cassandra on loopback (NODES=3: a ring of three)
+	@$(PYTHON) -m tools.cassandra up $(if $(NODES),--nodes $(NODES))
+
+cassandra-down: ## stop it and keep its data
+	@$(PYTHON) -m tools.cassandra down
 
 lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews the pins)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \

@@ -133,7 +133,7 @@ def place_of(target: object) -> str | None:
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is not target or attribute.startswith("__"):
                 continue
-            if name != "__main__":
+            if name not in ("__main__", "__mp_main__"):
                 return f"{name}:{attribute}"
             if file := getattr(module, "__file__", None):
                 script = f"{Path(file).resolve()}:{attribute}"

@@ -1,0 +1,82 @@
+"""All laws, by a store's scope."""
+
+from collections.abc import Iterator
+
+import pytest
+
+# Before the laws are imported, so that a broken one shows what it compared.
+_MODULES = (
+    "adding",
+    "bounds",
+    "clockless",
+    "exclusion",
+    "fencing",
+    "given",
+    "isolation",
+    "listing",
+    "model",
+    "order",
+    "processes",
+    "records",
+    "recovery",
+    "streams",
+    "together",
+)
+pytest.register_assert_rewrite(*(f"dueline.contract.{module}" for module in _MODULES))
+
+from dueline.contract.adding import AddingLaws  # noqa: E402
+from dueline.contract.bounds import BoundLaws  # noqa: E402
+from dueline.contract.clockless import ClocklessLaws  # noqa: E402
+from dueline.contract.exclusion import ExclusionLaws  # noqa: E402
+from dueline.contract.factory import KeepingFactory, StoreFactory, UrlFactory  # noqa: E402
+from dueline.contract.fencing import FencingLaws  # noqa: E402
+from dueline.contract.isolation import IsolationLaws  # noqa: E402
+from dueline.contract.listing import ListingLaws  # noqa: E402
+from dueline.contract.model import ModelLaws  # noqa: E402
+from dueline.contract.order import OrderLaws  # noqa: E402
+from dueline.contract.processes import ProcessLaws  # noqa: E402
+from dueline.contract.records import RecordLaws  # noqa: E402
+from dueline.contract.recovery import RecoveryLaws  # noqa: E402
+from dueline.contract.streams import StreamLaws  # noqa: E402
+from dueline.contract.together import TogetherLaws  # noqa: E402
+from dueline.store import Store  # noqa: E402
+
+__all__ = ["KeepingFactory", "Laws", "SharedLaws", "StoreFactory", "UrlFactory"]
+
+
+class Laws(
+    AddingLaws,
+    BoundLaws,
+    ClocklessLaws,
+    ExclusionLaws,
+    FencingLaws,
+    IsolationLaws,
+    ListingLaws,
+    ModelLaws,
+    OrderLaws,
+    RecordLaws,
+    RecoveryLaws,
+    StreamLaws,
+    TogetherLaws,
+):
+    """What a store of the scope "process" passes; override `factory`."""
+
+    @pytest.fixture
+    def factory(self) -> StoreFactory:
+        """Make empty stores; each store's test class says how."""
+        raise NotImplementedError("override the fixture `factory` in the store's test class")
+
+    @pytest.fixture
+    def store(self, factory: StoreFactory) -> Iterator[Store]:
+        """Open one empty store."""
+        store = factory.open(factory.fresh())
+        yield store
+        store.close()
+
+    def test_the_laws_of_the_declared_scope_are_the_ones_that_run(self, store: Store) -> None:
+        assert isinstance(self, ProcessLaws) == (store.scope in ("machine", "network"))
+        assert store.transactional, "stores without transactions have no laws yet"
+
+
+class SharedLaws(Laws, ProcessLaws):
+    """What a store of the scope "machine" or "network" passes; override `factory`."""

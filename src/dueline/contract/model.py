@@ -1,0 +1,433 @@
+"""Random lives, compared with the model."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dueline.clock import SECOND_US, SystemClock
+from dueline.contract.factory import StoreFactory
+from dueline.contract.given import (
+    NOW_US,
+    QUEUE,
+    WIDTH_US,
+    born,
+    id_of,
+    lane_of,
+    pointers_in,
+    records_in,
+    rows_in,
+    stream_of,
+    token_of,
+)
+from dueline.contract.listing import GUARD_US, Reader, marks_of
+from dueline.job import Job, JobId, State
+from dueline.lane import Lane, Marks, bucket_of
+from dueline.store import (
+    NO_VERSION,
+    Claimed,
+    Commit,
+    Delete,
+    Drop,
+    Extend,
+    Group,
+    Move,
+    Put,
+    Row,
+    Store,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.stores.memory import MemoryStore
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+STEPS = 40
+SHARDS = (0, 1)
+PLACES = ((0, 0, ""), (0, 2**31 - 1, "ä"), (1, -(2**31), ""))
+SLOTS = 6
+SLOT_US = 9 * SECOND_US
+DEAD = lane_of(queue=f"{QUEUE}!dead")
+PARTITIONS = ("p", "q")
+PAST_US, FUTURE_US = 1, 7_258_118_400 * SECOND_US
+
+
+class Birth(NamedTuple):
+    """Where and when a job is born: an index of PLACES, of a time slot, bytes of body.
+
+    Slots do not move with the present, so that births are early and late, and lanes few.
+    """
+
+    place: int
+    slot: int
+    body_bytes: int
+
+
+class Decision(NamedTuple):
+    """A verdict on a row that was read at some time, maybe long ago."""
+
+    kind: str
+    which: int
+    ahead_s: int
+    is_started: bool
+    to: int | None
+
+
+class Edit(NamedTuple):
+    """A write of a record: what is expected, and whether it lives on."""
+
+    partition: int
+    key: str
+    is_put: bool
+    expect: str
+    expires_us: int | None
+
+
+class Change(NamedTuple):
+    """A group in the making."""
+
+    decisions: Sequence[Decision]
+    edits: Sequence[Edit]
+    births: Sequence[Birth]
+    again: Sequence[int]
+    rows: Sequence[int]
+
+
+small = st.one_of(st.integers(0, 3), st.integers(0, 30))
+births = st.builds(
+    Birth,
+    st.integers(0, len(PLACES) - 1),
+    st.integers(0, SLOTS - 1),
+    st.sampled_from((2, 2, 0, 3000)),
+)
+decisions = st.builds(
+    Decision,
+    st.sampled_from(("drop", "extend", "move")),
+    small,
+    st.sampled_from((0, 1, 25, 70, -15)),
+    st.booleans(),
+    st.one_of(st.none(), st.none(), small),
+)
+edits = st.builds(
+    Edit,
+    st.integers(0, 1),
+    st.sampled_from("abc"),
+    st.booleans(),
+    st.sampled_from(("anything", "nothing", "present", "old")),
+    st.sampled_from((None, None, FUTURE_US, PAST_US)),
+)
+changes = st.builds(
+    Change,
+    st.lists(decisions, max_size=2),
+    st.lists(edits, max_size=2, unique_by=lambda edit: edit[:2]),
+    st.lists(births, max_size=2),
+    st.lists(small, max_size=1),
+    st.lists(small, max_size=2),
+)
+
+
+def pick(items: Sequence[Item], which: int) -> Item:
+    """Choose one of the items; a small number chooses a recent one."""
+    return items[-1 - which % len(items)]
+
+
+def plain(job: Job | None) -> Job | None:
+    """Leave out what stores are free in: the position of a moved row, who held it."""
+    if job is None:
+        return None
+    worker = job.worker if job.state == State.CLAIMED else ""
+    return job._replace(pos_us=0, hop=0, worker=worker)
+
+
+class Lives(RuleBasedStateMachine):
+    """Leads the same life on a store and on the model, and compares all there is to see."""
+
+    def __init__(self, factory: StoreFactory) -> None:
+        """Open an empty store, and the model beside it."""
+        super().__init__()
+        self.factory = factory
+        self.url = factory.fresh()
+        self.store: Store = factory.open(self.url)
+        self.model = MemoryStore(SystemClock())
+        self.now_us = NOW_US
+        self.numbers = count(1)
+        self.births: list[Job] = []
+        self.read: list[Job] = []
+        self.lanes: dict[Lane, None] = {DEAD: None}
+        self.rows: dict[Lane, list[Job]] = {DEAD: []}
+        self.marks = dict.fromkeys(SHARDS, Marks(-1, -1))
+        self.readers = [Reader(self.store, QUEUE, shard) for shard in SHARDS]
+
+    def teardown(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+    def both(self, call: Callable[[Store], Answer]) -> Answer:
+        """Make a call on the store and on the model, which must answer the same."""
+        answer = call(self.store)
+        assert answer == call(self.model)
+        return answer
+
+    # Rules: jobs.
+
+    @rule(some=st.lists(births, min_size=1, max_size=6))
+    def add(self, some: Sequence[Birth]) -> None:
+        jobs = [self.birth(one) for one in some]
+        self.both(lambda store: list(store.add(jobs)))
+
+    @precondition(lambda self: self.births)
+    @rule(which=st.lists(small, min_size=1, max_size=3), one=births)
+    def add_again(self, which: Sequence[int], one: Birth) -> None:
+        jobs = [*self.living(which), self.birth(one)]
+        self.both(lambda store: list(store.add(jobs)))
+
+    @rule(
+        which=st.lists(st.tuples(small, st.integers(1, 4)), min_size=1, max_size=3),
+        limit=st.integers(1, 6),
+        lease_s=st.sampled_from((1, 15, 30, 100)),
+        worker=st.sampled_from(("one", "two")),
+    )
+    def claim(
+        self, which: Sequence[tuple[int, int]], limit: int, lease_s: int, worker: str
+    ) -> None:
+        used = [lane for lane, rows in self.rows.items() if rows] or [DEAD]
+        lanes = [*self.lanes, *used] if which[0][1] == 1 else used
+        chosen = {pick(lanes, number): most for number, most in which}
+        wants = [Want(lane, most) for lane, most in chosen.items()]
+        token = token_of(next(self.numbers))
+        claimed, expected = (
+            store.claim(
+                wants,
+                limit=limit,
+                now_us=self.now_us,
+                lease_us=lease_s * SECOND_US,
+                worker=worker,
+                token=token,
+            )
+            for store in (self.store, self.model)
+        )
+        self.compare_claims(claimed, expected, set(chosen), limit)
+        self.read.extend(expected.jobs)
+
+    def compare_claims(
+        self, claimed: Claimed, expected: Claimed, lanes: set[Lane], limit: int
+    ) -> None:
+        """Compare what a claim brought; a lane is passed over only when the limit is reached."""
+        assert [*map(plain, claimed.jobs)] == [*map(plain, expected.jobs)]
+        assert [job.worker for job in claimed.jobs] == [job.worker for job in expected.jobs]
+        assert {job_id: plain(job) for job_id, job in claimed.died.items()} == {
+            job_id: plain(job) for job_id, job in expected.died.items()
+        }
+        expected_next = {lane: expected.next_at_us.get(lane) for lane in claimed.next_at_us}
+        for lane in set(claimed.next_at_us) - set(expected.next_at_us):
+            rows = self.rows[lane]  # passed over by the model, and so as it was
+            expected_next[lane] = rows[0].at_us if rows else None
+        assert claimed.next_at_us == expected_next
+        assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
+
+    @precondition(lambda self: self.births)
+    @rule(which=small)
+    def read_lane(self, which: int) -> None:
+        self.read.extend(self.rows[pick(list(self.lanes), which)])
+
+    @precondition(lambda self: self.read)
+    @rule(some=st.lists(decisions, min_size=1, max_size=4))
+    def settle(self, some: Sequence[Decision]) -> None:
+        verdicts = self.verdicts(some)
+        self.both(lambda store: list(store.settle(verdicts)))
+
+    @rule(
+        ahead_us=st.sampled_from((1, 5 * SECOND_US, 15 * SECOND_US, 40 * SECOND_US)),
+        sweeps=st.integers(0, 2),
+    )
+    def advance(self, ahead_us: int, sweeps: int) -> None:
+        self.now_us += ahead_us
+        for _ in range(sweeps):
+            for shard in SHARDS:
+                self.sweep(shard)
+
+    def sweep(self, shard: int) -> None:
+        """Sweep both; the marks may differ by the store's guard, and by how it keeps its list."""
+        for store in (self.store, self.model):
+            store.sweep(QUEUE, shard, now_us=self.now_us, width_us=WIDTH_US)
+        marks = marks_of(self.store, QUEUE, shard)
+        closable = bucket_of(self.now_us, WIDTH_US) - 1
+        assert marks.closed <= max(self.marks[shard].closed, closable)
+        assert marks.closed >= bucket_of(self.now_us - GUARD_US, WIDTH_US) - 1
+
+    @rule()
+    def forget(self) -> None:
+        for reader in self.readers:
+            reader.forget()
+
+    # Rules: records, streams, groups, the store.
+
+    @rule(some=st.lists(edits, min_size=1, max_size=3, unique_by=lambda edit: edit.key))
+    def commit(self, some: Sequence[Edit]) -> None:
+        writes = [self.write(edit) for edit in some]
+        self.both(lambda store: store.commit(PARTITIONS[some[0].partition], writes))
+
+    @rule(numbers=st.lists(small, max_size=4))
+    def append(self, numbers: Sequence[int]) -> None:
+        rows = [self.row(number) for number in numbers]
+        self.both(lambda store: list(store.append(rows)))
+
+    @rule(some=st.lists(changes, min_size=1, max_size=3))
+    def together(self, some: Sequence[Change]) -> None:
+        decided: set[JobId] = set()
+        groups = []
+        for change in some:
+            verdicts = self.verdicts(change.decisions if self.read else ())
+            decided.update(verdict.job.id for verdict in verdicts)
+            again = [job for job in self.living(change.again) if job.id not in decided]
+            groups.append(
+                Group(
+                    verdicts=verdicts,
+                    commits=[
+                        Commit(PARTITIONS[edit.partition], [self.write(edit)])
+                        for edit in change.edits
+                    ],
+                    jobs=[*again, *(self.birth(one) for one in change.births)],
+                    rows=[self.row(number) for number in change.rows],
+                )
+            )
+        self.both(lambda store: list(store.together(groups)))
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self.factory.open(self.url)
+        for reader in self.readers:
+            reader.store = self.store
+
+    # Compared after every step.
+
+    @invariant()
+    def everything_is_as_in_the_model(self) -> None:
+        self.rows = {lane: rows_in(self.model, lane) for lane in self.lanes}
+        for lane, rows in self.rows.items():
+            assert [*map(plain, rows_in(self.store, lane, page_size=3))] == [*map(plain, rows)]
+        ids = [job.id for job in self.births]
+        found, expected = (store.find(ids) for store in (self.store, self.model))
+        assert [*map(plain, found)] == [*map(plain, expected)]
+        for shard in SHARDS:
+            self.compare_listing(shard)
+        for partition in PARTITIONS:
+            records = records_in(self.store, partition, page_size=2)
+            assert records == records_in(self.model, partition)
+        assert stream_of(self.store, page_size=4) == stream_of(self.model)
+
+    def compare_listing(self, shard: int) -> None:
+        """Check that each job is listed by its time, and that a reader overlooks none."""
+        before, marks = self.marks[shard], marks_of(self.store, QUEUE, shard)
+        self.marks[shard] = marks
+        assert before.swept <= marks.swept <= marks.closed >= before.closed
+        pointers = pointers_in(self.store, QUEUE, shard, page_size=5)
+        assert pointers == sorted(set(pointers))
+        assert all(pointer.listing > marks.swept for pointer in pointers)
+        first = {pointer.lane: pointer.listing for pointer in reversed(pointers)}
+        known = self.readers[shard].look(self.now_us)
+        for lane, rows in self.rows.items():
+            if rows and (lane.queue, lane.shard) == (QUEUE, shard):
+                due = max(bucket_of(rows[0].at_us, WIDTH_US), marks.closed + 1)
+                assert first.get(lane, due + 1) <= due, "a job is not listed by its time"
+                assert lane in known or rows[0].at_us > self.now_us, "a job is overlooked"
+
+    # From what was drawn to what is sent.
+
+    def birth(self, one: Birth) -> Job:
+        """Make a birth; its number is its place in `births`."""
+        shard, priority, tenant = PLACES[one.place]
+        at_us = NOW_US + one.slot * SLOT_US
+        lane = lane_of(at_us, shard=shard, priority=priority, tenant=tenant)
+        # Every second id is below those before it, so that ids and times disagree.
+        number = len(self.births) if len(self.births) % 2 else 2**127 - len(self.births)
+        job = born(number, at_us=at_us, lane=lane, body=b"x" * one.body_bytes)
+        self.births.append(job)
+        self.read.append(job)
+        self.lanes[lane] = None
+        return job
+
+    def living(self, which: Sequence[int]) -> list[Job]:
+        """Choose births of jobs that are alive, each once."""
+        chosen = {pick(self.births, number) for number in which if self.births}
+        return [job for job in sorted(chosen) if self.model.find([job.id])[0]]
+
+    def verdicts(self, some: Sequence[Decision]) -> list[Verdict]:
+        """Make verdicts, at most one for each job."""
+        made: dict[JobId, Verdict] = {}
+        for decision in some:
+            job = pick(self.read, decision.which)
+            made.setdefault(job.id, self.verdict(job, decision))
+        return list(made.values())
+
+    def verdict(self, job: Job, decision: Decision) -> Verdict:
+        """Make one verdict; only claims are extended, and only to later."""
+        if decision.kind == "drop":
+            return Drop(job)
+        at_us = self.now_us + decision.ahead_s * SECOND_US
+        if decision.kind == "extend" and job.is_claimed():
+            (row,) = self.model.find([job.id])
+            later_us = max(at_us, row.at_us if row else job.at_us)
+            return Extend(job, later_us, started=decision.is_started)
+        lanes = list(self.lanes)
+        to = None if decision.to is None else pick(lanes, decision.to)
+        return Move(
+            job,
+            at_us,
+            token_of(next(self.numbers)),
+            listing=bucket_of(at_us, WIDTH_US),
+            errors=job.errors + 1,
+            crashes=job.crashes,
+            alone=decision.is_started,
+            state=State.STARTED if decision.is_started else State.WAITING,
+            outcome=b"done" if decision.is_started else b"",
+            error="" if decision.is_started else "Fehler: ä",
+            to=None if to == job.lane else to,
+        )
+
+    def write(self, edit: Edit) -> Write:
+        """Make a write whose expectation is as the drawing says at present."""
+        present = {
+            record.key: record.version
+            for record in records_in(self.model, PARTITIONS[edit.partition])
+        }
+        expect = {
+            "anything": None,
+            "nothing": NO_VERSION,
+            "present": present.get(edit.key, NO_VERSION),
+            "old": bytes(token_of(1)),
+        }[edit.expect]
+        if not edit.is_put:
+            return Delete(edit.key, expect)
+        number = next(self.numbers)
+        return Put(edit.key, token_of(number), b"%d" % number, expect, edit.expires_us)
+
+    def row(self, number: int) -> Row:
+        """Make a row of the stream; few enough numbers that rows are repeated."""
+        return Row("log", 0, NOW_US + number % 5, id_of(number % 7), b"row")
+
+
+class ModelLaws:
+    """What the model does, the store does."""
+
+    def test_any_life_is_the_models(self, factory: StoreFactory) -> None:
+        run_state_machine_as_test(
+            lambda: Lives(factory),  # type: ignore[arg-type]  # it calls whatever makes a machine
+            settings=settings(
+                stateful_step_count=STEPS,
+                deadline=None,
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+            ),
+        )
