@@ -232,7 +232,7 @@ def _move_one(database: Database, verdict: Move) -> bool:
             "UPDATE jobs SET lane = ?, pos_us = at_us, hop = hop + 1 WHERE id = ?",
             (_list(database, verdict.to, verdict.listing), job.id),
         )
-    elif verdict.at_us < job.at_us:
+    else:  # the row's `at` may have been extended since it was read, so whatever the verdict says
         _list(database, job.lane, verdict.listing)
     return True
 
