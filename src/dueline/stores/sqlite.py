@@ -198,10 +198,11 @@ class SqliteStore:
 
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
         """Read records in key order."""
+        past = "key > ?" if after is not None else "key >= ?"  # the empty key comes first
         rows = self._connection.read(
             lambda database: fetch(
                 database,
-                "SELECT key, version, value FROM records WHERE partition = ? AND key > ?"
+                f"SELECT key, version, value FROM records WHERE partition = ? AND {past}"  # noqa: S608
                 " AND (expires_us IS NULL OR expires_us > ?) ORDER BY key LIMIT ?",
                 (partition, after or "", self.clock_us(), limit),
             )
@@ -238,18 +239,25 @@ class SqliteStore:
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, each all or nothing, in one transaction.
 
-        All at once first; where some condition fails, which is rare, group by group.
+        All at once first; group by group where some condition fails, or where a job that one
+        group adds again is decided on by another: both are rare.
         """
         now_us = self.clock_us()
 
         def work(database: Database) -> Sequence[bool]:
-            if _attempt(database, groups, now_us):
+            if _may_mix(groups) and _attempt(database, groups, now_us):
                 return [True] * len(groups)
-            if len(groups) == 1:
-                return [False]
             return [_attempt(database, [group], now_us) for group in groups]
 
         return self._connection.write(work) if groups else []
+
+
+def _may_mix(groups: Sequence[Group]) -> bool:
+    """Tell whether adding after all verdicts comes to the same as group by group."""
+    added = {job.id for group in groups for job in group.jobs}
+    return len(groups) == 1 or not any(
+        verdict.job.id in added for group in groups for verdict in group.verdicts
+    )
 
 
 def _attempt(database: Database, groups: Sequence[Group], now_us: int) -> bool:

@@ -76,15 +76,19 @@ def _put_body(database: Database, job: Job) -> None:
 
 
 def _list(database: Database, lane: Lane, listing: int) -> int:
-    """List a lane under a bucket that is not closed, or leave it listed earlier; number it."""
-    listing = max(listing, marks_of(database, lane.queue, lane.shard).closed + 1)
+    """List a lane under a bucket that is not closed, or leave it where it is earlier; number it.
+
+    A lane listed under a closed bucket comes to the first open one, since whoever has read the
+    closed ones and found the lane empty does not read them again.
+    """
+    first_open = marks_of(database, lane.queue, lane.shard).closed + 1
     number: int = first(
         database,
         "INSERT INTO lanes (queue, shard, bucket, priority, tenant, listing)"
         " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
-        " SET listing = min(coalesce(listing, excluded.listing), excluded.listing)"
+        " SET listing = max(?, min(coalesce(listing, excluded.listing), excluded.listing))"
         " RETURNING id",
-        (*lane, listing),
+        (*lane, max(listing, first_open), first_open),
     )
     return number
 
