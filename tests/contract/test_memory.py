@@ -1,0 +1,13 @@
+"""The memory store and the contract."""
+
+import pytest
+
+from dueline.contract.laws import KeepingFactory, Laws, StoreFactory
+from dueline.stores.memory import MemoryStore
+
+
+@pytest.mark.memory
+class TestMemory(Laws):
+    @pytest.fixture
+    def factory(self) -> StoreFactory:
+        return KeepingFactory(MemoryStore)
