@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dueline.attempt import Attempt, Crashed, Ended
 from dueline.codec import decode, encode
+from dueline.ids import derived
 from dueline.job import Job
 from dueline.store import Row, Streams
 
@@ -11,13 +12,10 @@ HISTORY_SUFFIX = "!history"
 _PAGE = 1000
 
 
-def attempt_row(ended: Ended, *, outcome: str, error: str, row_id: bytes) -> Row:
-    """Make the row of an attempt that a verdict ends.
-
-    Args: row_id: 16 bytes; the same for every repeat of this row.
-    """
+def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
+    """Say what history keeps of an attempt that a verdict ends."""
     job, lane = ended.job, ended.job.lane
-    attempt = Attempt(
+    return Attempt(
         job=job.id.hex(),
         task=job.task,
         queue=lane.queue,
@@ -33,18 +31,23 @@ def attempt_row(ended: Ended, *, outcome: str, error: str, row_id: bytes) -> Row
         worker=job.worker,
         fence=job.fence,
     )
-    stream = lane.queue + HISTORY_SUFFIX
-    return Row(stream, lane.shard, ended.ended_us, row_id, encode(attempt))
 
 
-def died_row(before: Job, *, row_id: bytes) -> Row:
+def row_of(attempt: Attempt, job: Job) -> Row:
+    """Make an attempt's row: one for each claim, the same for every repeat."""
+    stream = attempt.queue + HISTORY_SUFFIX
+    row_id = derived(job.id, attempt.fence)
+    return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
+
+
+def died_row(before: Job) -> Row:
     """Make the row of an attempt whose worker died: the next claimer writes it.
 
     Args: before: the row as the dead worker's claim left it; the attempt ended with its lease.
     """
     crash = Crashed("The worker died, or lost its lease.")
     ended = Ended(before, crash, started_us=0, ended_us=before.at_us)
-    return attempt_row(ended, outcome="crashed", error=crash.detail, row_id=row_id)
+    return row_of(attempt_of(ended, outcome="crashed", error=crash.detail), before)
 
 
 def attempts(streams: Streams, queue: str, shards: int) -> Iterator[Attempt]:

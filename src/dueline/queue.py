@@ -8,12 +8,13 @@ from dueline.attempt import Outcome
 from dueline.catalog import Catalog
 from dueline.clock import DAY_US, Clock, StoreTime
 from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, Unknown
+from dueline.finishing import Finished, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State, status_of
-from dueline.lane import Lane, Pointer, bucket_of, dead_queue, living_queue
+from dueline.lane import Lane, Pointer, bucket_of, living_queue
 from dueline.recipes import results
 from dueline.settings import QueueSettings, check_queue_name
-from dueline.store import Commit, Drop, Group, Move, Store
+from dueline.store import Move, Store
 
 DUE_AHEAD_US_MAX = 3660 * DAY_US  # ten years and the leap days in them
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
@@ -112,18 +113,20 @@ class Queues:
         """
         row = self.store.find([job_id])[0]
         if row is not None:
-            return Found(status_of(row, self.time.latest_us()), row, None)
+            return self._found(row)
         outcome = results.read(self.store, job_id)
         if outcome is not None:
             return Found(outcome.state, None, outcome)
-        # Between the two reads a retry may have put a row back that the first did not see.
-        row = self.store.find([job_id])[0]
-        if row is not None:
-            return Found(status_of(row, self.time.latest_us()), row, None)
         raise NotFound(
             f"No job {job_id.hex()} is known.",
             hint="Was its result kept long enough? Is this the right store?",
         )
+
+    def _found(self, row: Job) -> Found:
+        if row.outcome:  # decided; its finisher is about to drop the row
+            outcome = stored(row).finish.outcome
+            return Found(outcome.state, None, outcome)
+        return Found(status_of(row, self.time.latest_us()), row, None)
 
     def peek(self, queue: str, limit: int) -> Sequence[Job]:
         """Read the next jobs that are due, in the order in which they would be claimed."""
@@ -176,9 +179,9 @@ class Queues:
             row = found.row
             if row is None or found.status in ("dead", "running"):
                 raise _refused(job_id, "cancelled", found.status)
-            now_us = self.time.latest_us()
-            group = Group((Drop(row),), self._kept(row, Outcome("cancelled", now_us)))
-            if self.store.together([group])[0]:
+            outcome = Outcome("cancelled", self.time.latest_us())
+            end = finish_of(row, outcome, None, self.catalog.settings(row.lane.queue))
+            if finish(self.store, [Finished(row, end)], (), self.ids)[0]:
                 return
         raise _refused(job_id, "cancelled", "changing")
 
@@ -206,20 +209,6 @@ class Queues:
                         error=row.error)  # fmt: skip
         home = lane._replace(queue=queue, bucket=bucket)
         return Move(row, now_us, self.ids.token(), bucket, errors=0, crashes=0, to=home)
-
-    def bury(self, row: Job, error: str) -> Move:
-        """Make the verdict that carries a job to the dead."""
-        now_us = self.time.latest_us()
-        bucket = bucket_of(now_us, self.catalog.settings(row.lane.queue).width_us)
-        grave = row.lane._replace(queue=dead_queue(row.lane.queue), bucket=bucket)
-        return Move(row, now_us, self.ids.token(), bucket, row.errors, row.crashes,
-                    state=State.DEAD, error=error, to=grave)  # fmt: skip
-
-    def _kept(self, row: Job, outcome: Outcome) -> tuple[Commit, ...]:
-        keep_us = self.catalog.settings(row.lane.queue).keep_us
-        if keep_us == 0:
-            return ()
-        return (results.keep(row.id, outcome, version=self.ids.token(), keep_us=keep_us),)
 
 
 def _check(

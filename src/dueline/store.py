@@ -183,7 +183,8 @@ class Jobs(Protocol):
 
         Repeating a job with the same key adds nothing while the first row is alive.
 
-        Args: jobs: rows as they are born; each id at most once.
+        Args: jobs: rows as they are born; each id at most once. The cells that claims change
+          are as at a first birth, unless `hop` says that it is a later one (a dead job's).
         Returns: per job True = durable and listed, False = unknown.
         """
         ...

@@ -1,10 +1,12 @@
 """How jobs ended, kept for a while."""
 
+from collections.abc import Sequence
+
 from dueline.attempt import Outcome
 from dueline.codec import decode, encode
 from dueline.ids import born_us
 from dueline.job import JobId
-from dueline.store import Commit, Put, Records
+from dueline.store import Commit, Put, Records, Write
 
 _SLICE_US = 60_000_000
 _SLICES = 4
@@ -25,6 +27,14 @@ def keep(job_id: JobId, outcome: Outcome, *, version: bytes, keep_us: int) -> Co
     return Commit(
         partition, (Put(key, version, encode(outcome), expires_us=outcome.ended_us + keep_us),)
     )
+
+
+def merged(commits: Sequence[Commit]) -> list[Commit]:
+    """Join the writes to one partition, so that each is one call."""
+    by_partition: dict[str, list[Write]] = {}
+    for commit in commits:
+        by_partition.setdefault(commit.partition, []).extend(commit.writes)
+    return [Commit(partition, writes) for partition, writes in by_partition.items()]
 
 
 def read(records: Records, job_id: JobId) -> Outcome | None:

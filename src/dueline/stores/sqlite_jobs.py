@@ -25,6 +25,7 @@ CELLS = (
     "jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, body, opts, at_us,"
     " fence, token, worker, claimed_us, errors, crashes, alone, state, outcome, error"
 )
+_PLACES = ",".join("?" * len(Job._fields))
 _BODY = 8  # the place of `body` in a row
 _ALONE = 17
 
@@ -65,6 +66,10 @@ def add(database: Database, jobs: Sequence[Job]) -> None:
         if len(job.body) > INLINE_BYTES_MAX:
             _put_body(database, job)
             rows[place] = (*rows[place][:_BODY], None, *rows[place][_BODY + 1 :])
+    if any(job.hop for job in jobs):  # later births carry the cells that claims change, too
+        rows = [(*row, *job[11:]) for row, job in zip(rows, jobs, strict=True)]
+        database.executemany(f"INSERT OR IGNORE INTO jobs VALUES ({_PLACES})", rows)
+        return
     database.executemany(
         f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES (?,?,?,?,?,?,?,?,?,?,?)",  # noqa: S608
         rows,

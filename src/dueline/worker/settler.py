@@ -4,15 +4,14 @@ import random
 from collections.abc import Mapping, Sequence
 
 from dueline.attempt import Crashed, Ended, Outcome
+from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.handler import Handler
-from dueline.history import attempt_row, died_row
-from dueline.ids import derived
+from dueline.history import attempt_of, died_row, row_of
 from dueline.job import Job, JobId
 from dueline.lane import bucket_of
 from dueline.policy import Again, Decision, Retry, dead_of_poison, decide
 from dueline.queue import Queues
-from dueline.recipes import results
-from dueline.store import Commit, Drop, Extend, Group, Move, Row, Verdict
+from dueline.store import Extend, Group, Move, Row
 from dueline.worker.log import log_ending, log_poison
 
 _DEFAULT_RETRY = Retry()
@@ -36,13 +35,22 @@ class Settler:
 
         Returns: the jobs whose claims were lost; nothing was recorded for them.
         """
-        decided = [(one, self._decide(one)) for one in ended]
-        groups = [self._group(one, decision) for one, decision in decided]
-        groups += [Group((self._extend(job, is_started=True),)) for job in started]
-        held = self._queues.store.together(groups)
+        over: list[tuple[Ended, Outcome]] = []
+        again: list[tuple[Ended, Again]] = []
+        for one in ended:
+            decision = self._decide(one)
+            if isinstance(decision, Again):
+                again.append((one, decision))
+            else:
+                over.append((one, decision))
+        ends = [self._finished(one, outcome) for one, outcome in over]
+        others = [self._again(one, decision) for one, decision in again]
+        others += [Group((self._extend(job, is_started=True),)) for job in started]
+        held = finish(self._queues.store, ends, others, self._queues.ids)
+        decided: list[tuple[Ended, Decision]] = [*over, *again]
         for (one, decision), sure in zip(decided, held, strict=False):
             log_ending(one, decision, is_lost=not sure)
-        jobs = [one.job for one in ended] + list(started)
+        jobs = [one.job for one, _ in decided] + list(started)
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
     def extend(self, jobs: Sequence[Job], running: set[JobId]) -> list[Job]:
@@ -52,21 +60,25 @@ class Settler:
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
     def bury(self, poison: Sequence[Job]) -> None:
-        """Carry jobs to the dead that have taken too many processes with them."""
+        """Carry jobs to the dead that have taken too many workers with them."""
         now_us = self._queues.time.latest_us()
-        groups = []
+        ends = []
         for job in poison:
             outcome = dead_of_poison(job.crashes, now_us)
-            groups.append(Group((self._queues.bury(job, outcome.error),)))
+            settings = self._queues.catalog.settings(job.lane.queue)
+            ends.append(Finished(job, finish_of(job, outcome, None, settings)))
             log_poison(job, outcome)
-        self._queues.store.together(groups)
+        finish(self._queues.store, ends, (), self._queues.ids)
+
+    def complete(self, jobs: Sequence[Job]) -> None:
+        """Finish what another worker decided and did not see through."""
+        complete(self._queues.store, [stored(job) for job in jobs])
 
     def tell_died(self, before: Sequence[Job]) -> None:
         """Write the history of attempts whose workers died, which only the next claimer can."""
+        catalog = self._queues.catalog
         rows = [
-            died_row(row, row_id=derived(row.id, row.fence))
-            for row in before
-            if self._queues.catalog.settings(row.lane.queue).history != "off"
+            died_row(row) for row in before if catalog.settings(row.lane.queue).history != "off"
         ]
         if rows:
             self._queues.store.append(rows)
@@ -80,40 +92,31 @@ class Settler:
         lease_us = self._queues.catalog.settings(job.lane.queue).lease_us
         return Extend(job, self._queues.time.latest_us() + lease_us, is_started)
 
-    def _group(self, ended: Ended, decision: Decision) -> Group:
-        job = ended.job
-        settings = self._queues.catalog.settings(job.lane.queue)
+    def _finished(self, ended: Ended, outcome: Outcome) -> Finished:
+        settings = self._queues.catalog.settings(ended.job.lane.queue)
+        attempt = None
+        if settings.history != "off":
+            attempt = attempt_of(ended, outcome=outcome.state, error=outcome.error)
+        job = _counted(ended.job, ended) if outcome.state == "dead" else ended.job
+        return Finished(ended.job, finish_of(job, outcome, attempt, settings))
+
+    def _again(self, ended: Ended, again: Again) -> Group:
+        settings = self._queues.catalog.settings(ended.job.lane.queue)
         rows: tuple[Row, ...] = ()
         if settings.history != "off":
-            word = decision.word if isinstance(decision, Again) else decision.state
-            row_id = derived(job.id, job.fence)
-            rows = (attempt_row(ended, outcome=word, error=decision.error, row_id=row_id),)
-        commits: tuple[Commit, ...] = ()
-        verdict: Verdict
-        if isinstance(decision, Again):
-            verdict = self._move(job, decision, settings.width_us)
-        elif decision.state == "dead":
-            verdict = self._queues.bury(_counted(job, ended), decision.error)
-        else:
-            verdict = Drop(job)
-            if settings.keep_us:
-                commits = (self._keep(job, decision, settings.keep_us),)
-        return Group((verdict,), commits, rows=rows)
-
-    def _keep(self, job: Job, outcome: Outcome, keep_us: int) -> Commit:
-        return results.keep(job.id, outcome, version=self._queues.ids.token(), keep_us=keep_us)
-
-    def _move(self, job: Job, again: Again, width_us: int) -> Move:
-        return Move(
-            job,
+            attempt = attempt_of(ended, outcome=again.word, error=again.error)
+            rows = (row_of(attempt, ended.job),)
+        move = Move(
+            ended.job,
             again.at_us,
             self._queues.ids.token(),
-            bucket_of(again.at_us, width_us),
+            bucket_of(again.at_us, settings.width_us),
             again.errors,
             again.crashes,
             again.alone,
             error=again.error,
         )
+        return Group((move,), rows=rows)
 
 
 def _counted(job: Job, ended: Ended) -> Job:

@@ -201,6 +201,10 @@ class Worker:
         return limited
 
     def _take(self, taken: Sequence[Taken]) -> None:
+        decided = [one.job for one in taken if one.job.outcome]
+        if decided:  # checked first: such a job never runs again, whatever else it says
+            self._settler.complete(decided)
+            taken = [one for one in taken if not one.job.outcome]
         died = [one.before for one in taken if one.before is not None]
         if died:
             self._settler.tell_died(died)

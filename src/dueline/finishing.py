@@ -1,0 +1,149 @@
+"""Ending a job for good: verdict and effects.
+
+Effects are what an ending leaves behind: its result, its row among the dead, its history row.
+Where `together` is a transaction, they and the `Drop` are one. Elsewhere the outcome comes
+first: written into the row under the claim's token, it decides who finished; then the effects,
+from the stored outcome, under derived ids; then the `Drop`. Whoever finds a row with an outcome
+repeats the effects, which adds nothing, and drops the row; the handler never runs again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dueline.attempt import Attempt, Outcome
+from dueline.codec import decode, encode
+from dueline.history import row_of
+from dueline.ids import Ids, derived
+from dueline.job import BORN_TOKEN, Job, State
+from dueline.lane import bucket_of, dead_queue
+from dueline.recipes import results
+from dueline.settings import QueueSettings
+from dueline.store import Commit, Drop, Group, Move, Store
+
+OUTCOME_LEASE_US = 30_000_000
+"""How long the finisher has for the effects before others may repeat them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All that the effects of an ending depend on, beside the job's birth cells.
+
+    attempt: what history says, None for nothing. keep_us: how long the result is kept.
+    bucket: of the dead row. errors, crashes: with the last attempt counted.
+    """
+
+    outcome: Outcome
+    attempt: Attempt | None
+    keep_us: int
+    bucket: int
+    errors: int
+    crashes: int
+
+
+class Finished(NamedTuple):
+    """A job that ends, and how."""
+
+    job: Job
+    finish: Finish
+
+
+def finish_of(
+    job: Job, outcome: Outcome, attempt: Attempt | None, settings: QueueSettings
+) -> Finish:
+    """Gather what the effects depend on; `job` with its last attempt counted."""
+    return Finish(
+        outcome,
+        attempt if settings.history != "off" else None,
+        settings.keep_us,
+        bucket_of(outcome.ended_us, settings.width_us),
+        job.errors,
+        job.crashes,
+    )
+
+
+def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids: Ids) -> list[bool]:
+    """End jobs, and apply other groups beside them.
+
+    Args: others: groups of one verdict each, with rows to be appended before it.
+
+    Returns: per end, then per other group, whether its verdict held. Where it did not, nothing
+    of it was recorded.
+    """
+    if store.transactional:
+        groups = [effects(job, end)._replace(verdicts=(Drop(job),)) for job, end in ends]
+        return list(store.together([*groups, *others]))
+    rows = [row for group in others for row in group.rows]
+    if rows:
+        store.append(rows)
+    outright = [not any(effects(job, end)) for job, end in ends]
+    verdicts = [
+        Drop(job) if is_outright else _decide(job, end, ids)
+        for (job, end), is_outright in zip(ends, outright, strict=True)
+    ]
+    more = [verdict for group in others for verdict in group.verdicts]
+    held = list(store.settle([*verdicts, *more]))
+    decided = [
+        Finished(verdict.job._replace(token=verdict.token, outcome=verdict.outcome), end)
+        for verdict, sure, (_, end) in zip(verdicts, held, ends, strict=False)
+        if sure and isinstance(verdict, Move)
+    ]
+    complete(store, decided)
+    return held
+
+
+def _decide(job: Job, end: Finish, ids: Ids) -> Move:
+    at_us = max(job.at_us, end.outcome.ended_us + OUTCOME_LEASE_US)
+    return Move(job, at_us, ids.token(), end.bucket, end.errors, end.crashes,
+                outcome=encode(end), error=end.outcome.error)  # fmt: skip
+
+
+def stored(job: Job) -> Finished:
+    """Read how a row with an outcome ended."""
+    return Finished(job, decode(job.outcome, Finish))
+
+
+def complete(store: Store, ends: Sequence[Finished]) -> None:
+    """Repeat the effects of outcomes that are stored, then drop their rows."""
+    groups = [effects(job, end) for job, end in ends]
+    for commit in results.merged([commit for group in groups for commit in group.commits]):
+        store.commit(commit.partition, commit.writes)
+    graves = [grave for group in groups for grave in group.jobs]
+    if graves and not all(store.add(graves)):
+        return  # unknown: the rows stay, and their next claimer repeats this
+    rows = [row for group in groups for row in group.rows]
+    if rows and not all(store.append(rows)):
+        return
+    store.settle([Drop(job) for job, _ in ends])
+
+
+def effects(job: Job, end: Finish) -> Group:
+    """Make what an ending leaves behind; the same for every repeat."""
+    commits: tuple[Commit, ...] = ()
+    graves: tuple[Job, ...] = ()
+    if end.outcome.state == "dead":
+        graves = (_grave(job, end),)
+    elif end.keep_us:
+        version = derived(job.id, end.outcome.ended_us)
+        commits = (results.keep(job.id, end.outcome, version=version, keep_us=end.keep_us),)
+    rows = () if end.attempt is None else (row_of(end.attempt, job),)
+    return Group(commits=commits, jobs=graves, rows=rows)
+
+
+def _grave(job: Job, end: Finish) -> Job:
+    """Make the row of a dead job: in the reserved queue, at the time of its death."""
+    lane = job.lane._replace(queue=dead_queue(job.lane.queue), bucket=end.bucket)
+    return job._replace(
+        lane=lane,
+        pos_us=end.outcome.ended_us,
+        hop=job.hop + 1,
+        at_us=end.outcome.ended_us,
+        token=BORN_TOKEN,
+        worker="",
+        errors=end.errors,
+        crashes=end.crashes,
+        alone=False,
+        state=State.DEAD,
+        outcome=b"",
+        error=end.outcome.error,
+    )
