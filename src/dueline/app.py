@@ -231,7 +231,7 @@ class Dueline:
         processes: int = 0,
         drain: timedelta | float = DRAIN_S,
         burst: bool = False,
-    ) -> None:
+    ) -> int | None:
         """Run jobs until SIGTERM or Ctrl-C, or in a burst until nothing is due.
 
         Args:
@@ -240,6 +240,8 @@ class Dueline:
           concurrency: handlers that run at once, in all.
           processes: child processes that run them; 0 runs them in threads of this one.
           drain: how long running handlers may go on after SIGTERM.
+
+        Returns: the number of the signal that stopped it; None after a burst.
         """
         serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared]
         names = dict.fromkeys(serving) if isinstance(serving, list) else dict(serving)
@@ -249,7 +251,7 @@ class Dueline:
                 raise BadInput(f"The queue {name} has {slots} slots.", hint="Use 1 or more.")
         if concurrency < 1 or processes < 0:
             raise BadInput("concurrency is at least 1, processes at least 0.")
-        launch(
+        return launch(
             self,
             serving=names,
             concurrency=concurrency,

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
@@ -51,11 +51,13 @@ def launch(
     processes: int,
     drain_us: int,
     burst: bool,
-) -> None:
+) -> int | None:
     """Run a worker in this thread until it is stopped, or its burst is over.
 
     In the main thread SIGTERM and SIGINT stop it: the first drains, a second gives everything
     back at once.
+
+    Returns: the number of the signal that stopped it, None where none did.
     """
     queues = app.queues
     for name in serving:
@@ -73,9 +75,10 @@ def launch(
         news=news,
     )
     log.info("worker %s serves %s", name, ", ".join(serving))
-    with _signals(worker):
+    with _signals(worker) as received:
         worker.run()
     log.info("worker %s ended", name)
+    return next(iter(received), None)
 
 
 def worker_name() -> str:
@@ -107,22 +110,21 @@ def _runner(app: Application, concurrency: int, processes: int, news: threading.
 
 
 @contextmanager
-def _signals(worker: Worker) -> Iterator[None]:
-    """Let SIGTERM and SIGINT stop the worker while it runs; they only set flags."""
+def _signals(worker: Worker) -> Iterator[Sequence[int]]:
+    """Let SIGTERM and SIGINT stop the worker while it runs; answer those that came."""
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield received
         return
-    count = 0
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        worker.stop(hurry=count > 1)
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        worker.stop(hurry=len(received) > 1)
 
     handlers = (signal.SIGTERM, signal.SIGINT)
     previous = {number: signal.signal(number, stop) for number in handlers}
     try:
-        yield
+        yield received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

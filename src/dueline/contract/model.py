@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,6 +15,20 @@ from hypothesis.stateful import (
 )
 
 from dueline.clock import SECOND_US, SystemClock
+from dueline.contract.drawing import (
+    PLACES,
+    SLOT_US,
+    Birth,
+    Change,
+    Decision,
+    Edit,
+    births,
+    changes,
+    decisions,
+    edits,
+    pick,
+    small,
+)
 from dueline.contract.factory import StoreFactory
 from dueline.contract.given import (
     NOW_US,
@@ -51,95 +65,11 @@ from dueline.store import (
 from dueline.stores.memory import MemoryStore
 
 Answer = TypeVar("Answer")
-Item = TypeVar("Item")
 
 STEPS = 40
 SHARDS = (0, 1)
-PLACES = ((0, 0, ""), (0, 2**31 - 1, "ä"), (1, -(2**31), ""))
-SLOTS = 6
-SLOT_US = 9 * SECOND_US
 DEAD = lane_of(queue=f"{QUEUE}!dead")
 PARTITIONS = ("p", "q")
-PAST_US, FUTURE_US = 1, 7_258_118_400 * SECOND_US
-
-
-class Birth(NamedTuple):
-    """Where and when a job is born: an index of PLACES, of a time slot, bytes of body.
-
-    Slots do not move with the present, so that births are early and late, and lanes few.
-    """
-
-    place: int
-    slot: int
-    body_bytes: int
-
-
-class Decision(NamedTuple):
-    """A verdict on a row that was read at some time, maybe long ago."""
-
-    kind: str
-    which: int
-    ahead_s: int
-    is_started: bool
-    to: int | None
-
-
-class Edit(NamedTuple):
-    """A write of a record: what is expected, and whether it lives on."""
-
-    partition: int
-    key: str
-    is_put: bool
-    expect: str
-    expires_us: int | None
-
-
-class Change(NamedTuple):
-    """A group in the making."""
-
-    decisions: Sequence[Decision]
-    edits: Sequence[Edit]
-    births: Sequence[Birth]
-    again: Sequence[int]
-    rows: Sequence[int]
-
-
-small = st.one_of(st.integers(0, 3), st.integers(0, 30))
-births = st.builds(
-    Birth,
-    st.integers(0, len(PLACES) - 1),
-    st.integers(0, SLOTS - 1),
-    st.sampled_from((2, 2, 0, 3000)),
-)
-decisions = st.builds(
-    Decision,
-    st.sampled_from(("drop", "extend", "move")),
-    small,
-    st.sampled_from((0, 1, 25, 70, -15)),
-    st.booleans(),
-    st.one_of(st.none(), st.none(), small),
-)
-edits = st.builds(
-    Edit,
-    st.integers(0, 1),
-    st.sampled_from("abc"),
-    st.booleans(),
-    st.sampled_from(("anything", "nothing", "present", "old")),
-    st.sampled_from((None, None, FUTURE_US, PAST_US)),
-)
-changes = st.builds(
-    Change,
-    st.lists(decisions, max_size=2),
-    st.lists(edits, max_size=2, unique_by=lambda edit: edit[:2]),
-    st.lists(births, max_size=2),
-    st.lists(small, max_size=1),
-    st.lists(small, max_size=2),
-)
-
-
-def pick(items: Sequence[Item], which: int) -> Item:
-    """Choose one of the items; a small number chooses a recent one."""
-    return items[-1 - which % len(items)]
 
 
 def plain(job: Job | None) -> Job | None:

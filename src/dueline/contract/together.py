@@ -120,6 +120,18 @@ class TogetherLaws:
         assert list(store.together(chain)) == [True, False, True]
         assert records_in(store, "q") == [Record("a", TWO, b"2")]
 
+    def test_what_is_added_again_before_its_end_is_gone_after_it(self, store: Store) -> None:
+        put_in(store, *births(2))
+        first, second = claim(store, lane_of()).jobs
+        groups = [
+            Group(jobs=births(2)),
+            Group(verdicts=[Drop(first)]),
+            Group(verdicts=[move(second, NOW_US, to=NEXT)], jobs=births(1, first=2)),
+        ]
+        assert list(store.together(groups)) == [True, True, True]
+        assert rows_in(store, lane_of()) == []
+        assert [row.id for row in rows_in(store, NEXT)] == [second.id]
+
     def test_a_group_with_jobs_and_rows_alone_always_holds(self, store: Store) -> None:
         group = Group(jobs=births(2), rows=[row_of(1)])
         assert list(store.together([group, group])) == [True, True]

@@ -68,7 +68,10 @@ def add(database: Database, jobs: Sequence[Job]) -> None:
             rows[place] = (*rows[place][:_BODY], None, *rows[place][_BODY + 1 :])
     if any(job.hop for job in jobs):  # later births carry the cells that claims change, too
         rows = [(*row, *job[11:]) for row, job in zip(rows, jobs, strict=True)]
-        database.executemany(f"INSERT OR IGNORE INTO jobs VALUES ({_PLACES})", rows)
+        database.executemany(
+            f"INSERT OR IGNORE INTO jobs VALUES ({_PLACES})",  # noqa: S608  (only question marks)
+            rows,
+        )
         return
     database.executemany(
         f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES (?,?,?,?,?,?,?,?,?,?,?)",  # noqa: S608
