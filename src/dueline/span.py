@@ -1,0 +1,67 @@
+"""Time as people write it."""
+
+import re
+
+from dueline.clock import DAY_US, SECOND_US, to_datetime
+from dueline.errors import BadInput
+
+_UNITS_US = {
+    "ms": 1000,
+    "s": SECOND_US,
+    "m": 60 * SECOND_US,
+    "h": 3600 * SECOND_US,
+    "d": DAY_US,
+    "w": 7 * DAY_US,
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SPAN = re.compile(rf"(?:{_PART.pattern})+")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def parse_span(text: str) -> int:
+    """Read a length of time, such as 90s, 10m, 2h, 3d or 1h30m, as microseconds.
+
+    A bare number counts seconds.
+
+    Raises: BadInput: it is none.
+    """
+    if _NUMBER.fullmatch(text):
+        return round(float(text) * SECOND_US)
+    if not _SPAN.fullmatch(text):
+        raise BadInput(
+            f"{text!r} is not a length of time.", hint="Write it as 90s, 10m, 2h, 3d or 1h30m."
+        )
+    return sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(text))
+
+
+def span_text(span_us: int) -> str:
+    """Write a length of time in its two largest units: 1h30m, 12s, 40ms."""
+    span_us = abs(span_us)
+    if span_us < SECOND_US:
+        return f"{span_us // 1000}ms"
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s"):
+        number, span_us = divmod(span_us, _UNITS_US[unit])
+        if number:
+            parts.append(f"{number}{unit}")
+        elif parts:
+            break
+    return "".join(parts[:2])
+
+
+def distance_text(instant_us: int, now_us: int) -> str:
+    """Write how far an instant lies from now: in 5m, 3s ago, now."""
+    if abs(instant_us - now_us) < SECOND_US // 2:
+        return "now"
+    span = span_text(instant_us - now_us)
+    return f"in {span}" if instant_us > now_us else f"{span} ago"
+
+
+def instant_text(instant_us: int) -> str:
+    """Write an instant as ISO 8601 in UTC, to the second: 2027-01-01T00:00:00Z."""
+    return to_datetime(instant_us).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def exact_text(instant_us: int) -> str:
+    """Write an instant as ISO 8601 in UTC, to the microsecond."""
+    return to_datetime(instant_us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
