@@ -1,0 +1,1 @@
+"""The public names, as a type checker sees them."""
