@@ -182,7 +182,7 @@ assert_type(job.result(), int)
 assert_type(job.result(timeout=0.5), int)
 job.cancel()
 job.retry()
-ended: str = job.cancel()  # type: ignore[assignment]
+ended: str = job.cancel()  # type: ignore[assignment, func-returns-value]
 assert_type(app.job(job.id), Job[Any])
 a_supertype: Job[object] = job
 text: str = job.result()  # type: ignore[assignment]
