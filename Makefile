@@ -27,7 +27,7 @@ help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing was lost
-	$(PY) examples/demo/run.py
+	$(PY) -m examples.demo.run
 
 test: check ## check, then run all tests and hold the branch coverage
 	@rm -rf .coverage

@@ -1,0 +1,1 @@
+"""Real work, a kill, a proof."""

@@ -1,0 +1,67 @@
+"""What happened, read from the queue."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dueline import Job, JobFailed, NotFound
+from dueline.attempt import Attempt
+from dueline.history import attempts
+from dueline.lane import dead_queue
+from examples.demo.files import Planned
+from examples.demo.tasks import QUEUE, Counts, Trouble, app
+from examples.demo.workers import WorkerCommand
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the demo did.
+
+    jobs: the files by their jobs' ids; handles: the same jobs. killed: the worker.
+    held: the jobs that it held when it was killed. took_s: from the first enqueue until the
+    last job had ended.
+    """
+
+    jobs: Mapping[str, Planned]
+    handles: Sequence[Job[Counts]]
+    killed: WorkerCommand
+    held: Sequence[str]
+    took_s: float
+
+    def with_trouble(self, trouble: Trouble) -> Sequence[str]:
+        """List the jobs that were chosen to make this trouble."""
+        return [job for job, one in self.jobs.items() if one.trouble is trouble]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the queue says about the jobs, by their ids.
+
+    results: what the handlers returned. dead: the errors. waiting: neither. attempts: the
+    history.
+    """
+
+    results: Mapping[str, Counts]
+    dead: Mapping[str, str]
+    waiting: Sequence[str]
+    attempts: Sequence[Attempt]
+
+
+def collect(story: Story) -> Facts:
+    """Read results, the dead, what still waits, and the history."""
+    queues = app.queues
+    dead = {job.id.hex(): job.error for job in queues.jobs_of(dead_queue(QUEUE))}
+    waiting = {job.id.hex() for job in queues.jobs_of(QUEUE)}
+    history = attempts(queues.store, QUEUE, queues.catalog.settings(QUEUE).shards_read)
+    return Facts(
+        results={job.id: counts for job in story.handles if (counts := _result(job))},
+        dead={job: dead[job] for job in story.jobs if job in dead},
+        waiting=[job for job in story.jobs if job in waiting],
+        attempts=[one for one in history if one.job in story.jobs],
+    )
+
+
+def _result(job: Job[Counts]) -> Counts | None:
+    try:
+        return job.result(timeout=0)
+    except (JobFailed, NotFound, TimeoutError):  # dead, lost, waiting
+        return None

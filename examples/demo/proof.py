@@ -1,0 +1,115 @@
+"""What must hold after the demo."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dueline.attempt import Attempt
+from examples.demo.facts import Facts, Story
+from examples.demo.files import can_parse
+from examples.demo.tasks import FAILURES, Trouble
+
+EARLY_US_MAX = 1_000
+FINAL = ("done", "dead")
+
+
+class Check(NamedTuple):
+    """A sentence, and whether it is true."""
+
+    text: str
+    holds: bool
+
+
+def checks(story: Story, facts: Facts) -> Sequence[Check]:
+    """Check what happened; the last check is the proof that nothing was lost or doubled."""
+    return [
+        _never_early(facts),
+        _troubles_ended(story, facts),
+        _only_these_died(story, facts),
+        _killed_worker_lost_nothing(story, facts),
+        _one_outcome_each(facts),
+        _all_accounted_for(story, facts),
+    ]
+
+
+def crashes(facts: Facts) -> Sequence[Attempt]:
+    """List the attempts that took their process along, as the worker that lived on saw it."""
+    return [
+        one
+        for one in facts.attempts
+        if one.started_us and (one.outcome == "crashed" or "Poison" in one.error)
+    ]
+
+
+def recovered(story: Story, facts: Facts) -> set[str]:
+    """List the jobs that others took over from the killed worker when its leases ended."""
+    return {
+        one.job
+        for one in facts.attempts
+        if one.outcome == "crashed" and not one.started_us and story.killed.owns(one.worker)
+    }
+
+
+def _never_early(facts: Facts) -> Check:
+    starts = [one for one in facts.attempts if one.started_us]
+    return Check(
+        f"None of {len(starts):,} starts was earlier than its job was due.",
+        all(one.started_us >= one.due_us - EARLY_US_MAX for one in starts),
+    )
+
+
+def _troubles_ended(story: Story, facts: Facts) -> Check:
+    fail = story.with_trouble(Trouble.FAILS_TWICE)
+    crash = story.with_trouble(Trouble.CRASHES_ONCE)
+    retried = Counter(one.job for one in facts.attempts if one.outcome == "retried")
+    crashed = Counter(one.job for one in crashes(facts))
+    return Check(
+        f"{len(fail)} jobs failed twice and {len(crash)} crashed once before they were done.",
+        all(retried[job] == FAILURES and job in facts.results for job in fail)
+        and all(crashed[job] == 1 and job in facts.results for job in crash)
+        and retried.keys() == set(fail),
+    )
+
+
+def _only_these_died(story: Story, facts: Facts) -> Check:
+    poison = story.with_trouble(Trouble.CRASHES_ALWAYS)
+    broken = [job for job in facts.dead if job not in poison]
+    return Check(
+        f"Dead with reasons: {len(poison)} that crashed always, {len(broken)} unparsable files.",
+        bool(broken)
+        and all(facts.dead.get(job, "").startswith("Poison") for job in poison)
+        and not any(can_parse(story.jobs[job].path) for job in broken)
+        and all(": " in facts.dead[job] and "Error" in facts.dead[job] for job in broken),
+    )
+
+
+def _killed_worker_lost_nothing(story: Story, facts: Facts) -> Check:
+    taken_over = recovered(story, facts)
+    # A verdict that was on its way to the store when the worker was killed may still count.
+    settled = {
+        one.job for one in facts.attempts if one.outcome in FINAL and story.killed.owns(one.worker)
+    }
+    return Check(
+        f"Of {len(story.held)} jobs that the killed worker held {len(taken_over)} were recovered, "
+        "none lost.",
+        bool(taken_over) and taken_over | settled >= set(story.held),
+    )
+
+
+def _one_outcome_each(facts: Facts) -> Check:
+    finals = Counter((one.job, one.outcome) for one in facts.attempts if one.outcome in FINAL)
+    wanted = {(job, "done") for job in facts.results} | {(job, "dead") for job in facts.dead}
+    return Check(
+        "The history has one final outcome of each job, the same as the queue.",
+        finals == dict.fromkeys(wanted, 1),
+    )
+
+
+def _all_accounted_for(story: Story, facts: Facts) -> Check:
+    paths = [result.path for result in facts.results.values()]
+    paths += [story.jobs[job].path for job in facts.dead]
+    return Check(
+        f"Proof: {len(story.jobs):,} files = {len(facts.results):,} in the results + "
+        f"{len(facts.dead)} in the dead, exactly once.",
+        sorted(paths) == sorted(one.path for one in story.jobs.values()) and not facts.waiting,
+    )

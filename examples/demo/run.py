@@ -1,0 +1,145 @@
+"""The demo: real work, a kill, a proof. `make demo` runs it.
+
+Every file becomes a job that parses it; two worker commands share the jobs, one of them is
+killed in the middle, and in the end each file must be accounted for exactly once.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dueline import Job as Enqueued
+from dueline.config import STORE_VARIABLE
+from dueline.job import Job
+from examples.demo import report
+from examples.demo.facts import Story, collect
+from examples.demo.files import Planned, plan
+from examples.demo.tasks import MARKS_VARIABLE, QUEUE, Counts, Trouble, app, count
+from examples.demo.workers import WorkerCommand, WorkerFault, running
+
+KILL_AFTER = 0.4
+"""The share of the jobs that have ended when a worker is killed."""
+
+LOOK_EVERY_S = 0.25
+STALLED_S = 60
+"""No job ends for so long: something is broken, and waiting longer would only hide it."""
+
+
+def main() -> int:
+    """Run the demo; answer the exit code: 0 only if the proof holds."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the finally below
+    out, err = Console(), Console(stderr=True)
+    folder = Path(tempfile.mkdtemp(prefix="dueline-demo-"))
+    os.environ.setdefault(STORE_VARIABLE, f"sqlite:///{folder / 'demo.db'}")
+    os.environ[MARKS_VARIABLE] = str(folder)
+    is_proven = False
+    try:
+        planned = plan(folder)
+        err.print(f"{len(planned):,} Python files, one job each")
+        story = work(planned, folder, err)
+        is_proven = report.show(story, collect(story), out)
+    except WorkerFault as fault:
+        err.print(f"[red]{fault}")
+    except KeyboardInterrupt:
+        err.print("Interrupted.")
+    finally:
+        app.close()
+        if is_proven:
+            shutil.rmtree(folder)
+        else:
+            err.print(f"The workers' logs are kept in {folder}", soft_wrap=True)
+    return 0 if is_proven else 1
+
+
+def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
+    """Have two workers run the jobs, and kill one of them in the middle."""
+    with progress(err) as bar, running(2, folder) as (victim, survivor):
+        began_s = time.monotonic()
+        placed = enqueue(planned)
+        jobs = {job.id: one for job, one in placed.items()}
+        line = bar.add_task("parsing", total=len(jobs))
+        held: list[str] = []
+        for waiting in watch(jobs):
+            bar.update(line, completed=len(jobs) - len(waiting))
+            survivor.check()
+            if not held and len(waiting) < (1 - KILL_AFTER) * len(jobs):
+                held = kill(victim, jobs)
+                if held:
+                    bar.console.print(f"killed one of two workers; it held {len(held)} jobs")
+        took_s = time.monotonic() - began_s
+    return Story(jobs, list(placed), killed=victim, held=held, took_s=took_s)
+
+
+def enqueue(planned: Sequence[Planned]) -> dict[Enqueued[Counts], Planned]:
+    """Enqueue a job for each file, many at once; answer the files by their jobs."""
+    alike = defaultdict(list)
+    for one in planned:
+        alike[one.priority, one.after_s].append(one)
+    jobs: dict[Enqueued[Counts], Planned] = {}
+    for (priority, after_s), some in alike.items():
+        calls = count.using(priority=priority, after=after_s)
+        handles = calls.enqueue_many([(one.path, one.trouble) for one in some])
+        jobs.update(zip(handles, some, strict=True))
+    return jobs
+
+
+def watch(jobs: Mapping[str, Planned]) -> Iterator[Sequence[Job]]:
+    """Read which jobs have not ended, again and again until all have.
+
+    Raises: WorkerFault: nothing happens any more.
+    """
+    left, changed_s = len(jobs), time.monotonic()
+    while left:
+        waiting = waiting_of(jobs)
+        if len(waiting) != left:
+            left, changed_s = len(waiting), time.monotonic()
+        elif time.monotonic() - changed_s > STALLED_S:
+            raise WorkerFault(f"No job has ended for {STALLED_S} s; {left} are left.")
+        yield waiting
+        time.sleep(LOOK_EVERY_S)
+
+
+def waiting_of(jobs: Mapping[str, Planned]) -> Sequence[Job]:
+    """Read the rows of these jobs; what has ended has none."""
+    return [job for job in app.queues.jobs_of(QUEUE) if job.id.hex() in jobs]
+
+
+def kill(worker: WorkerCommand, jobs: Mapping[str, Planned]) -> list[str]:
+    """Kill a worker that holds jobs, unless one of these makes trouble of its own.
+
+    Returns: the jobs that it held; none: it was left alone.
+    """
+    worker.check()
+    worker.freeze()
+    held = [
+        job.id.hex() for job in waiting_of(jobs) if job.is_claimed() and worker.owns(job.worker)
+    ]
+    if not held or any(jobs[job].trouble is not Trouble.NONE for job in held):
+        worker.thaw()
+        return []
+    worker.kill()
+    return held
+
+
+def progress(err: Console) -> Progress:
+    """Make the progress bar; results go to standard output, progress does not."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
