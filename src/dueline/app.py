@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config, module_name
 from dueline.connect import mask, open_store, queue_defaults
-from dueline.errors import BadInput, ConfigError
+from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
 from dueline.ids import Ids
@@ -24,6 +25,8 @@ R = TypeVar("R")
 
 CONCURRENCY = 16
 DRAIN_S = 25.0
+
+_NAMES_SHOWN = 5
 
 
 class Registering(Protocol):
@@ -59,6 +62,7 @@ class Dueline:
         self._url = url
         self._clock = clock or SystemClock()
         self._tasks: dict[str, Handler] = {}
+        self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
 
     def __repr__(self) -> str:
@@ -110,6 +114,21 @@ class Dueline:
     def tasks(self) -> Mapping[str, Handler]:
         """The registered functions, by name."""
         return self._tasks
+
+    def task_named(self, name: str) -> Task[..., Any] | AsyncTask[..., Any]:
+        """Find a task by the name under which its jobs are stored.
+
+        Raises: NotFound: none goes by it.
+        """
+        task = self._callable.get(name)
+        if task is None:
+            near = get_close_matches(name, self._callable, n=1, cutoff=0.5)
+            known = ", ".join(sorted(self._callable)[:_NAMES_SHOWN]) or "none at all"
+            raise NotFound(
+                f"The app has no task {name!r}.",
+                hint=f"Did you mean {near[0]}?" if near else f"It has {known}.",
+            )
+        return task
 
     @overload
     def task(  # type: ignore[overload-overlap]  # the narrower stands first
@@ -175,9 +194,9 @@ class Dueline:
                     hint="Give one of them another name=.",
                 )
             self._tasks[handler.name] = handler
-            if handler.is_async:
-                return AsyncTask(self, handler, options)
-            return Task(self, handler, options)
+            kind = AsyncTask if handler.is_async else Task
+            self._callable[handler.name] = kind(self, handler, options)
+            return self._callable[handler.name]
 
         return register if function is None else register(function)
 
@@ -235,15 +254,16 @@ class Dueline:
         """Run jobs until SIGTERM or Ctrl-C, or in a burst until nothing is due.
 
         Args:
-          queues: names, each with its slots or None for the common ones; `default` and the
-            declared queues by default.
+          queues: names, each with its slots or None for the common ones; by default `default`,
+            the declared queues, and those of the tasks.
           concurrency: handlers that run at once, in all.
           processes: child processes that run them; 0 runs them in threads of this one.
           drain: how long running handlers may go on after SIGTERM.
 
         Returns: the number of the signal that stopped it; None after a burst.
         """
-        serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared]
+        own = [task.queue for task in self._callable.values()]
+        serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
         names = dict.fromkeys(serving) if isinstance(serving, list) else dict(serving)
         for name, slots in names.items():
             check_queue_name(name)

@@ -50,10 +50,12 @@ def died_row(before: Job) -> Row:
     return row_of(attempt_of(ended, outcome="crashed", error=crash.detail), before)
 
 
-def attempts(streams: Streams, queue: str, shards: int) -> Iterator[Attempt]:
+def attempts(
+    streams: Streams, queue: str, shards: int, *, since_us: int | None = None
+) -> Iterator[Attempt]:
     """Read a queue's attempts, shard by shard, each in the order of their ends."""
     for shard in range(shards):
-        after = None
+        after = None if since_us is None else (since_us, b"")
         while True:
             page = streams.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=_PAGE)
             for row in page.rows:

@@ -145,6 +145,11 @@ class _Named(Using[P, R]):
         return self._handler.name
 
     @property
+    def queue(self) -> str:
+        """The queue of calls that do not say otherwise."""
+        return self._options.queue
+
+    @property
     def handler(self) -> Handler:
         """The function as a worker sees it."""
         return self._handler
