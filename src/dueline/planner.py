@@ -50,11 +50,12 @@ def plan(
     Args:
       found: the prospects, one for each (queue, shard, priority, tenant).
       limit: jobs wanted in all.
-      room: for queues with slots of their own, how many jobs each may still take.
+      room: for queues with slots of their own, how many jobs each may still take. A lane may
+        turn out to be empty, so each of a queue's lanes wants as much as there is room for:
+        whoever claims keeps to the room in all.
       turn: grows with each plan; tenants of one priority start at another one each time.
     """
     wants: list[Want] = []
-    left = dict(room)
     ordered = sorted(found, key=lambda p: (-p.priority, p.tenant, p.listing, p.lane))
     for _, same in groupby(ordered, key=lambda p: p.priority):
         tenants = [list(lanes) for _, lanes in groupby(same, key=lambda p: p.tenant)]
@@ -62,10 +63,7 @@ def plan(
         start = turn % len(tenants)
         for lanes in tenants[start:] + tenants[:start]:
             for prospect in lanes:
-                queue = prospect.lane.queue
-                most = min(share, left.get(queue, share))
+                most = min(share, room.get(prospect.lane.queue, share))
                 if most > 0:
                     wants.append(Want(prospect.lane, most))
-                    if queue in left:
-                        left[queue] -= most
     return wants

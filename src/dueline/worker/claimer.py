@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dueline.clock import SECOND_US
+from dueline.errors import StoreUnavailable
 from dueline.job import Job
 from dueline.lane import Lane, Pointer, bucket_of
 from dueline.planner import plan, prospects
@@ -81,30 +82,46 @@ class Claimer:
         self._turn += 1
         found = prospects(self._pointers, self._next_at_us, now_us)
         wants = plan(found, limit=limit, room=room, turn=self._turn)
+        left = dict(room)
         taken: list[Taken] = []
-        for lease_us, some in self._by_lease(wants):
-            if len(taken) >= limit:
-                break
-            claimed = self._queues.store.claim(
-                some,
-                limit=limit - len(taken),
-                now_us=now_us,
-                lease_us=lease_us + time.latest_us() - now_us,
-                worker=self._worker,
-                token=self._queues.ids.token(),
-            )
+        for lease_us, queue, some in self._runs(wants, room):
+            most = min(limit - len(taken), left.get(queue, limit))
+            if most <= 0:
+                continue
+            try:
+                claimed = self._queues.store.claim(
+                    some,
+                    limit=most,
+                    now_us=now_us,
+                    lease_us=lease_us + time.latest_us() - now_us,
+                    worker=self._worker,
+                    token=self._queues.ids.token(),
+                )
+            except StoreUnavailable:
+                if not taken:
+                    raise
+                break  # what is claimed already must not be forgotten
             self._next_at_us.update(claimed.next_at_us)
             taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
+            if queue in left:
+                left[queue] -= len(claimed.jobs)
         return taken
 
-    def _by_lease(self, wants: Sequence[Want]) -> list[tuple[int, list[Want]]]:
-        """Group wants by their queues' lease, in order; one claim has one lease."""
-        runs: list[tuple[int, list[Want]]] = []
+    def _runs(
+        self, wants: Sequence[Want], room: Mapping[str, int]
+    ) -> list[tuple[int, str, list[Want]]]:
+        """Group wants, in order, into claims: each has one lease, and one limit.
+
+        Returns: lease, the queue whose room is the limit or "", and the wants.
+        """
+        runs: list[tuple[int, str, list[Want]]] = []
         for want in wants:
-            lease_us = self._queues.catalog.settings(want.lane.queue).lease_us
-            if not runs or runs[-1][0] != lease_us:
-                runs.append((lease_us, []))
-            runs[-1][1].append(want)
+            queue = want.lane.queue
+            lease_us = self._queues.catalog.settings(queue).lease_us
+            kind = (lease_us, queue if queue in room else "")
+            if not runs or runs[-1][:2] != kind:
+                runs.append((*kind, []))
+            runs[-1][2].append(want)
         return runs
 
     def has_due(self) -> bool:

@@ -1,0 +1,1 @@
+"""The engines, on the stores that need no server."""
