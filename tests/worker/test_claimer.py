@@ -133,8 +133,8 @@ def test_what_was_claimed_is_told_though_the_store_fails_at_the_next_queue(
     failing = FailingStore(store, {2: Fault.BEFORE})
     claimer = claimer_of(queues, "short", "default")
     queues.store = failing
-    assert claimed(claimer) == [1]
     assert claimed(claimer) == [2]
+    assert claimed(claimer) == [1]
 
 
 def test_a_store_that_fails_at_once_is_told(queues: Queues) -> None:
