@@ -1,0 +1,34 @@
+"""Enqueue a job, run it, read its result.
+
+Why: a call that must happen, though perhaps later and in another process, is a durable job.
+"""
+
+from datetime import timedelta
+from tempfile import TemporaryDirectory
+
+from dueline import Dueline, Retry
+
+folder = TemporaryDirectory()  # goes when the program ends
+app = Dueline(f"sqlite:///{folder.name}/jobs.db")
+
+
+@app.task(retry=Retry(attempts=5, base=2))
+def greet(name: str) -> str:
+    """Make a greeting; what a task returns is kept as the job's result."""
+    return f"Hello, {name}!"
+
+
+def main() -> None:
+    """Store two jobs, run what is due, and wait for what is not."""
+    ben = greet.enqueue("Ben")  # on disk once this returns
+    ann = greet.using(after=timedelta(seconds=1), priority=10).enqueue("Ann")
+    print("Ben's job is", ben.status)
+    app.run_worker(burst=True)  # in production: `dueline worker hello:app`
+    print(ben.result(timeout=5))
+    print("Ann's job is", ann.status)
+    ann.cancel()
+    print("Ann's job is", ann.status)
+
+
+if __name__ == "__main__":
+    main()
