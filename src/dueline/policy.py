@@ -1,5 +1,6 @@
 """What a failure becomes."""
 
+import math
 from dataclasses import dataclass
 
 from dueline.attempt import (
@@ -13,7 +14,7 @@ from dueline.attempt import (
     Outcome,
     Snoozed,
 )
-from dueline.clock import SECOND_US
+from dueline.clock import DAY_US, SECOND_US
 from dueline.errors import BadInput
 from dueline.job import Job
 
@@ -21,6 +22,8 @@ CRASHES_MAX = 3
 """Claims of a job that may die on it before it is taken for poison."""
 
 ATTEMPTS_MAX = 100
+WAIT_US_MAX = 3660 * DAY_US
+"""No wait is longer: ten years, as far ahead as a job may be due. Stores keep 64-bit instants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,10 @@ class Retry:
         """Refuse what makes no sense."""
         if not 1 <= self.attempts <= ATTEMPTS_MAX:
             raise BadInput(f"attempts is {self.attempts}.", hint=f"Use 1 to {ATTEMPTS_MAX}.")
-        if self.base < 0 or self.cap < 0:
-            raise BadInput("base and cap cannot be negative.", hint="They are seconds.")
+        if not (0 <= self.base < math.inf and 0 <= self.cap < math.inf):
+            raise BadInput(
+                f"base and cap are {self.base} and {self.cap}.", hint="Use seconds, 0 or more."
+            )
 
     def wants(self, error: BaseException) -> bool:
         """Tell whether this error is one to try again."""
@@ -86,9 +91,9 @@ def decide(ended: Ended, retry: Retry, chance: float) -> Decision:
         case Cancelled(reason):
             return Outcome("cancelled", now_us, error=_cut(reason))
         case Snoozed(after_us):
-            return _as_it_was(job, now_us + after_us, "snoozed")
+            return _as_it_was(job, _later(now_us, after_us), "snoozed")
         case GivenBack(after_us):
-            at_us = now_us + after_us if after_us else _own_place(job, now_us)
+            at_us = _later(now_us, after_us) if after_us else _own_place(job, now_us)
             return _as_it_was(job, at_us, "given_back")
         case Crashed(detail):
             crashes = job.crashes + 1
@@ -108,7 +113,12 @@ def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) 
     if wait_us is None:
         wait_us = retry.wait_us(errors, chance)
     # An error shows that the job does not kill its process: it need not run alone any more.
-    return Again(now_us + wait_us, errors, job.crashes, alone=False, error=error, word="retried")
+    at_us = _later(now_us, wait_us)
+    return Again(at_us, errors, job.crashes, alone=False, error=error, word="retried")
+
+
+def _later(now_us: int, wait_us: int) -> int:
+    return now_us + min(max(wait_us, 0), WAIT_US_MAX)
 
 
 def _as_it_was(job: Job, at_us: int, word: str) -> Again:
