@@ -130,7 +130,7 @@ class SqliteStore:
                 " WHERE jobs.id IN (SELECT value FROM carray(?))",
                 (blobs(ids),),
             )
-            return {row[2]: sqlite_jobs.to_job(database, Lane(*row[-5:]), row[:-5]) for row in rows}
+            return {row[2]: sqlite_jobs.to_job(Lane(*row[-5:]), row[:-5]) for row in rows}
 
         found = self._connection.read(work)
         return [found.get(job_id) for job_id in ids]
@@ -155,7 +155,7 @@ class SqliteStore:
                     limit,
                 ),
             )
-            return [sqlite_jobs.to_job(database, lane, row) for row in rows]
+            return [sqlite_jobs.to_job(lane, row) for row in rows]
 
         jobs = self._connection.read(work)
         more = len(jobs) == limit

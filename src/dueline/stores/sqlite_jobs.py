@@ -6,10 +6,11 @@ a statement may cost a turn of the interpreter lock (5,000 rows: 0.4 s against 0
 """
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Final
 
-from dueline.job import Job, State, Token
+from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane, Marks, bucket_of
 from dueline.store import Claimed, Drop, Extend, Move, Verdict, Want
 from dueline.stores.sqlite_connection import Database, blobs, fetch, first, integers
@@ -21,11 +22,20 @@ LEAST: Final = -(2**63)
 GREATEST: Final = 2**63 - 1
 
 _BORN = "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"  # Job[:11]
+_WHOLE = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id))"
 CELLS = (
-    "jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, body, opts, at_us,"
+    f"jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, {_WHOLE}, opts, at_us,"
     " fence, token, worker, claimed_us, errors, crashes, alone, state, outcome, error"
 )
-_PLACES = ",".join("?" * len(Job._fields))
+_KEPT = (  # the cells that a claim reads; the others it knows, or writes itself
+    f"pos_us, id, hop, due_us, enqueued_us, task, codec, {_WHOLE}, opts, fence, errors, crashes,"
+    " alone, outcome, error, state, rowid"
+)
+_ROWS: Final = 50  # a statement: 336k births a second against 245k with one (November 2026)
+_PLACES = f"({', '.join('?' * 11)})"
+_INSERT = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {_PLACES}"  # noqa: S608
+_INSERT_ROWS = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {', '.join([_PLACES] * _ROWS)}"  # noqa: S608
+_INSERT_WHOLE = f"INSERT OR IGNORE INTO jobs VALUES ({', '.join('?' * 21)})"  # noqa: S608
 _BODY = 8  # the place of `body` in a row
 _ALONE = 17
 
@@ -49,34 +59,33 @@ def marks_of(database: Database, queue: str, shard: int) -> Marks:
     return Marks(*row) if row else Marks(-1, -1)
 
 
-def to_job(database: Database, lane: Lane, row: Sequence[Any]) -> Job:
-    """Turn a row of the CELLS columns into a job: the one place where types are asserted."""
-    if row[_BODY] is None:
-        body = first(database, "SELECT body FROM bodies WHERE id = ?", (row[2],))
-        row = (*row[:_BODY], body, *row[_BODY + 1 :])
+def to_job(lane: Lane, row: Sequence[Any]) -> Job:
+    """Turn a row of the CELLS columns into a job: its types are asserted here, and in `claim`."""
     return Job._make((lane, *row[1:_ALONE], bool(row[_ALONE]), *row[_ALONE + 1 :]))
 
 
 def add(database: Database, jobs: Sequence[Job]) -> None:
     """Insert births; a row whose id is there already is left as it is."""
-    lanes = dict.fromkeys(job.lane for job in jobs)
-    numbers = {lane: _list(database, lane, lane.bucket) for lane in lanes}
-    rows: list[tuple[object, ...]] = [(numbers[job[0]], *job[1:11]) for job in jobs]
+    numbers: dict[Lane, int] = {}
+    rows: list[tuple[object, ...]] = []
+    for lane, same in groupby(jobs, key=attrgetter("lane")):
+        if lane not in numbers:
+            numbers[lane] = _list(database, lane, lane.bucket)
+        number = numbers[lane]
+        rows += [(number, *job[1:11]) for job in same]
     for place, job in enumerate(jobs):
         if len(job.body) > INLINE_BYTES_MAX:
             _put_body(database, job)
             rows[place] = (*rows[place][:_BODY], None, *rows[place][_BODY + 1 :])
     if any(job.hop for job in jobs):  # later births carry the cells that claims change, too
-        rows = [(*row, *job[11:]) for row, job in zip(rows, jobs, strict=True)]
-        database.executemany(
-            f"INSERT OR IGNORE INTO jobs VALUES ({_PLACES})",  # noqa: S608  (only question marks)
-            rows,
-        )
+        whole = [(*row, *job[11:]) for row, job in zip(rows, jobs, strict=True)]
+        database.executemany(_INSERT_WHOLE, whole)
         return
-    database.executemany(
-        f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES (?,?,?,?,?,?,?,?,?,?,?)",  # noqa: S608
-        rows,
-    )
+    rest = len(rows) % _ROWS
+    for start in range(0, len(rows) - rest, _ROWS):
+        cells = chain.from_iterable(rows[start : start + _ROWS])
+        database.execute(_INSERT_ROWS, tuple(cells))
+    database.executemany(_INSERT, rows[len(rows) - rest :])
 
 
 def _put_body(database: Database, job: Job) -> None:
@@ -114,29 +123,38 @@ def claim(
     """Claim the first rows that are due, want by want, with one update for all."""
     found: list[Job] = []
     rowids: list[int] = []
+    died: dict[JobId, Job] = {}
     numbers: dict[Lane, int | None] = {}
+    at_us, claimed, started = now_us + lease_us, State.CLAIMED, State.STARTED
     for lane, most in wants:
         if len(found) >= limit:
             break
         numbers[lane] = number = number_of(database, lane)
         rows = fetch(
             database,
-            f"SELECT {CELLS}, rowid FROM jobs WHERE lane = ? AND at_us <= ?"  # noqa: S608
+            f"SELECT {_KEPT} FROM jobs WHERE lane = ? AND at_us <= ?"  # noqa: S608
             " ORDER BY at_us, id LIMIT ?",
             (number, now_us, min(most, limit - len(found))),
         )
-        found += [to_job(database, lane, row[:-1]) for row in rows]
         rowids += [row[-1] for row in rows]
+        died |= _held(database, lane, [row[-1] for row in rows if row[-2] in (claimed, started)])
+        found += [  # as the update below leaves them; made once, since workers make 100,000/s
+            Job(lane, pos_us, job_id, hop, due_us, enqueued_us, task, codec, body, opts,
+                at_us, fence + 1, token, worker, now_us, errors, crashes + (state == started),
+                alone == 1 or state == started, claimed, outcome, error)
+            for pos_us, job_id, hop, due_us, enqueued_us, task, codec, body, opts,
+                fence, errors, crashes, alone, outcome, error, state, _ in rows
+        ]  # fmt: skip
     if found:
         database.execute(
             "UPDATE jobs SET at_us = ?, fence = fence + 1, token = ?, worker = ?, claimed_us = ?,"
             " crashes = crashes + (state = 2), alone = max(alone, state = 2), state = 1"
             " WHERE rowid IN (SELECT value FROM carray(?))",
-            (now_us + lease_us, token, worker, now_us, integers(rowids)),
+            (at_us, token, worker, now_us, integers(rowids)),
         )
     return Claimed(
-        [_claimed(job, now_us + lease_us, token, worker, now_us) for job in found],
-        {job.id: job for job in found if job.state and job.is_claimed()},
+        found,
+        died,
         {
             lane: first(
                 database, "SELECT at_us FROM jobs WHERE lane = ? ORDER BY at_us LIMIT 1", (number,)
@@ -146,23 +164,16 @@ def claim(
     )
 
 
-def _claimed(job: Job, at_us: int, token: Token, worker: str, now_us: int) -> Job:
-    """Repeat in Python what the claim's update does to a row."""
-    crashed = job.state == State.STARTED
-    return Job(
-        *job[:10],
-        at_us,
-        job.fence + 1,
-        token,
-        worker,
-        now_us,
-        job.errors,
-        job.crashes + crashed,
-        job.alone or crashed,
-        State.CLAIMED,
-        job.outcome,
-        job.error,
+def _held(database: Database, lane: Lane, rowids: Sequence[int]) -> dict[JobId, Job]:
+    """Read rows as they are before the claim, by id."""
+    if not rowids:
+        return {}
+    rows = fetch(
+        database,
+        f"SELECT {CELLS} FROM jobs WHERE rowid IN (SELECT value FROM carray(?))",  # noqa: S608
+        (integers(rowids),),
     )
+    return {row[2]: to_job(lane, row) for row in rows}
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
@@ -209,8 +220,8 @@ def _drop(database: Database, verdicts: list[Drop]) -> list[bool]:
         "DELETE FROM jobs WHERE token = ? AND id IN (SELECT value FROM carray(?))",
         (),
     )
-    for verdict, gone in zip(verdicts, held, strict=True):
-        if gone and len(verdict.job.body) > INLINE_BYTES_MAX:
+    for place, verdict in enumerate(verdicts):
+        if len(verdict.job.body) > INLINE_BYTES_MAX and held[place]:
             database.execute("DELETE FROM bodies WHERE id = ?", (verdict.job.id,))
     return held
 
