@@ -1,5 +1,6 @@
 """All laws, by a store's scope."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +23,8 @@ _MODULES = (
     "streams",
     "together",
 )
-pytest.register_assert_rewrite(*(f"dueline.contract.{module}" for module in _MODULES))
+_names = [f"dueline.contract.{module}" for module in _MODULES]
+pytest.register_assert_rewrite(*(name for name in _names if name not in sys.modules))
 
 from dueline.contract.adding import AddingLaws  # noqa: E402
 from dueline.contract.bounds import BoundLaws  # noqa: E402

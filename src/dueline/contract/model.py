@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 from dueline.clock import SECOND_US, SystemClock
 from dueline.contract.drawing import (
     PLACES,
-    SLOT_US,
+    SLOTS_US,
+    START_US,
     Birth,
     Change,
     Decision,
@@ -67,6 +68,8 @@ from dueline.stores.memory import MemoryStore
 Answer = TypeVar("Answer")
 
 STEPS = 40
+EXAMPLES_PER_LIFE = 3
+"""A life takes long: so many of the profile's examples count as one."""
 SHARDS = (0, 1)
 DEAD = lane_of(queue=f"{QUEUE}!dead")
 PARTITIONS = ("p", "q")
@@ -90,10 +93,11 @@ class Lives(RuleBasedStateMachine):
         self.url = factory.fresh()
         self.store: Store = factory.open(self.url)
         self.model = MemoryStore(SystemClock())
-        self.now_us = NOW_US
+        self.now_us = NOW_US + START_US
         self.numbers = count(1)
         self.births: list[Job] = []
         self.read: list[Job] = []
+        self.held: Sequence[Job] = ()
         self.lanes: dict[Lane, None] = {DEAD: None}
         self.rows: dict[Lane, list[Job]] = {DEAD: []}
         self.marks = dict.fromkeys(SHARDS, Marks(-1, -1))
@@ -111,28 +115,22 @@ class Lives(RuleBasedStateMachine):
 
     # Rules: jobs.
 
-    @rule(some=st.lists(births, min_size=1, max_size=6))
-    def add(self, some: Sequence[Birth]) -> None:
-        jobs = [self.birth(one) for one in some]
-        self.both(lambda store: list(store.add(jobs)))
-
-    @precondition(lambda self: self.births)
-    @rule(which=st.lists(small, min_size=1, max_size=3), one=births)
-    def add_again(self, which: Sequence[int], one: Birth) -> None:
-        jobs = [*self.living(which), self.birth(one)]
+    @rule(some=st.lists(births, min_size=1, max_size=8), again=st.lists(small, max_size=2))
+    def add(self, some: Sequence[Birth], again: Sequence[int]) -> None:
+        jobs = [*self.living(again), *(self.birth(one) for one in some)]
         self.both(lambda store: list(store.add(jobs)))
 
     @rule(
         which=st.lists(st.tuples(small, st.integers(1, 4)), min_size=1, max_size=3),
         limit=st.integers(1, 6),
-        lease_s=st.sampled_from((1, 15, 30, 100)),
+        lease_s=st.sampled_from((1, 15, 100)),
         worker=st.sampled_from(("one", "two")),
     )
     def claim(
         self, which: Sequence[tuple[int, int]], limit: int, lease_s: int, worker: str
     ) -> None:
-        used = [lane for lane, rows in self.rows.items() if rows] or [DEAD]
-        lanes = [*self.lanes, *used] if which[0][1] == 1 else used
+        # Lanes with due jobs come last, and so are picked most.
+        lanes = sorted(self.rows, key=self.due_in)
         chosen = {pick(lanes, number): most for number, most in which}
         wants = [Want(lane, most) for lane, most in chosen.items()]
         token = token_of(next(self.numbers))
@@ -149,6 +147,11 @@ class Lives(RuleBasedStateMachine):
         )
         self.compare_claims(claimed, expected, set(chosen), limit)
         self.read.extend(expected.jobs)
+        self.held = expected.jobs or self.held
+
+    def due_in(self, lane: Lane) -> bool:
+        """Tell whether a lane has a job that is due."""
+        return bool(self.rows[lane]) and self.rows[lane][0].at_us <= self.now_us
 
     def compare_claims(
         self, claimed: Claimed, expected: Claimed, lanes: set[Lane], limit: int
@@ -166,11 +169,6 @@ class Lives(RuleBasedStateMachine):
         assert claimed.next_at_us == expected_next
         assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
 
-    @precondition(lambda self: self.births)
-    @rule(which=small)
-    def read_lane(self, which: int) -> None:
-        self.read.extend(self.rows[pick(list(self.lanes), which)])
-
     @precondition(lambda self: self.read)
     @rule(some=st.lists(decisions, min_size=1, max_size=4))
     def settle(self, some: Sequence[Decision]) -> None:
@@ -180,12 +178,21 @@ class Lives(RuleBasedStateMachine):
     @rule(
         ahead_us=st.sampled_from((1, 5 * SECOND_US, 15 * SECOND_US, 40 * SECOND_US)),
         sweeps=st.integers(0, 2),
+        is_forgetful=st.booleans(),
+        is_reopened=st.sampled_from((False, False, False, True)),
     )
-    def advance(self, ahead_us: int, sweeps: int) -> None:
+    def advance(self, ahead_us: int, sweeps: int, *, is_forgetful: bool, is_reopened: bool) -> None:
         self.now_us += ahead_us
+        for reader in self.readers if is_forgetful else ():
+            reader.forget()
         for _ in range(sweeps):
             for shard in SHARDS:
                 self.sweep(shard)
+        if is_reopened:
+            self.store.close()
+            self.store = self.factory.open(self.url)
+            for reader in self.readers:
+                reader.store = self.store
 
     def sweep(self, shard: int) -> None:
         """Sweep both; the marks may differ by the store's guard, and by how it keeps its list."""
@@ -196,20 +203,16 @@ class Lives(RuleBasedStateMachine):
         assert marks.closed <= max(self.marks[shard].closed, closable)
         assert marks.closed >= bucket_of(self.now_us - GUARD_US, WIDTH_US) - 1
 
-    @rule()
-    def forget(self) -> None:
-        for reader in self.readers:
-            reader.forget()
+    # Rules: records, streams, groups.
 
-    # Rules: records, streams, groups, the store.
-
-    @rule(some=st.lists(edits, min_size=1, max_size=3, unique_by=lambda edit: edit.key))
-    def commit(self, some: Sequence[Edit]) -> None:
-        writes = [self.write(edit) for edit in some]
-        self.both(lambda store: store.commit(PARTITIONS[some[0].partition], writes))
-
-    @rule(numbers=st.lists(small, max_size=4))
-    def append(self, numbers: Sequence[int]) -> None:
+    @rule(
+        some=st.lists(edits, max_size=3, unique_by=lambda edit: edit.key),
+        numbers=st.lists(small, max_size=4),
+    )
+    def write(self, some: Sequence[Edit], numbers: Sequence[int]) -> None:
+        writes = [self.edited(edit) for edit in some]
+        partition = PARTITIONS[some[0].partition if some else 0]
+        self.both(lambda store: store.commit(partition, writes))
         rows = [self.row(number) for number in numbers]
         self.both(lambda store: list(store.append(rows)))
 
@@ -225,7 +228,7 @@ class Lives(RuleBasedStateMachine):
                 Group(
                     verdicts=verdicts,
                     commits=[
-                        Commit(PARTITIONS[edit.partition], [self.write(edit)])
+                        Commit(PARTITIONS[edit.partition], [self.edited(edit)])
                         for edit in change.edits
                     ],
                     jobs=[*again, *(self.birth(one) for one in change.births)],
@@ -233,13 +236,6 @@ class Lives(RuleBasedStateMachine):
                 )
             )
         self.both(lambda store: list(store.together(groups)))
-
-    @rule()
-    def reopen(self) -> None:
-        self.store.close()
-        self.store = self.factory.open(self.url)
-        for reader in self.readers:
-            reader.store = self.store
 
     # Compared after every step.
 
@@ -279,7 +275,7 @@ class Lives(RuleBasedStateMachine):
     def birth(self, one: Birth) -> Job:
         """Make a birth; its number is its place in `births`."""
         shard, priority, tenant = PLACES[one.place]
-        at_us = NOW_US + one.slot * SLOT_US
+        at_us = NOW_US + SLOTS_US[one.slot]
         lane = lane_of(at_us, shard=shard, priority=priority, tenant=tenant)
         # Every second id is below those before it, so that ids and times disagree.
         number = len(self.births) if len(self.births) % 2 else 2**127 - len(self.births)
@@ -298,7 +294,9 @@ class Lives(RuleBasedStateMachine):
         """Make verdicts, at most one for each job."""
         made: dict[JobId, Verdict] = {}
         for decision in some:
-            job = pick(self.read, decision.which)
+            present = [row for rows in self.rows.values() for row in rows]
+            pool = {"claim": self.held, "present": present, "past": self.read}[decision.source]
+            job = pick(pool or self.read, decision.which)
             made.setdefault(job.id, self.verdict(job, decision))
         return list(made.values())
 
@@ -327,7 +325,7 @@ class Lives(RuleBasedStateMachine):
             to=None if to == job.lane else to,
         )
 
-    def write(self, edit: Edit) -> Write:
+    def edited(self, edit: Edit) -> Write:
         """Make a write whose expectation is as the drawing says at present."""
         present = {
             record.key: record.version
@@ -346,7 +344,7 @@ class Lives(RuleBasedStateMachine):
 
     def row(self, number: int) -> Row:
         """Make a row of the stream; few enough numbers that rows are repeated."""
-        return Row("log", 0, NOW_US + number % 5, id_of(number % 7), b"row")
+        return Row("log", 0, NOW_US + number % 2, id_of(number % 3), b"row %d" % number)
 
 
 class ModelLaws:
@@ -356,6 +354,7 @@ class ModelLaws:
         run_state_machine_as_test(
             lambda: Lives(factory),  # type: ignore[arg-type]  # it calls whatever makes a machine
             settings=settings(
+                max_examples=max(1, settings().max_examples // EXAMPLES_PER_LIFE),
                 stateful_step_count=STEPS,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

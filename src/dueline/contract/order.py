@@ -41,8 +41,8 @@ class OrderLaws:
         lanes = [lane_of(priority=priority) for priority in (0, 9, -9)]
         for number, lane in enumerate(lanes):
             put_in(store, born(2 * number, lane=lane), born(2 * number + 1, lane=lane))
-        claimed = claim(store, lanes[2], lanes[0], lanes[1], limit=5)
-        assert ids_of(claimed.jobs) == [id_of(number) for number in (4, 5, 0, 1, 2)]
+        claimed = claim(store, lanes[0], lanes[2], lanes[1], limit=5)
+        assert ids_of(claimed.jobs) == [id_of(number) for number in (0, 1, 4, 5, 2)]
 
     def test_no_job_is_claimed_before_its_time(self, store: Store) -> None:
         lane = lane_of(NOW_US)
