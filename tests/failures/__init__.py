@@ -1,0 +1,1 @@
+"""Processes that die, stall, fork or run out of room."""
