@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dueline.clock import SECOND_US, Clock
 from dueline.codec import decode, encode
-from dueline.errors import Conflict
+from dueline.errors import Conflict, NotFound
 from dueline.ids import Ids
 from dueline.settings import QueueSettings, check_queue_name, check_settings
 from dueline.store import NO_VERSION, SETTINGS_PARTITION, Put, Records
@@ -14,6 +14,7 @@ SETTINGS_AGE_US_MAX = 4 * SECOND_US  # read again: a change is seen everywhere w
 
 _PAGE = 500
 _ROUNDS_MAX = 5
+_NAMES_SHOWN = 5
 
 
 class _Read(NamedTuple):
@@ -69,6 +70,21 @@ class Catalog:
             if new == old or self._put(queue, new, version):
                 return self.settings(queue)
         raise Conflict(f"The settings of {queue} keep changing.", hint="Try again.")
+
+    def chosen(self, queue: str | None) -> list[str]:
+        """Name one queue, or all of them where None is asked for; none is made.
+
+        Raises: BadInput: that is no queue's name. NotFound: there is no such queue.
+        """
+        names = self.names()
+        if queue is None:
+            return names
+        if check_queue_name(queue) not in names:
+            raise NotFound(
+                f"There is no queue {queue}.",
+                hint=f"There is {', '.join(names[:_NAMES_SHOWN])}." if names else "There is none.",
+            )
+        return [queue]
 
     def _read(self, queue: str) -> QueueSettings:
         check_queue_name(queue)

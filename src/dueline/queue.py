@@ -199,6 +199,17 @@ class Queues:
                 return
         raise _refused(job_id, "retried", "changing")
 
+    def retry_all(self, rows: Sequence[Job]) -> int:
+        """Run waiting or dead jobs as soon as possible; those that changed meanwhile are left.
+
+        Returns: how many will.
+        """
+        count = 0
+        for start in range(0, len(rows), _PAGE):
+            held = self.store.settle([self.redrive(row) for row in rows[start : start + _PAGE]])
+            count += sum(held)
+        return count
+
     def redrive(self, row: Job) -> Move:
         """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
         now_us = self.time.latest_us()

@@ -1,14 +1,19 @@
 """The root of all commands."""
 
+import platform
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated, NoReturn
 
 import typer
 
-from dueline.cli import worker
+from dueline import __version__
+from dueline.cli import dead, doctor, enqueue, jobs, queues, worker
 from dueline.cli.failure import show_error, show_usage
-from dueline.cli.session import Format, Session
+from dueline.cli.output import Output
+from dueline.cli.session import Format, Session, session_of
+from dueline.clock import SystemClock
 from dueline.errors import DuelineError
 
 root = typer.Typer(
@@ -20,6 +25,11 @@ root = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 root.command("worker")(worker.worker)
+root.command("enqueue")(enqueue.enqueue)
+root.add_typer(jobs.jobs, name="jobs")
+root.add_typer(dead.dead, name="dead")
+root.add_typer(queues.queues, name="queues")
+root.command("doctor")(doctor.doctor)
 
 
 @root.callback()
@@ -38,11 +48,20 @@ def options(
     context.obj = Session(store, app, output)
 
 
+@root.command()
+def version(context: typer.Context) -> None:
+    """Print the version of dueline."""
+    Output(session_of(context).form, SystemClock().wall_us(), {"command": "version"}).text(
+        f"dueline {__version__}", {"version": __version__, "python": platform.python_version()}
+    )
+
+
 _ANYWHERE = ("--store", "--app", "--output", "-o")
+_GROUPS = ("jobs", "dead", "queues")
 
 
-def _in_front(arguments: Sequence[str]) -> list[str]:
-    """Move the options of the whole command in front of it, from wherever they stand."""
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Take the options of the whole command out of the rest, from wherever they stand."""
     front: list[str] = []
     rest: list[str] = []
     left = iter(arguments)
@@ -50,21 +69,22 @@ def _in_front(arguments: Sequence[str]) -> list[str]:
         if word == "--":
             rest += [word, *left]
         elif word in _ANYWHERE:
-            front += [word, *(value for value in [next(left, None)] if value is not None)]
+            front += [word, *islice(left, 1)]
         elif word.startswith(tuple(f"{name}=" for name in _ANYWHERE[:-1])):
             front.append(word)
         else:
             rest.append(word)
-    return front + rest
+    return front, rest
 
 
 def run(arguments: Sequence[str]) -> int:
     """Do what a command line says; answer its exit code."""
-    words = _in_front(arguments) or ["--help"]
+    front, rest = _split(arguments)
+    about = " ".join(["dueline", *rest[: 2 if rest[:1] and rest[0] in _GROUPS else 1]])
     try:
-        code = root(words, prog_name="dueline", standalone_mode=False)
+        code = root(front + (rest or ["--help"]), prog_name="dueline", standalone_mode=False)
     except DuelineError as error:
-        return show_error(error)
+        return show_error(error, about=about)
     except typer.TyperException as error:
         return show_usage(error)
     return code if isinstance(code, int) else 0

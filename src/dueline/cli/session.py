@@ -1,7 +1,9 @@
 """What a command works with."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from functools import cached_property
 
 import typer
 
@@ -20,41 +22,48 @@ class Format(StrEnum):
     NDJSON = "ndjson"
 
 
-@dataclass(frozen=True, slots=True)
 class Session:
-    """The options that hold for every command.
+    """The options that hold for every command, and what they lead to."""
 
-    store: an address; app: MODULE:ATTR or FILE.py:ATTR; None where the flag was not given.
-    """
+    def __init__(self, store: str | None, app: str | None, form: Format) -> None:
+        """Take an address, MODULE:ATTR or FILE.py:ATTR, and the form of results.
 
-    store: str | None
-    app: str | None
-    output: Format
+        None where a flag was not given.
+        """
+        self._store = store
+        self._app = app
+        self._imported: dict[str, Dueline] = {}
+        self.form = form
 
     def application(self, place: str | None = None) -> Dueline:
         """Import the application: the flag's, or DUELINE_APP's, or that of dueline.toml.
 
         Raises: ConfigError: none is named, or it cannot be imported.
         """
-        place = place or find_config(store=self.store, app=self.app).app
+        place = place or find_config(store=self._store, app=self._app).app
         if place is None:
             raise ConfigError(
                 "No app is named.",
                 hint="Give --app MODULE:ATTR, or set DUELINE_APP, or write dueline.toml.",
             )
-        app = as_app(load_object(place), place)
-        if self.store is not None:
-            app.use_store(self.store)
-        return app
+        if place not in self._imported:
+            app = as_app(load_object(place), place)
+            if self._store is not None:
+                app.use_store(self._store)
+            self._imported[place] = app
+        return self._imported[place]
 
+    @cached_property
     def address(self) -> str:
-        """Find the store's address: the flag's, the app's own, or what is set outside.
+        """The store's address: the flag's, the app's own, or what is set outside.
 
         Raises: ConfigError: there is none.
         """
-        config = find_config(store=self.store, app=self.app)
-        if self.store is None and config.app is not None:
-            return self.application().url
+        if self._store is not None:
+            return self._store
+        config = find_config(app=self._app)
+        if config.app is not None:
+            return self.application(config.app).url
         if config.store is None:
             raise ConfigError(
                 "No store is named.",
@@ -62,9 +71,14 @@ class Session:
             )
         return config.store
 
-    def queues(self) -> Queues:
-        """Open the store; what an app declares is left to the app."""
-        return Dueline(self.address()).queues
+    @contextmanager
+    def queues(self) -> Iterator[Queues]:
+        """Open the store for a while; what an app declares is left to the app."""
+        app = Dueline(self.address)
+        try:
+            yield app.queues
+        finally:
+            app.close()
 
 
 def session_of(context: typer.Context) -> Session:

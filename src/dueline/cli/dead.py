@@ -1,0 +1,120 @@
+"""`dueline dead`: see dead jobs, run them again."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from dueline.cli import entries
+from dueline.cli.failure import Exit, say_failure
+from dueline.cli.jobs import show_job, tell_rest
+from dueline.cli.options import (
+    LIMIT,
+    LIMIT_MAX,
+    DryRunOption,
+    IdArgument,
+    LimitOption,
+    QueueOption,
+    State,
+    TaskOption,
+    TenantOption,
+    YesOption,
+)
+from dueline.cli.output import Output, note
+from dueline.cli.session import session_of
+from dueline.errors import BadInput, Conflict
+from dueline.handle import parse_id
+from dueline.job import Job
+from dueline.job import State as RowState
+from dueline.queue import Queues
+from dueline.search import Like, search
+
+dead = typer.Typer(help="See dead jobs, and run them again.")
+
+
+@dead.command("list")
+def list_dead(
+    context: typer.Context,
+    *,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    limit: LimitOption = LIMIT,
+) -> None:
+    """List dead jobs, those that died first first."""
+    with session_of(context).queues() as queues:
+        rows = search(queues, Like(State.DEAD, queue, task, tenant), limit=limit)
+        now_us = queues.time.latest_us()
+        shown = [entries.of_row(one, now_us) for one in rows.jobs]
+        Output.of(context, queues).entries(
+            shown, entries.DEAD_COLUMNS, count=len(shown), more=rows.more, capped=rows.is_capped
+        )
+    tell_rest(len(shown), more=rows.more, is_capped=rows.is_capped)
+
+
+@dead.command()
+def show(context: typer.Context, job: IdArgument) -> None:
+    """Show all that is known of a dead job."""
+    show_job(context, parse_id(job), state=State.DEAD)
+
+
+@dead.command()
+def retry(
+    context: typer.Context,
+    job: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Jobs' ids.")] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All dead jobs, of all queues.")] = False,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Run dead jobs again, with their errors and crashes at 0.
+
+    Names them by id, or all that are like --queue, --task, --tenant, or --all.
+    """
+    is_mass = every or any((queue, task, tenant))
+    if is_mass == bool(job):
+        raise BadInput(
+            "Either ids are given, or --all or a filter.",
+            hint="Write `dueline dead retry ID...`, or `dueline dead retry --queue NAME`.",
+        )
+    with session_of(context).queues() as queues:
+        if job:
+            rows = _named(queues, job)
+        else:
+            found = search(queues, Like(State.DEAD, queue, task, tenant), limit=LIMIT_MAX)
+            rows = found.jobs
+            more = " (and more: repeat this)" if found.more or found.is_capped else ""
+            note(f"{len(rows)} dead jobs match{more}.")
+        if is_mass and rows and not dry_run and not (yes or _is_confirmed()):
+            return say_failure(
+                "refused; nothing was changed",
+                why=f"{len(rows)} jobs would be retried, and nobody said yes.",
+                attempt="Add --yes, or --dry-run to see the number only.",
+                code=Exit.REFUSED,
+            )
+        count = 0 if dry_run else queues.retry_all(rows)
+        entry = {"matching": len(rows), "retried": count, "dry_run": dry_run}
+        Output.of(context, queues).entry(entry)
+    return Exit.DONE
+
+
+def _named(queues: Queues, ids: Sequence[str]) -> list[Job]:
+    """Look dead jobs up; all must be there before the first is changed."""
+    rows: list[Job] = []
+    for job_id in dict.fromkeys(parse_id(text) for text in ids):
+        found = queues.find(job_id)
+        if found.row is None or found.row.state != RowState.DEAD:
+            raise Conflict(
+                f"The job {job_id.hex()} is {found.status}, not dead.",
+                hint=f"See `dueline jobs explain {job_id.hex()}`.",
+            )
+        rows.append(found.row)
+    return rows
+
+
+def _is_confirmed() -> bool:
+    return sys.stdin.isatty() and typer.confirm("Retry them?", err=True)

@@ -1,0 +1,36 @@
+"""`dueline doctor`: look for what is wrong."""
+
+import typer
+
+from dueline.cli.failure import Exit, say_failure
+from dueline.cli.output import Output, Part
+from dueline.cli.queues import WORKER_COLUMNS, worker_entry
+from dueline.cli.session import session_of
+from dueline.health import examine
+
+
+def doctor(context: typer.Context) -> int:
+    """Look for what is wrong with the store, clocks and workers; exits 6 if something is.
+
+    Prints what the store promises too: what it survives, and what it does not.
+    """
+    with session_of(context).queues() as queues:
+        report = examine(queues)
+        checks = [
+            {"check": one.name, "verdict": one.verdict, "finding": one.finding}
+            for one in report.checks
+        ]
+        store = [{"store": name, "answer": text} for name, text in report.store.items()]
+        workers = [worker_entry(one) for one in report.workers]
+        parts = [
+            Part("promises", store, ("store", "answer")),
+            Part("checks", checks, ("check", "verdict", "finding")),
+            Part("workers", workers, WORKER_COLUMNS),
+        ]
+        Output.of(context, queues).entry({}, parts=parts)
+    for one in report.checks:
+        if one.verdict != "good":
+            say_failure(
+                f"{one.name}: {one.verdict}", why=one.finding, attempt=one.advice, code=Exit.CHECK
+            )
+    return Exit.CHECK if report.is_bad() else Exit.DONE

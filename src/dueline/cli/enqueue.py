@@ -1,0 +1,150 @@
+"""`dueline enqueue`: put one job in."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from dueline.app import Dueline
+from dueline.cli.failure import Exit, say_failure
+from dueline.cli.output import Output, Raw, note
+from dueline.cli.session import session_of
+from dueline.errors import BadInput, JobFailed
+from dueline.handle import Job
+from dueline.span import parse_span
+
+_NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+def enqueue(
+    context: typer.Context,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the application.")],
+    argument: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARG...]", help="JSON, or NAME=JSON; other words are texts."),
+    ] = None,
+    *,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before so long from now: 90s 10m 2h 3d.")
+    ] = None,
+    due: Annotated[
+        str | None,
+        typer.Option(metavar="ISO", help="Not before this instant: 2027-01-01T09:00:00+02:00."),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose job it is.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the result, and print it.")
+    ] = False,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --wait: give up after so long.")
+    ] = None,
+) -> int:
+    """Put a job in; prints its id, or with --wait its result.
+
+    With --wait it exits 1 if the job ends without a result, 124 if --timeout ran out.
+    """
+    if timeout is not None and not wait:
+        raise BadInput("--timeout is given without --wait.", hint="Add --wait.")
+    wait_s = None if timeout is None else parse_span(timeout) / 1e6
+    args, kwargs = _arguments(argument or ())
+    app = session_of(context).application()
+    try:
+        using = app.task_named(task).using(
+            due=None if due is None else _instant(due),
+            after=None if after is None else timedelta(microseconds=parse_span(after)),
+            priority=priority,
+            queue=queue,
+            tenant=tenant,
+        )
+        if wait:
+            _check_kept(app, queue or app.task_named(task).queue)
+        job = using.enqueue(*args, **kwargs)
+        if wait:
+            return _wait(context, app, app.job(job.id), wait_s)
+        Output.of(context, app.queues).text(job.id, {"id": job.id, "task": task})
+    finally:
+        app.close()
+    return Exit.DONE
+
+
+def _arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for word in words:
+        named = _NAMED.fullmatch(word)
+        if named is None:
+            if kwargs:
+                raise BadInput(f"{word!r} stands behind named arguments.", hint="Name it too.")
+            args.append(_value(word))
+        elif named[1] in kwargs:
+            raise BadInput(f"The argument {named[1]} is given twice.")
+        else:
+            kwargs[named[1]] = _value(named[2])
+    return args, kwargs
+
+
+def _value(text: str) -> Any:  # noqa: ANN401  (whatever JSON holds)
+    """Read JSON; what neither is nor looks like JSON is a text."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        if text[:1] in ("{", "[", '"'):
+            raise BadInput(
+                f"The argument {text!r:.80} is not JSON: {error}.",
+                hint="""Quote it for the shell, as in '{"a": 1}'.""",
+            ) from error
+        return text
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(
+            f"{text!r} is not an instant.", hint="Write it as 2027-01-01T09:00:00+02:00."
+        ) from error
+
+
+def _check_kept(app: Dueline, queue: str) -> None:
+    if app.queues.catalog.settings(queue).keep_us == 0:
+        raise BadInput(
+            f"The queue {queue} keeps no results, so there is nothing to wait for.",
+            hint="Leave --wait out, or set keep= of the queue.",
+        )
+
+
+def _wait(context: typer.Context, app: Dueline, job: Job[Any], wait_s: float | None) -> int:
+    note(f"enqueued {job.id}")
+    output = Output.of(context, app.queues)
+    try:
+        text = json.dumps(job.result(wait_s), ensure_ascii=False)
+    except JobFailed as error:
+        output.data({"id": job.id, "state": job.status, "error": error.message})
+        return say_failure(
+            "the job ended without a result",
+            why=error.message,
+            attempt=f"See `dueline jobs show {job.id}`.",
+            code=Exit.NEGATIVE,
+        )
+    except TimeoutError as error:
+        output.data({"id": job.id, "state": job.status})
+        return say_failure(
+            "the time to wait ran out; the job goes on",
+            why=str(error),
+            attempt=f"See `dueline jobs explain {job.id}`.",
+            code=Exit.TIMEOUT,
+        )
+    except KeyboardInterrupt:
+        note(f"The job {job.id} goes on.")
+        raise
+    output.text(text, {"id": job.id, "state": "done", "result": Raw(text)})
+    return Exit.DONE

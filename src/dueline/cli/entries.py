@@ -1,0 +1,89 @@
+"""What is shown of a job."""
+
+from dueline.attempt import Attempt, Outcome
+from dueline.cli.output import Entry, Instant, Raw, Span, Value
+from dueline.codec import JSON
+from dueline.explain import Facts
+from dueline.job import Job, JobId, status_of
+from dueline.lane import living_queue
+
+LIST_COLUMNS = ("id", "state", "queue", "task", "priority", "at")
+ENDED_COLUMNS = ("id", "state", "queue", "task", "took", "ended")
+DEAD_COLUMNS = ("id", "queue", "task", "at", "error")
+ATTEMPT_COLUMNS = ("attempt", "outcome", "worker", "took", "ended")
+
+
+def of_row(job: Job, now_us: int) -> dict[str, Value]:
+    """Show a job that has a row; `at`: the instant at which it is next touched, or died."""
+    return {
+        "id": job.id.hex(),
+        "state": status_of(job, now_us),
+        "queue": living_queue(job.lane.queue),
+        "task": job.task,
+        "tenant": job.lane.tenant,
+        "priority": job.lane.priority,
+        "at": Instant(job.at_us),
+        "due": Instant(job.due_us),
+        "enqueued": Instant(job.enqueued_us),
+        "errors": job.errors,
+        "crashes": job.crashes,
+        "alone": job.alone,
+        "claims": job.fence,
+        "claimed": Instant(job.claimed_us) if job.claimed_us else None,
+        "worker": job.worker,
+        "error": job.error,
+    }
+
+
+def body_of(job: Job) -> dict[str, Value]:
+    """Show a job's arguments, as they are stored."""
+    text = job.body.decode(errors="replace")
+    return {"arguments": Raw(text) if job.codec == JSON else text}
+
+
+def of_attempt(attempt: Attempt) -> dict[str, Value]:
+    """Show an attempt that ended as what its job then was."""
+    began_us = attempt.started_us
+    return {
+        "id": attempt.job,
+        "state": attempt.outcome,
+        "queue": attempt.queue,
+        "task": attempt.task,
+        "tenant": attempt.tenant,
+        "priority": attempt.priority,
+        "ended": Instant(attempt.ended_us),
+        "due": Instant(attempt.due_us),
+        "enqueued": Instant(attempt.enqueued_us),
+        "claimed": Instant(attempt.claimed_us),
+        "started": Instant(began_us) if began_us else None,
+        "took": Span(attempt.ended_us - began_us) if began_us else None,
+        "worker": attempt.worker,
+        "error": attempt.error,
+    }
+
+
+def attempt_entry(attempt: Attempt) -> Entry:
+    """Show one of a job's attempts; they are counted by claims."""
+    shown = of_attempt(attempt)
+    keys = ("ended", "claimed", "started", "took", "worker", "error")
+    return {"attempt": attempt.fence, "outcome": attempt.outcome, **{k: shown[k] for k in keys}}
+
+
+def of_outcome(job_id: JobId, outcome: Outcome) -> dict[str, Value]:
+    """Show a job that has ended and left its row."""
+    shown: dict[str, Value] = {
+        "id": job_id.hex(),
+        "state": outcome.state,
+        "ended": Instant(outcome.ended_us),
+    }
+    if outcome.value:
+        shown["result"] = Raw(outcome.value)
+    return shown | {"error": outcome.error}
+
+
+def facts_of(facts: Facts) -> Entry:
+    """Show what an explanation rests on; names that end in `_us` are instants."""
+    return {
+        name.removesuffix("_us"): Instant(int(value)) if name.endswith("_us") else value
+        for name, value in facts.items()
+    }

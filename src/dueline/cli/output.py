@@ -1,0 +1,203 @@
+"""Results, for people or for programs."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dueline.cli.session import Format, session_of
+from dueline.cli.text import printable
+from dueline.connect import mask
+from dueline.queue import Queues
+from dueline.span import distance_text, exact_text, instant_text, span_text
+
+
+class Instant(NamedTuple):
+    """An instant, microseconds UTC."""
+
+    us: int
+
+
+class Span(NamedTuple):
+    """A length of time, microseconds."""
+
+    us: int
+
+
+class Raw(NamedTuple):
+    """A value that came as JSON: arguments, results."""
+
+    json: str
+
+
+_JSON_CHARACTERS = 2000
+
+Value: TypeAlias = (
+    "str | int | float | bool | Instant | Span | Raw | Sequence[Value] | Mapping[str, Value] | None"
+)
+Entry: TypeAlias = Mapping[str, Value]
+
+
+class Part(NamedTuple):
+    """A table below one thing: its name in JSON, its lines, the columns that are shown."""
+
+    name: str
+    entries: Sequence[Entry]
+    columns: Sequence[str]
+
+
+_STYLES = {
+    "ready": "cyan",
+    "running": "green",
+    "scheduled": "blue",
+    "retrying": "yellow",
+    "done": "green",
+    "dead": "red",
+    "cancelled": "dim",
+    "good": "green",
+    "warning": "yellow",
+    "bad": "red",
+}
+_GAP = "  "
+
+
+class Output:
+    """Writes results to stdout, and all else to stderr."""
+
+    def __init__(self, form: Format, now_us: int, meta: Entry) -> None:
+        """Take the form, the present for distances, and what JSON says beside the data."""
+        self._form = form
+        self._now_us = now_us
+        self._meta = {**meta, "at": Instant(now_us)}
+
+    @classmethod
+    def of(cls, context: typer.Context, queues: Queues) -> Self:
+        """Make the output of a command on a store."""
+        session = session_of(context)
+        command = context.command_path.partition(" ")[2]
+        meta = {"command": command, "store": mask(session.address)}
+        return cls(session.form, queues.time.latest_us(), meta)
+
+    def entries(self, entries: Sequence[Entry], columns: Sequence[str], **meta: Value) -> None:
+        """Write a list: the named columns as a table, or everything as JSON."""
+        if self._form is Format.JSON:
+            _line({"data": _plain(entries), "meta": _plain({**self._meta, **meta})})
+        elif self._form is Format.NDJSON:
+            for entry in entries:
+                _line(_plain(entry))
+        elif entries:
+            heads = [name.upper().replace("_", " ") for name in columns]
+            rows = [[self._cell(entry.get(name)) for name in columns] for entry in entries]
+            _table(heads, rows, styled=True)
+
+    def entry(self, entry: Entry, *, parts: Sequence[Part] = ()) -> None:
+        """Write one thing: a line a value, its parts as tables below it; or all as JSON."""
+        if self._form is not Format.TABLE:
+            self.data({**entry, **{part.name: part.entries for part in parts}})
+            return
+        shown = {name: self._long(value) for name, value in entry.items()}
+        lines = [[name.replace("_", " "), text] for name, text in shown.items() if text]
+        if lines:
+            _table(None, lines)
+        for place, part in enumerate(part for part in parts if part.entries):
+            if lines or place:
+                print()  # noqa: T201
+            self.entries(part.entries, part.columns)
+
+    def data(self, entry: Entry) -> None:
+        """Write one thing as JSON, and nothing where people read."""
+        if self._form is Format.JSON:
+            _line({"data": _plain(entry), "meta": _plain(self._meta)})
+        elif self._form is Format.NDJSON:
+            _line(_plain(entry))
+
+    def text(self, text: str, entry: Entry) -> None:
+        """Write one bare text where people or shells read, or an entry as JSON."""
+        if self._form is Format.TABLE:
+            print(printable(text))  # noqa: T201
+        else:
+            self.data(entry)
+
+    def _cell(self, value: Value) -> str:
+        if isinstance(value, Instant):
+            return distance_text(value.us, self._now_us)
+        return self._long(value)
+
+    def _long(self, value: Value) -> str:
+        match value:
+            case None:
+                return ""
+            case Instant(us):
+                return f"{instant_text(us)} ({distance_text(us, self._now_us)})"
+            case Span(us):
+                return span_text(us)
+            case Raw(text):
+                return text if len(text) <= _JSON_CHARACTERS else f"{text[:_JSON_CHARACTERS]}..."
+            case bool():
+                return "yes" if value else ""
+            case str() | int() | float():
+                return str(value)
+        if isinstance(value, Mapping):
+            return ", ".join(f"{name}: {self._cell(one)}" for name, one in value.items())
+        return ", ".join(self._cell(one) for one in value)
+
+
+def note(text: str) -> None:
+    """Say something on stderr that is no result."""
+    print(printable(text), file=sys.stderr)  # noqa: T201
+
+
+def _line(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False))  # noqa: T201
+
+
+def _plain(value: object) -> object:
+    """Turn a value into what JSON holds; lengths of time in seconds, and named so."""
+    match value:
+        case Instant(us):
+            return exact_text(us)
+        case Raw(text):
+            return _loaded(text)
+        case Span(us):
+            return us / 1_000_000
+        case Mapping():
+            return {
+                f"{name}_s" if isinstance(each, Span) else name: _plain(each)
+                for name, each in value.items()
+            }
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return value
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:  # a job that another program wrote badly is shown all the same
+        return text
+
+
+def _table(
+    heads: Sequence[str] | None, rows: Sequence[Sequence[str]], *, styled: bool = False
+) -> None:
+    """Write a table: fitted to a terminal, or as plain aligned text into a pipe or file."""
+    safe = [[printable(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        lines = [list(heads), *safe] if heads else safe
+        flat = [[" ".join(cell.split()) if heads else cell for cell in line] for line in lines]
+        widths = [max(len(line[place]) for line in flat) for place in range(len(flat[0]) - 1)]
+        for line in flat:
+            padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
+            print(_GAP.join([*padded, line[-1]]).rstrip())  # noqa: T201
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=bool(heads))
+    for head in heads or ("", ""):
+        table.add_column(head, overflow="fold", no_wrap=head in ("ID", "STATE"))
+    for row in safe:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "") if styled else "") for cell in row))
+    Console(highlight=False).print(table)

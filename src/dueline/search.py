@@ -1,0 +1,160 @@
+"""Jobs found by what they are like."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from dueline.attempt import Attempt
+from dueline.clock import DAY_US, SECOND_US
+from dueline.history import attempts
+from dueline.ids import born_us
+from dueline.job import Job, JobId, status_of
+from dueline.lane import Lane, dead_queue
+from dueline.queue import Queues
+
+SCAN_MAX = 100_000
+"""Rows that one search reads."""
+
+LIVING_STATES = ("scheduled", "ready", "running", "retrying")
+ENDED_STATES = ("done", "cancelled", "expired", "lost")
+
+_PAGE_MAX = 500
+_BACK_US = (600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
+"""How far back ended jobs are looked for, until there are enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """What jobs are to be like; None for any.
+
+    state: one of the living states, or "dead"; None for any living.
+    """
+
+    state: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+
+
+class Rows(NamedTuple):
+    """Jobs with a row, by time. more: others are like them. is_capped: not all were read."""
+
+    jobs: list[Job]
+    more: bool
+    is_capped: bool
+
+
+class Past(NamedTuple):
+    """Attempts that ended, the latest first; fields as in Rows."""
+
+    attempts: list[Attempt]
+    more: bool
+    is_capped: bool
+
+
+class _Budget:
+    """How many rows a search may still read."""
+
+    def __init__(self, rows: int) -> None:
+        self.left = rows
+
+
+def search(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> Rows:
+    """Find jobs that have a row, the earliest `at` first.
+
+    Args: most: rows that are read for it.
+
+    Raises: NotFound: no such queue.
+    """
+    now_us = queues.time.latest_us()
+    budget = _Budget(most)
+    until_us = now_us if like.state == "ready" else None
+    page = min(limit + 1, _PAGE_MAX)
+    rows = heapq.merge(
+        *(
+            _lane_rows(queues, lane, until_us, page, budget)
+            for name in queues.catalog.chosen(like.queue)
+            for lane in queues.lanes_of(dead_queue(name) if like.state == "dead" else name)
+            if like.tenant in (None, lane.tenant)
+        ),
+        key=lambda job: (job.at_us, job.id),
+    )
+    found = list(
+        islice(
+            (
+                job
+                for job in rows
+                if not job.outcome
+                and like.task in (None, job.task)
+                and like.state in (None, status_of(job, now_us))
+            ),
+            limit + 1,
+        )
+    )
+    return Rows(found[:limit], more=len(found) > limit, is_capped=budget.left <= 0)
+
+
+def _lane_rows(
+    queues: Queues, lane: Lane, until_us: int | None, page_size: int, budget: _Budget
+) -> Iterator[Job]:
+    after = None
+    while budget.left > 0:
+        page = queues.store.scan(lane, after=after, until_us=until_us, limit=page_size)
+        budget.left -= max(1, len(page.jobs))
+        yield from page.jobs
+        after = page.after
+        if after is None:
+            return
+
+
+def search_ended(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> Past:
+    """Find jobs that ended, by the history of their queues, the latest first.
+
+    A job that was cancelled while it waited has no attempt, and so is not found.
+
+    Raises: NotFound: no such queue.
+    """
+    names = queues.catalog.chosen(like.queue)
+    now_us = queues.time.latest_us()
+    for back_us in _BACK_US:
+        read = 0
+        found: list[Attempt] = []
+        for one in islice(_history(queues, names, now_us - back_us), most):
+            read += 1
+            if (
+                one.outcome == like.state
+                and like.task in (None, one.task)
+                and like.tenant in (None, one.tenant)
+            ):
+                found.append(one)
+        if len(found) > limit or read == most:
+            break
+    found.sort(key=lambda one: one.ended_us, reverse=True)
+    return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
+
+
+def attempts_of(
+    queues: Queues, job_id: JobId, queue: str | None, *, limit: int, most: int = SCAN_MAX
+) -> Past:
+    """Find the attempts of one job, the latest first.
+
+    Args: queue: its living queue, where that is known; all are searched otherwise.
+    """
+    names = queues.catalog.chosen(queue)
+    wanted = job_id.hex()
+    read = 0
+    found: list[Attempt] = []
+    for one in islice(_history(queues, names, born_us(job_id)), most):
+        read += 1
+        if one.job == wanted:
+            found.append(one)
+    found.sort(key=lambda one: one.ended_us, reverse=True)
+    return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
+
+
+def _history(queues: Queues, names: Sequence[str], since_us: int) -> Iterator[Attempt]:
+    for name in names:
+        shards = queues.catalog.settings(name).shards_read
+        yield from attempts(queues.store, name, shards, since_us=since_us)
