@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from dueline import DuelineError
 from dueline import Job as Enqueued
 from dueline.config import STORE_VARIABLE
 from dueline.job import Job
@@ -47,7 +48,7 @@ def main() -> int:
         err.print(f"{len(planned):,} Python files, one job each")
         story = work(planned, folder, err)
         is_proven = report.show(story, collect(story), out)
-    except WorkerFault as fault:
+    except (DuelineError, WorkerFault) as fault:
         err.print(f"[red]{fault}")
     except KeyboardInterrupt:
         err.print("Interrupted.")
@@ -61,7 +62,12 @@ def main() -> int:
 
 
 def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
-    """Have two workers run the jobs, and kill one of them in the middle."""
+    """Have two workers run the jobs, and kill one of them in the middle.
+
+    Raises: WorkerFault: a worker did what it should not.
+    """
+    if app.queues.store.scope == "process":
+        raise WorkerFault("Two workers cannot share a store in memory: set DUELINE_STORE.")
     with progress(err) as bar, running(2, folder) as (victim, survivor):
         began_s = time.monotonic()
         placed = enqueue(planned)

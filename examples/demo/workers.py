@@ -22,7 +22,7 @@ COMMAND = (
 START_S_MAX = 60
 STOP_S_MAX = 30
 CHILDREN_EXIT_S_MAX = 15
-STOPPED = 128 + signal.SIGTERM
+STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
 class WorkerFault(Exception):
@@ -80,7 +80,7 @@ class WorkerCommand:
         if self._process.poll() is None:
             self._process.terminate()
             self._wait(STOP_S_MAX)
-            if self._process.returncode != STOPPED:
+            if self._process.returncode not in STOPPED:
                 raise WorkerFault(f"A worker that was stopped exits {self._process.returncode}.")
 
     def _wait(self, most_s: float) -> None:
