@@ -108,6 +108,8 @@ class Arguments:
             self._kinds = {
                 parameter.name: hints.get(parameter.name, Any) for parameter in parameters
             }
+            for kind in self._kinds.values():
+                msgspec.json.Decoder(kind)  # refuses what it cannot read
         except (NameError, TypeError) as error:
             raise BadInput(
                 f"An annotation of {task}{self._signature} cannot be used: {error}.",
@@ -158,7 +160,7 @@ class Arguments:
                 values = msgspec.structs.astuple(self._positional.decode(body))
                 return values if UNSET not in values else values[: values.index(UNSET)], {}
             return self._decode_long(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, RecursionError, TypeError) as error:
             raise BadInput(
                 f"The arguments do not fit {self._task}{self._signature}: {error}."
             ) from error
@@ -176,7 +178,7 @@ class Arguments:
                     kind = tuple.__class_getitem__((kind, ...))
                 case inspect.Parameter.VAR_KEYWORD:
                     kind = dict.__class_getitem__((str, kind))
-            bound.arguments[name] = msgspec.convert(value, kind)
+            bound.arguments[name] = msgspec.convert(value, kind, str_keys=True)
         return bound.args, bound.kwargs
 
 
