@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
@@ -47,19 +47,18 @@ class StoreTime:
 
     Keeps (store - own monotonic) from the round trip with the least delay, so that a machine
     whose wall clock is minutes off neither starts a job early nor loses one (DESIGN 4, L3).
-    A sample is replaced when it is older than `renew_us`, since clocks drift.
+    A reading is replaced when it is older than `renew_us`, since clocks drift: 100 ppm, bad
+    for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4.
     """
 
     def __init__(
-        self, read_store_us: Callable[[], int], clock: Clock, *, renew_us: int = 60 * SECOND_US
+        self, read_store_us: Callable[[], int], clock: Clock, *, renew_us: int = 10 * SECOND_US
     ) -> None:
         """Take the store's clock and the machine's own; reads neither yet."""
         self._read_store_us = read_store_us
         self._clock = clock
         self._renew_us = renew_us
-        self._offset_us = 0
-        self._error_us = -1
-        self._taken_us = 0
+        self._kept: _Reading | None = None  # replaced as one: threads share this
 
     def sample(self) -> None:
         """Read the store's clock once; keep the reading if it is the surest so far."""
@@ -67,28 +66,40 @@ class StoreTime:
         store_us = self._read_store_us()
         came = self._clock.monotonic_us()
         error_us = (came - sent + 1) // 2
-        is_old = came - self._taken_us > self._renew_us
-        if self._error_us < 0 or is_old or error_us <= self._error_us:
-            self._offset_us = store_us - (sent + came) // 2
-            self._error_us = error_us
-            self._taken_us = came
+        kept = self._kept
+        if kept is None or error_us <= kept.error_us or came - kept.taken_us > self._renew_us:
+            self._kept = _Reading(store_us - (sent + came) // 2, error_us, came)
 
-    def _now_us(self) -> int:
-        if self._error_us < 0 or self._clock.monotonic_us() - self._taken_us > self._renew_us:
+    def _reading(self) -> "_Reading":
+        kept = self._kept
+        if kept is None or self._clock.monotonic_us() - kept.taken_us > self._renew_us:
             self.sample()
-        return self._clock.monotonic_us() + self._offset_us
+            kept = self._kept
+            assert kept is not None
+        return kept
 
     def earliest_us(self) -> int:
         """Tell the least that the store's time can be now: what claims are judged by."""
-        return self._now_us() - self._error_us
+        offset_us, error_us, _ = self._reading()
+        return self._clock.monotonic_us() + offset_us - error_us
 
     def latest_us(self) -> int:
         """Tell the most that the store's time can be now: what deadlines are counted from."""
-        return self._now_us() + self._error_us
+        offset_us, error_us, _ = self._reading()
+        return self._clock.monotonic_us() + offset_us + error_us
 
     def skew_us(self) -> int:
         """Tell how far the machine's wall clock is ahead of the store's (negative: behind)."""
-        return self._clock.wall_us() - self._now_us()
+        offset_us = self._reading().offset_us
+        return self._clock.wall_us() - self._clock.monotonic_us() - offset_us
+
+
+class _Reading(NamedTuple):
+    """The store's time less the monotonic clock, give or take the error, as read then."""
+
+    offset_us: int
+    error_us: int
+    taken_us: int
 
 
 def to_us(instant: datetime) -> int:
