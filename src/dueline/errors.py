@@ -20,12 +20,14 @@ class DuelineError(Exception):
         super().__init__(f"{self.message} {hint}".strip())
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive a pipe: the hint is not among the positional arguments."""
-        return (_rebuild, (type(self), self.message, self.hint))
+        """Survive a pipe: as it is, whatever the arguments were that it was made with."""
+        return (_rebuild, (type(self), self.args), self.__dict__)
 
 
-def _rebuild(kind: type[DuelineError], message: str, hint: str) -> DuelineError:
-    return kind(message, hint=hint)
+def _rebuild(kind: type[DuelineError], args: tuple[object, ...]) -> DuelineError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class BadInput(DuelineError, ValueError):
