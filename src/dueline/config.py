@@ -119,7 +119,11 @@ def _import_file(path: Path) -> ModuleType:
         sys.path.insert(0, folder)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]  # as Python does with a module that fails
+        raise
     return module
 
 
