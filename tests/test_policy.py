@@ -30,6 +30,7 @@ from dueline.policy import (
     dead_of_poison,
     decide,
     is_poison,
+    learn_run_us,
 )
 from tests.calls import row_of
 from tests.clocks import NOW_US
@@ -272,3 +273,15 @@ def test_the_buffer_holds_fifty_milliseconds_of_work(
 ) -> None:
     # H11
     assert buffer_size(run_us, threads) == most
+
+
+def test_run_times_are_learnt_up_at_once() -> None:
+    assert learn_run_us(0.0, [300, 100]) == 200.0
+    assert learn_run_us(200.0, [5_000]) == 5_000.0
+
+
+def test_run_times_are_learnt_down_slowly_and_by_the_job() -> None:
+    few = learn_run_us(10_000.0, [0] * 5)
+    assert 8_000 < few < 9_000
+    assert learn_run_us(few, [0] * 5) == pytest.approx(learn_run_us(10_000.0, [0] * 10))
+    assert learn_run_us(10_000.0, [0] * 200) < 50

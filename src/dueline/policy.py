@@ -1,6 +1,7 @@
 """What a failure becomes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dueline.attempt import (
@@ -22,6 +23,9 @@ CRASHES_MAX = 3
 """Claims of a job that may die on it before it is taken for poison."""
 
 ATTEMPTS_MAX = 100
+
+RUN_KEPT = 0.97
+"""How much of what is known of run times outlives one shorter job: half is gone after 23."""
 WAIT_US_MAX = 3660 * DAY_US
 """No wait is longer: ten years, as far ahead as a job may be due. Stores keep 64-bit instants."""
 
@@ -142,6 +146,20 @@ def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
 
 def _cut(text: str) -> str:
     return text[:ERROR_CHARACTERS_MAX]
+
+
+def learn_run_us(known_us: float, took_us: Sequence[int]) -> float:
+    """Learn how long jobs run from some that ended: up at once, down slowly.
+
+    An average that falls as fast as it rises takes two seconds of work for 50 ms of it as soon
+    as a few short jobs come in a row (`make demo`, November 2026: waits of 150 ms between claim
+    and start at the median, 6 ms this way).
+
+    Args: known_us: what was learnt before, 0 for nothing. took_us: run times, at least one.
+    """
+    mean_us = sum(took_us) / len(took_us)
+    keep = RUN_KEPT ** len(took_us)
+    return max(mean_us, keep * known_us + (1 - keep) * mean_us)
 
 
 def buffer_size(run_us: float, threads: int, *, work_us: int = 50_000, most: int = 1000) -> int:

@@ -11,6 +11,7 @@ from dueline.attempt import Crashed, Ended
 from dueline.clock import Clock
 from dueline.errors import ConfigError
 from dueline.job import Job, JobId
+from dueline.policy import learn_run_us
 from dueline.worker.execution import Assignment
 from dueline.worker.messages import Finished, Lost, Ready, Run, Started, dump, load, to_ended
 
@@ -121,8 +122,8 @@ class ProcessRunner:
         while self._ended:
             ended.append(self._ended.popleft())
         if ended:
-            mean = sum(one.ended_us - one.started_us for one in ended) / len(ended)
-            self.run_us = mean if not self.run_us else 0.7 * self.run_us + 0.3 * mean
+            took_us = [one.ended_us - one.started_us for one in ended]
+            self.run_us = learn_run_us(self.run_us, took_us)
         return ended
 
     def running(self) -> list[Job]:
