@@ -210,13 +210,11 @@ def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
     }
     if job.alone:
         return _suspect(job, facts)
-    some = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
-    least = "at least " if ahead.is_capped else ""
-    place = f"{least}{ahead.jobs} stand before it" if ahead.jobs else "it is the next"
+    least = "or later " if ahead.is_capped else ""
     return Explanation(
         "waiting",
-        f"It is ready and waits its turn in the queue {job.lane.queue}: {place}, and "
-        f"{some} with {slots} slots hold {held} jobs.",
+        f"It is ready, at position {ahead.jobs + 1} {least}of the queue {job.lane.queue}; live "
+        f"workers: {len(workers)}, jobs that they hold: {held}, slots: {slots}.",
         facts,
     )
 

@@ -76,7 +76,7 @@ def _clock(whose: str, skew_us: int) -> Check:
 
 def _alive(workers: Sequence[Presence]) -> Check:
     held, slots = sum(one.held for one in workers), sum(one.slots for one in workers)
-    finding = f"{len(workers)} alive, {held} jobs held, {slots} slots" if workers else "none alive"
+    finding = f"alive: {len(workers)}, jobs held: {held}, slots: {slots}"
     return Check("workers", "good", finding)
 
 
@@ -88,6 +88,6 @@ def _unserved(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:
             yield Check(
                 f"queue {name}",
                 "warning",
-                f"{least}{counts.ready} jobs are ready and no live worker serves it",
+                f"no live worker serves it; jobs that are ready: {least}{counts.ready}",
                 f"Start one: dueline worker MODULE:APP -q {name}",
             )

@@ -34,8 +34,8 @@ def parse_span(text: str) -> int:
     return sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(text))
 
 
-def span_text(span_us: int) -> str:
-    """Write a length of time in its two largest units: 1h30m, 12s, 40ms."""
+def span_text(span_us: int, *, units: int = 2) -> str:
+    """Write a length of time in its largest units: 1h30m, 12s, 40ms."""
     span_us = abs(span_us)
     if span_us < SECOND_US:
         return f"{span_us // 1000}ms"
@@ -46,14 +46,14 @@ def span_text(span_us: int) -> str:
             parts.append(f"{number}{unit}")
         elif parts:
             break
-    return "".join(parts[:2])
+    return "".join(parts[:units])
 
 
-def distance_text(instant_us: int, now_us: int) -> str:
+def distance_text(instant_us: int, now_us: int, *, units: int = 2) -> str:
     """Write how far an instant lies from now: in 5m, 3s ago, now."""
     if abs(instant_us - now_us) < SECOND_US // 2:
         return "now"
-    span = span_text(instant_us - now_us)
+    span = span_text(instant_us - now_us, units=units)
     return f"in {span}" if instant_us > now_us else f"{span} ago"
 
 

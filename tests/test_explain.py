@@ -1,0 +1,211 @@
+"""The one reason why a job is not running."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from dueline import explain as explaining
+from dueline.attempt import FinalState, Outcome
+from dueline.clock import SECOND_US
+from dueline.codec import encode
+from dueline.explain import Explanation, Reason, explain
+from dueline.finishing import finish_of
+from dueline.job import JobId
+from dueline.store import Move
+from tests.world import World, world_on
+
+
+@pytest.fixture(
+    params=[pytest.param(k, marks=getattr(pytest.mark, k)) for k in ("memory", "sqlite")]
+)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = world_on(request.param, tmp_path)
+    yield made
+    made.store.close()
+
+
+def why(world: World, job_id: JobId, reason: Reason) -> Explanation:
+    """Explain a job, and make sure of the reason."""
+    found = explain(world.queues, job_id)
+    assert found.reason == reason, found
+    return found
+
+
+def test_a_job_that_nobody_knows_is_unknown(world: World) -> None:
+    found = why(world, JobId(bytes(16)), "unknown")
+    assert found.sentence.startswith(f"No job {'00' * 16} is known.")
+
+
+def test_a_job_of_the_future_is_scheduled(world: World) -> None:
+    job_id = world.put(after_s=90)
+    found = why(world, job_id, "scheduled")
+    assert found.sentence == "It is not due until 2026-01-01T00:01:30Z (in 1m30s)."
+    assert found.facts["at_us"] == world.now_us + 90 * SECOND_US
+
+
+def test_a_started_job_of_a_live_worker_runs(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.claim(job_id, start=True)
+    world.clock.advance(5)
+    found = why(world, job_id, "running")
+    assert found.sentence == (
+        "It is running: attempt 1, in worker w1 since 2026-01-01T00:00:00Z (5s ago)."
+    )
+    assert found.facts["attempt"] == 1
+
+
+def test_a_claimed_job_that_is_not_started_waits_for_a_slot(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.claim(job_id)
+    assert "starts it as soon as a slot is free" in why(world, job_id, "claimed").sentence
+
+
+def test_a_failed_job_is_tried_again_and_says_why(world: World) -> None:
+    job_id = world.put()
+    world.back(world.claim(job_id), after_s=8, errors=2, error="ValueError: bad\nmore")
+    found = why(world, job_id, "retrying")
+    assert found.sentence == (
+        "Attempt 2 failed (ValueError: bad); it is tried again at 2026-01-01T00:00:08Z (in 8s)."
+    )
+
+
+def test_a_job_whose_worker_died_may_be_tried_again_later(world: World) -> None:
+    job_id = world.put()
+    job = world.claim(job_id)
+    at_us = world.now_us + SECOND_US
+    move = Move(job, at_us, world.queues.ids.token(), 0, errors=0, crashes=1, error="signal 9")
+    world.store.settle([move])
+    assert "A worker died on it (signal 9)" in why(world, job_id, "retrying").sentence
+
+
+def test_a_snoozed_job_is_put_back(world: World) -> None:
+    job_id = world.put()
+    world.back(world.claim(job_id), after_s=300)
+    world.live()
+    assert "until 2026-01-01T00:05:00Z (in 5m)" in why(world, job_id, "put back").sentence
+    world.leave()
+    why(world, job_id, "put back")
+
+
+def test_a_job_that_every_worker_gives_back_has_an_unknown_task(world: World) -> None:
+    job_id = world.put(task="mystery")
+    world.back(world.claim(job_id), after_s=30)
+    world.live()
+    assert why(world, job_id, "task unknown").facts["at_us"] == world.now_us + 30 * SECOND_US
+
+
+def test_a_ready_job_may_have_no_worker(world: World) -> None:
+    job_id = world.put()
+    world.live(queues=["other"])
+    found = why(world, job_id, "no worker")
+    assert found.sentence == "It is ready, but no live worker serves the queue q."
+
+
+def test_a_worker_that_no_longer_beats_serves_nothing(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.clock.advance(31)
+    why(world, job_id, "no worker")
+
+
+def test_a_ready_job_may_have_only_workers_that_do_not_know_its_task(world: World) -> None:
+    job_id = world.put(task="mystery")
+    world.live()
+    assert why(world, job_id, "task unknown").sentence == (
+        "The task mystery is not known to the live worker of the queue q."
+    )
+    world.live("w2")
+    assert "any of the 2 workers" in why(world, job_id, "task unknown").sentence
+
+
+def test_a_ready_job_waits_its_turn(world: World) -> None:
+    world.put(priority=9)
+    world.put(priority=-9)
+    world.put(priority=9, after_s=60)
+    world.clock.advance(1)
+    world.put()
+    world.clock.advance(1)
+    job_id = world.put()
+    world.clock.advance(1)
+    world.put()
+    world.live(held=4)
+    world.live("w2", held=3)
+    found = why(world, job_id, "waiting")
+    assert found.sentence == (
+        "It is ready, at position 3 of the queue q; live workers: 2, jobs that they hold: 7, "
+        "slots: 8."
+    )
+    assert found.facts["position_is_at_least"] is False
+
+
+def test_the_count_of_those_before_a_job_has_an_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "AHEAD_MAX", 2)
+    for _ in range(3):
+        world.put(priority=1)
+    job_id = world.put()
+    world.live()
+    found = why(world, job_id, "waiting")
+    assert "or later" in found.sentence
+    assert found.facts["position_is_at_least"] is True
+
+
+def test_a_suspect_runs_alone(world: World) -> None:
+    job_id = world.put()
+    world.claim(job_id, start=True)
+    world.clock.advance(31)
+    job = world.claim(job_id)
+    assert job.alone
+    world.live()
+    assert "A worker died while it ran (crash 1, dead at 3)" in (
+        why(world, job_id, "suspect").sentence
+    )
+    world.clock.advance(31)
+    world.live()
+    why(world, job_id, "suspect")
+
+
+def test_a_job_of_a_dead_worker_is_due_again_when_the_lease_ends(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.claim(job_id, start=True)
+    world.leave()
+    found = why(world, job_id, "worker gone")
+    assert found.sentence == (
+        "Worker w1 claimed it and is gone; it is due again when the lease ends, at "
+        "2026-01-01T00:00:30Z (in 30s)."
+    )
+
+
+def test_a_dead_job_says_since_when_and_why(world: World) -> None:
+    job_id = world.put()
+    world.die(job_id, "ValueError: " + "x" * 300)
+    found = why(world, job_id, "dead")
+    assert found.sentence.startswith(
+        "It has been dead since 2026-01-01T00:00:00Z (now) because of ValueError: xxx"
+    )
+    assert found.sentence.endswith("xxx....")
+
+
+@pytest.mark.parametrize("state", [state for state in get_args(FinalState) if state != "dead"])
+def test_a_job_that_ended_says_since_when(world: World, state: FinalState) -> None:
+    job_id = world.put()
+    world.end(world.claim(job_id), Outcome(state, world.now_us, error="E" * (state == "lost")))
+    found = why(world, job_id, state)
+    because = " because of E" if state == "lost" else ""
+    assert found.sentence == f"It has been {state} since 2026-01-01T00:00:00Z (now){because}."
+
+
+def test_a_job_that_is_about_to_leave_its_row_has_ended(world: World) -> None:
+    job_id = world.put()
+    job = world.claim(job_id)
+    outcome = Outcome("dead", world.now_us, error="E")
+    end = finish_of(job, outcome, None, world.queues.catalog.settings("q"))
+    move = Move(job, job.at_us, world.queues.ids.token(), 0, 1, 0, outcome=encode(end))
+    world.store.settle([move])
+    why(world, job_id, "dead")

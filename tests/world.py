@@ -1,0 +1,131 @@
+"""A store, its engine, workers that only say that they live."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dueline.attempt import Attempt, Outcome
+from dueline.clock import SECOND_US
+from dueline.finishing import Finished, finish, finish_of
+from dueline.ids import Ids
+from dueline.job import Job, JobId
+from dueline.lane import bucket_of
+from dueline.queue import NewJob, Queues
+from dueline.recipes.registry import Presence, announce, leave
+from dueline.settings import QueueSettings
+from dueline.store import Extend, Move, Store, Want
+from dueline.stores.memory import MemoryStore
+from dueline.stores.sqlite import SqliteStore
+from tests.clocks import HandClock
+
+LEASE_US = 30 * SECOND_US
+
+KINDS = [
+    pytest.param("memory", marks=pytest.mark.memory),
+    pytest.param("sqlite", marks=pytest.mark.sqlite),
+]
+
+
+class World:
+    """A queue engine on a clock that is moved by hand."""
+
+    def __init__(self, store: Store, clock: HandClock) -> None:
+        """Take a store that reads the same clock."""
+        self.clock = clock
+        self.store = store
+        self.queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+
+    @property
+    def now_us(self) -> int:
+        """The present."""
+        return self.clock.wall_us()
+
+    def put(
+        self,
+        *,
+        queue: str = "q",
+        task: str = "t",
+        after_s: float = 0,
+        priority: int = 0,
+        tenant: str = "",
+    ) -> JobId:
+        """Enqueue a job; answer its id."""
+        due_us = self.now_us + round(after_s * SECOND_US)
+        call = NewJob(queue, task, 0, b"[1]", due_us, priority, tenant)
+        return self.queues.enqueue([call])[0].id
+
+    def row(self, job_id: JobId) -> Job:
+        """Read a job's row."""
+        row = self.store.find([job_id])[0]
+        assert row is not None
+        return row
+
+    def claim(self, job_id: JobId, *, worker: str = "w1", start: bool = False) -> Job:
+        """Claim all that is due in a job's lane, unless that was done; answer that job."""
+        row = self.row(job_id)
+        if row.is_claimed() and row.at_us > self.now_us:
+            return row
+        claimed = self.store.claim(
+            [Want(row.lane, 100)],
+            limit=100,
+            now_us=self.now_us,
+            lease_us=LEASE_US,
+            worker=worker,
+            token=self.queues.ids.token(),
+        )
+        job = next(job for job in claimed.jobs if job.id == job_id)
+        if start:
+            assert self.store.settle([Extend(job, job.at_us, started=True)]) == [True]
+        return job
+
+    def back(self, job: Job, *, after_s: float, errors: int = 0, error: str = "") -> None:
+        """End a claim: the job is tried again after so long."""
+        at_us = self.now_us + round(after_s * SECOND_US)
+        bucket = bucket_of(at_us, QueueSettings().width_us)
+        move = Move(job, at_us, self.queues.ids.token(), bucket, errors, 0, error=error)
+        assert self.store.settle([move]) == [True]
+
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """End a job for good, with a row of history."""
+        lane = job.lane
+        attempt = Attempt(
+            job=job.id.hex(), task=job.task, queue=lane.queue, tenant=lane.tenant,
+            priority=lane.priority, enqueued_us=job.enqueued_us, due_us=job.due_us,
+            claimed_us=job.claimed_us, started_us=job.claimed_us, ended_us=outcome.ended_us,
+            outcome=outcome.state, error=outcome.error, worker=job.worker, fence=job.fence,
+        )  # fmt: skip
+        done = finish_of(job, outcome, attempt, self.queues.catalog.settings(lane.queue))
+        assert finish(self.store, [Finished(job, done)], (), self.queues.ids) == [True]
+
+    def die(self, job_id: JobId, error: str = "ValueError: bad") -> None:
+        """Have a job that is due fail for good."""
+        self.end(self.claim(job_id), Outcome("dead", self.now_us, error=error))
+
+    def live(
+        self,
+        worker: str = "w1",
+        *,
+        queues: Sequence[str] = ("q",),
+        tasks: Sequence[str] = ("t",),
+        held: int = 0,
+        skew_us: int = 0,
+    ) -> None:
+        """Have a worker beat; it is taken for gone after 30 s."""
+        presence = Presence(
+            worker, tuple(queues), tuple(tasks), 4, held, self.now_us, self.now_us, skew_us
+        )
+        version = self.queues.ids.token()
+        announce(self.store, presence, version=version, beat_every_us=10 * SECOND_US)
+
+    def leave(self, worker: str = "w1") -> None:
+        """Have a worker say that it ends."""
+        leave(self.store, worker)
+
+
+def world_on(kind: str, folder: Path) -> World:
+    """Make a world on a fresh store of a kind."""
+    clock = HandClock()
+    if kind == "memory":
+        return World(MemoryStore(clock), clock)
+    return World(SqliteStore(folder / "jobs.db", clock=clock, synchronous="NORMAL"), clock)
