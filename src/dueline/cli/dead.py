@@ -62,7 +62,7 @@ def show(context: typer.Context, job: IdArgument) -> None:
 @dead.command()
 def retry(
     context: typer.Context,
-    job: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Jobs' ids.")] = None,
+    job: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Jobs' ids.")] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All dead jobs, of all queues.")] = False,
     queue: QueueOption = None,
@@ -73,7 +73,8 @@ def retry(
 ) -> int:
     """Run dead jobs again, with their errors and crashes at 0.
 
-    Names them by id, or all that are like --queue, --task, --tenant, or --all.
+    Give their ids, or all that are like --queue, --task and --tenant, or --all. For all, the
+    number is printed first, and somebody has to say yes.
     """
     is_mass = every or any((queue, task, tenant))
     if is_mass == bool(job):
@@ -87,12 +88,12 @@ def retry(
         else:
             found = search(queues, Like(State.DEAD, queue, task, tenant), limit=LIMIT_MAX)
             rows = found.jobs
-            more = " (and more: repeat this)" if found.more or found.is_capped else ""
-            note(f"{len(rows)} dead jobs match{more}.")
+            more = ", and more: repeat this" if found.more or found.is_capped else ""
+            note(f"Dead jobs that match: {len(rows)}{more}.")
         if is_mass and rows and not dry_run and not (yes or _is_confirmed()):
             return say_failure(
                 "refused; nothing was changed",
-                why=f"{len(rows)} jobs would be retried, and nobody said yes.",
+                why=f"Nobody said yes to retrying them; there are {len(rows)}.",
                 attempt="Add --yes, or --dry-run to see the number only.",
                 code=Exit.REFUSED,
             )

@@ -10,9 +10,10 @@ from dueline.health import examine
 
 
 def doctor(context: typer.Context) -> int:
-    """Look for what is wrong with the store, clocks and workers; exits 6 if something is.
+    """Look for what is wrong; exits 6 if something is.
 
-    Prints what the store promises too: what it survives, and what it does not.
+    Looks at the store, the clocks, the workers and whether every queue is served, and prints
+    what the store promises: what it survives, and what it does not.
     """
     with session_of(context).queues() as queues:
         report = examine(queues)

@@ -24,7 +24,7 @@ def enqueue(
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the application.")],
     argument: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARG...]", help="JSON, or NAME=JSON; other words are texts."),
+        typer.Argument(metavar="ARG", help="JSON, or NAME=JSON; other words are texts."),
     ] = None,
     *,
     after: Annotated[
@@ -48,7 +48,7 @@ def enqueue(
         str | None, typer.Option(metavar="TIME", help="With --wait: give up after so long.")
     ] = None,
 ) -> int:
-    """Put a job in; prints its id, or with --wait its result.
+    """Put a job in; prints its id, with --wait its result.
 
     With --wait it exits 1 if the job ends without a result, 124 if --timeout ran out.
     """

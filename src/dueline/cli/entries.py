@@ -7,10 +7,10 @@ from dueline.explain import Facts
 from dueline.job import Job, JobId, status_of
 from dueline.lane import living_queue
 
-LIST_COLUMNS = ("id", "state", "queue", "task", "priority", "at")
-ENDED_COLUMNS = ("id", "state", "queue", "task", "took", "ended")
-DEAD_COLUMNS = ("id", "queue", "task", "at", "error")
-ATTEMPT_COLUMNS = ("attempt", "outcome", "worker", "took", "ended")
+LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
+ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
+DEAD_COLUMNS = ("id", "at", "task", "error")
+ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
 
 
 def of_row(job: Job, now_us: int) -> dict[str, Value]:

@@ -39,6 +39,6 @@ LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="At most so many.")
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Jobs' ids.")]
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Jobs' ids.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
 import typer
-from rich.console import Console
+from rich.console import Console, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -63,6 +63,9 @@ _STYLES = {
     "warning": "yellow",
     "bad": "red",
 }
+_HEADS = {"priority": "PRIO", "oldest_ready": "OLDEST"}
+_FOLDED = ("QUEUE", "TASK", "FINDING", "ANSWER", "WORKER", "")
+_CUT = ("ERROR",)
 _GAP = "  "
 
 
@@ -91,7 +94,7 @@ class Output:
             for entry in entries:
                 _line(_plain(entry))
         elif entries:
-            heads = [name.upper().replace("_", " ") for name in columns]
+            heads = [_HEADS.get(name, name.upper().replace("_", " ")) for name in columns]
             rows = [[self._cell(entry.get(name)) for name in columns] for entry in entries]
             _table(heads, rows, styled=True)
 
@@ -125,7 +128,7 @@ class Output:
 
     def _cell(self, value: Value) -> str:
         if isinstance(value, Instant):
-            return distance_text(value.us, self._now_us)
+            return distance_text(value.us, self._now_us, units=1)
         return self._long(value)
 
     def _long(self, value: Value) -> str:
@@ -197,7 +200,8 @@ def _table(
         return
     table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=bool(heads))
     for head in heads or ("", ""):
-        table.add_column(head, overflow="fold", no_wrap=head in ("ID", "STATE"))
+        overflow: OverflowMethod = "ellipsis" if head in _CUT else "fold"
+        table.add_column(head, overflow=overflow, no_wrap=head not in _FOLDED)
     for row in safe:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "") if styled else "") for cell in row))
     Console(highlight=False).print(table)

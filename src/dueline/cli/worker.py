@@ -41,9 +41,9 @@ def worker(
     burst: Annotated[bool, typer.Option("--burst", help="End when nothing is due.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log a line a job.")] = False,
 ) -> int:
-    """Run jobs until SIGTERM or Ctrl-C, or with --burst until nothing is due.
+    """Run jobs until stopped; with --burst until nothing is due.
 
-    The first signal lets running jobs end, a second gives them back at once.
+    SIGTERM or Ctrl-C stops it: the first lets running jobs end, a second gives them back at once.
     Exits 0 after a burst, 143 after SIGTERM, 130 after Ctrl-C.
     """
     drain_s = parse_span(drain) / SECOND_US
