@@ -21,7 +21,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              stores/*.py recipes/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench cassandra-up cassandra-down lock clean
+.PHONY: help demo test check kills bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -41,6 +41,10 @@ check: $(VENV)/.project ## format, lint, types, import walls, module sizes
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m pytest -q tests/test_module_sizes.py
+
+kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s
+	$(PY) -m tests.kills
+	$(PY) -m tests.kills.writers
 
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks

@@ -1,0 +1,1 @@
+"""Kill loops on real processes."""

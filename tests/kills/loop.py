@@ -1,0 +1,261 @@
+"""Starts, kills and restarts the processes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dueline.app import Dueline
+from dueline.errors import NotFound
+from dueline.history import attempts
+from dueline.job import JobId
+from tests.kills.judge import Event, Final, Recorded, Report, judge
+from tests.kills.producer import GATE
+from tests.kills.workload import FOLDER_VARIABLE, QUEUE
+
+ROOT = Path(__file__).parent.parent.parent
+BACKLOG = 400
+"""Producers stop when so many of their calls are not finished."""
+
+PRODUCER_SHARE, CHILD_SHARE = 0.25, 0.5
+"""Shares of the kills: producers; of those of the worker with children, a child alone."""
+
+TICK_S = 0.01
+DRAIN_S_MAX = 60.0
+LAST_BREATH_S = 2.0
+
+
+class Role(NamedTuple):
+    """What a process is: a producer of some numbers, or a worker with so many children."""
+
+    kind: str
+    processes: int = 0
+    base: int = 0
+    last: int = 0
+
+
+@dataclass(slots=True)
+class Actor:
+    """A role, and the process that plays it now; None when its part is over."""
+
+    role: Role
+    process: "subprocess.Popen[bytes] | None"
+
+
+class Loop:
+    """One run: a folder with the queue, and the diaries of all processes."""
+
+    def __init__(self, folder: Path, *, jobs: int, kills: int, seed: int) -> None:
+        """Take an empty folder, how much there is to do, and the seed of the loop's choices."""
+        self._folder = folder
+        self._jobs = jobs
+        self._kills = kills
+        self._choice = random.Random(seed)
+        self._killed: list[Event] = []
+        self._read: dict[Path, int] = {}
+        self._seen: Counter[str] = Counter()
+        self._last_of: Counter[int] = Counter()
+        self.events: list[Event] = []
+        half = jobs // 2
+        roles = [
+            Role("producer", base=1, last=half),
+            Role("producer", base=half + 1, last=jobs),
+            Role("worker"),
+            Role("worker", processes=2),
+        ]
+        self._actors = [Actor(role, None) for role in roles]
+
+    def run(self) -> Report:
+        """Run it all, drain the queue, and judge."""
+        self._open_gate()
+        for actor in self._actors:
+            self._start(actor)
+        try:
+            self._kill_along()
+            self._drain()
+            self._stop()
+        finally:
+            for actor in self._actors:
+                if actor.process is not None:
+                    actor.process.kill()
+                    actor.process.wait()
+        self._expect_nobody()
+        return self._judge()
+
+    # The processes
+
+    def _start(self, actor: Actor) -> None:
+        role = actor.role
+        arguments = [str(role.processes)]
+        if role.kind == "producer":
+            first = max(self._last_of[role.base], role.base - 1) + 1
+            if first > role.last:
+                actor.process = None
+                return
+            arguments = [str(role.base), str(first), str(role.last)]
+        with (self._folder / "stderr").open("ab") as errors:
+            actor.process = subprocess.Popen(
+                [sys.executable, "-m", f"tests.kills.{role.kind}", *arguments],
+                cwd=ROOT,
+                env=os.environ | {FOLDER_VARIABLE: str(self._folder)},
+                stderr=errors,
+            )
+
+    def _watch(self) -> None:
+        """Read what was written; let producers go on; see that nobody ended unasked."""
+        self._collect()
+        self._open_gate()
+        for actor in self._actors:
+            if actor.process is not None and (code := actor.process.poll()) is not None:
+                assert code == 0, f"a {actor.role.kind} exited with {code}: {self._errors()}"
+                assert actor.role.kind == "producer", "a worker ended unasked"
+                actor.process = None
+
+    def _errors(self) -> str:
+        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+
+    def _collect(self) -> None:
+        for path in self._folder.glob("*.events"):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            for line in whole.splitlines():
+                self._note(Event(*json.loads(line)))
+
+    def _note(self, event: Event) -> None:
+        self.events.append(event)
+        self._seen[event.kind] += 1
+        if event.kind == "attempt":
+            for actor in self._actors:
+                if actor.role.base <= event.number <= actor.role.last:
+                    base = actor.role.base
+                    self._last_of[base] = max(self._last_of[base], event.number)
+
+    def _open_gate(self) -> None:
+        new = self._folder / "gate.new"
+        new.write_text(str((self._seen["finish"] + BACKLOG) // 2))
+        new.replace(self._folder / GATE.name)
+
+    # The kills
+
+    def _kill_along(self) -> None:
+        """Spread the kills over the work, each at a random moment of its share."""
+        deadline = time.monotonic() + DRAIN_S_MAX + self._jobs / 50
+        for number in range(self._kills):
+            share = (number + self._choice.random()) / self._kills
+            while self._seen["finish"] < share * self._jobs * 0.95:
+                assert time.monotonic() < deadline, f"no progress: {dict(self._seen)}"
+                self._watch()
+                time.sleep(TICK_S)
+            time.sleep(self._choice.random() * TICK_S)
+            self._kill_one()
+
+    def _kill_one(self) -> None:
+        is_producer = self._choice.random() < PRODUCER_SHARE
+        living = [actor for actor in self._actors if actor.process is not None]
+        some = [actor for actor in living if (actor.role.kind == "producer") == is_producer]
+        victim = self._choice.choice(some or living)
+        process = victim.process
+        assert process is not None
+        children = _children(process.pid)
+        if children and self._choice.random() < CHILD_SHARE:
+            self._kill(self._choice.choice(children))
+            return
+        self._kill(process.pid)
+        process.wait()
+        self._collect()
+        self._start(victim)
+
+    def _kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self._killed.append(Event("kill", time.time_ns() // 1000, pid))
+
+    # The end
+
+    def _drain(self) -> None:
+        """Let the workers work until no job is left, alive or asleep."""
+        app = self._app()
+        give_up = time.monotonic() + DRAIN_S_MAX
+        while any(a.role.kind == "producer" and a.process for a in self._actors) or _rows(app):
+            self._watch()
+            assert time.monotonic() < give_up, f"not drained: {_rows(app)} rows, {self._errors()}"
+            time.sleep(TICK_S)
+        app.close()
+
+    def _stop(self) -> None:
+        for actor in self._actors:
+            if actor.process is not None:
+                actor.process.terminate()
+        for actor in self._actors:
+            if actor.process is not None:
+                assert actor.process.wait(30) == 0, self._errors()
+                actor.process = None
+        self._collect()
+
+    def _expect_nobody(self) -> None:
+        """See that no process of this run is left, children of the killed included."""
+        give_up = time.monotonic() + LAST_BREATH_S
+        while left := _processes_with(f"{FOLDER_VARIABLE}={self._folder}"):
+            assert time.monotonic() < give_up, f"processes are left: {left}"
+            time.sleep(TICK_S)
+
+    def _app(self) -> Dueline:
+        return Dueline(f"sqlite:///{self._folder}/queue.db")
+
+    def _judge(self) -> Report:
+        app = self._app()
+        ids = {event.job for event in self.events if event.job}
+        finals = {job: _final(app, job) for job in ids}
+        recorded = [
+            Recorded(one.job, one.fence, one.outcome, one.ended_us)
+            for one in attempts(app.store, QUEUE, 1)
+        ]
+        integrity = app.store.describe()["integrity"]
+        app.close()
+        assert integrity == "ok"
+        return judge(self.events + self._killed, finals, recorded)
+
+
+def _final(app: Dueline, job: str) -> Final:
+    try:
+        found = app.queues.find(JobId(bytes.fromhex(job)))
+    except NotFound:
+        return Final("gone")
+    value = found.outcome.value if found.outcome else ""
+    return Final(found.status, int(value) if value else None)
+
+
+def _rows(app: Dueline) -> int:
+    """Count the jobs that have not ended."""
+    return sum(
+        len(app.store.scan(lane, after=None, until_us=None, limit=10_000).jobs)
+        for lane in app.queues.lanes_of(QUEUE)
+    )
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += map(int, task.read_text().split())
+    return found
+
+
+def _processes_with(setting: str) -> list[int]:
+    """List the living processes that have a variable in their environment."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if setting.encode() in place.read_bytes().split(b"\0"):
+                found.append(int(place.parent.name))
+        except OSError:  # it ended meanwhile
+            continue
+    return found

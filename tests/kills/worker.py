@@ -1,0 +1,10 @@
+"""A worker of the loop: `python -m tests.kills.worker PROCESSES`."""
+
+import sys
+
+from tests.kills.workload import QUEUE, app
+
+CONCURRENCY = 8
+
+if __name__ == "__main__":
+    app.run_worker([QUEUE], concurrency=CONCURRENCY, processes=int(sys.argv[1]), drain=5)

@@ -1,0 +1,70 @@
+"""The application that the loop kills.
+
+Every process appends what it does to a file of its own, a line each, with one write.
+"""
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+from dueline import Context, Dueline, Retry
+from tests.kills.judge import Event
+
+FOLDER_VARIABLE = "DUELINE_KILLS_FOLDER"
+QUEUE = "kills"
+LEASE_S = 1.0
+RUN_S_MAX = 0.004
+RAISES_ONCE_EVERY, RAISES_ALWAYS_EVERY = 97, 499
+"""Some handlers fail: numbers that these divide."""
+
+FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
+PARENT = os.getppid()
+
+app = Dueline(f"sqlite:///{FOLDER}/queue.db")
+app.queue(QUEUE, lease=LEASE_S)
+
+
+class Diary:
+    """A process's own file of events; opened at its first line."""
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._descriptor = -1
+
+    def write(self, *events: Event) -> None:
+        """Append events, a line each, with one write: what is killed leaves whole lines."""
+        if self._descriptor < 0:
+            path = FOLDER / f"{os.getpid()}.events"
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(self._descriptor, b"".join(json.dumps(event).encode() + b"\n" for event in events))
+
+
+diary = Diary()
+
+
+def now_us() -> int:
+    """Read the wall clock."""
+    return time.time_ns() // 1000
+
+
+def event_of(kind: str, **fields: int | str) -> Event:
+    """Make an event of this process."""
+    return Event(kind, now_us(), os.getpid(), PARENT)._replace(**fields)  # type: ignore[arg-type]  # names as in Event
+
+
+@app.task(name="work", queue=QUEUE, retry=Retry(attempts=3, base=0.05, cap=0.2))
+def work(context: Context, number: int, due_us: int) -> int:
+    """Write down the start, take a little time, write down the end."""
+    start = event_of(
+        "start", number=number, job=context.job_id.hex(), fence=context.fence, due_us=due_us
+    )
+    diary.write(start)
+    time.sleep(random.random() * RUN_S_MAX)
+    is_first = context.attempt == 1
+    if number % RAISES_ALWAYS_EVERY == 0 or (number % RAISES_ONCE_EVERY == 0 and is_first):
+        diary.write(start._replace(kind="raise", t_us=now_us()))
+        raise RuntimeError(f"number {number} is one that fails")
+    diary.write(start._replace(kind="finish", t_us=now_us()))
+    return number
