@@ -22,6 +22,7 @@ COMMAND = (
 START_S_MAX = 60
 STOP_S_MAX = 30
 CHILDREN_EXIT_S_MAX = 15
+LANDS_S = 0.2
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
@@ -56,9 +57,10 @@ class WorkerCommand:
         return worker.split(":")[-2] == str(self.pid)
 
     def freeze(self) -> None:
-        """Hold it in mid-air."""
+        """Hold it in mid-air; what it has sent to the store lands meanwhile."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
+        time.sleep(LANDS_S)
 
     def thaw(self) -> None:
         """Let it go on."""
@@ -79,6 +81,7 @@ class WorkerCommand:
         """
         if self._process.poll() is None:
             self._process.terminate()
+            self.thaw()  # whatever went wrong while it was held
             self._wait(STOP_S_MAX)
             if self._process.returncode not in STOPPED:
                 raise WorkerFault(f"A worker that was stopped exits {self._process.returncode}.")
