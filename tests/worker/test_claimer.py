@@ -115,6 +115,17 @@ def test_slots_are_not_spent_on_lanes_that_turn_out_to_be_empty(queues: Queues) 
     assert claimed(claimer_of(queues), 10, {"default": 1}) == [3]
 
 
+def test_jobs_of_today_are_found_behind_those_that_run_since_yesterday(
+    queues: Queues, clock: HandClock
+) -> None:
+    # T4: in one claim, since an idle worker forgets what its visits said
+    put(queues, call(1))
+    clock.advance(us=DAY_US)
+    claim_all(queues)
+    put(queues, call(2))
+    assert claimed(claimer_of(queues)) == [2]
+
+
 def test_a_claim_that_has_visited_all_lanes_leaves_nothing_to_look_at(queues: Queues) -> None:
     queues.store.settle([Drop(job) for job in put(queues, call(1, priority=9), call(2))])
     claimer = claimer_of(queues)

@@ -77,11 +77,21 @@ class Claimer:
 
         Returns: none when nothing is due in the lanes known since the last `refresh`.
         """
+        now_us = self._queues.time.earliest_us()
+        # A lane that turns out to hold nothing that is due gives way to the next of its kind.
+        for _ in range(len(self._pointers)):
+            self._turn += 1
+            found = prospects(self._pointers, self._next_at_us, now_us)
+            wants = plan(found, limit=limit, room=room, turn=self._turn)
+            taken = self._visit(wants, limit, room, now_us)
+            if taken or not wants:
+                return taken
+        return []
+
+    def _visit(
+        self, wants: Sequence[Want], limit: int, room: Mapping[str, int], now_us: int
+    ) -> list[Taken]:
         time = self._queues.time
-        now_us = time.earliest_us()
-        self._turn += 1
-        found = prospects(self._pointers, self._next_at_us, now_us)
-        wants = plan(found, limit=limit, room=room, turn=self._turn)
         left = dict(room)
         taken: list[Taken] = []
         for lease_us, queue, some in self._runs(wants, room):
