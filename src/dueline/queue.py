@@ -12,6 +12,7 @@ from dueline.finishing import Finished, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State, status_of
 from dueline.lane import Lane, Pointer, bucket_of, living_queue
+from dueline.planner import plan, prospects
 from dueline.recipes import results
 from dueline.settings import QueueSettings, check_queue_name
 from dueline.store import Move, Store
@@ -129,27 +130,48 @@ class Queues:
         return Found(status_of(row, self.time.latest_us()), row, None)
 
     def peek(self, queue: str, limit: int) -> Sequence[Job]:
-        """Read the next jobs that are due, in the order in which they would be claimed."""
+        """Read the next jobs that are due, in the order in which a worker would claim them."""
         now_us = self.time.earliest_us()
+        today = bucket_of(now_us, self.catalog.settings(living_queue(queue)).width_us)
+        pointers = list(self._pointers_of(queue, today))
+        visited: dict[Lane, int | None] = {}
+        places: dict[Lane, tuple[int, JobId]] = {}
         found: list[Job] = []
-        for lane in sorted(
-            self.lanes_of(queue), key=lambda lane: (-lane.priority, lane.bucket, lane)
-        ):
-            page = self.store.scan(lane, after=None, until_us=now_us, limit=limit)
-            found += page.jobs
-        return sorted(found, key=lambda job: (-job.lane.priority, job.at_us, job.id))[:limit]
+        turn = 0
+        while len(found) < limit:
+            turn += 1
+            lanes = prospects(pointers, visited, now_us)
+            wants = plan(lanes, limit=limit - len(found), room={}, turn=turn)
+            if not wants:
+                break
+            for lane, most in wants:
+                room = min(most, limit - len(found))
+                if room == 0:
+                    break
+                page = self.store.scan(lane, after=places.get(lane), until_us=now_us, limit=room)
+                found += page.jobs
+                if page.after is None:
+                    visited[lane] = None
+                else:
+                    places[lane] = page.after
+        return found
 
     def lanes_of(self, queue: str) -> Iterator[Lane]:
         """Read all listed lanes of a queue, future ones included, each once."""
+        seen: set[Lane] = set()
+        for pointer in self._pointers_of(queue, 2**62):
+            if pointer.lane not in seen:
+                seen.add(pointer.lane)
+                yield pointer.lane
+
+    def _pointers_of(self, queue: str, until_bucket: int) -> Iterator[Pointer]:
         for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
-            seen: set[Lane] = set()
             after: Pointer | None = None
             while True:
-                page = self.store.lanes(queue, shard, until_bucket=2**62, after=after, limit=_PAGE)
-                for pointer in page.pointers:
-                    if pointer.lane not in seen:
-                        seen.add(pointer.lane)
-                        yield pointer.lane
+                page = self.store.lanes(
+                    queue, shard, until_bucket=until_bucket, after=after, limit=_PAGE
+                )
+                yield from page.pointers
                 if page.after is None:
                     break
                 after = page.after
@@ -216,7 +238,8 @@ class Queues:
         queue, lane = living_queue(row.lane.queue), row.lane
         bucket = bucket_of(now_us, self.catalog.settings(queue).width_us)
         if row.state != State.DEAD:
-            return Move(row, now_us, self.ids.token(), bucket, row.errors, row.crashes, row.alone,
+            at_us = min(row.at_us, now_us)  # one that is ready keeps its place
+            return Move(row, at_us, self.ids.token(), bucket, row.errors, row.crashes, row.alone,
                         error=row.error)  # fmt: skip
         home = lane._replace(queue=queue, bucket=bucket)
         return Move(row, now_us, self.ids.token(), bucket, errors=0, crashes=0, to=home)
