@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dueline.codec import JSON
 from dueline.job import Job, JobId
 from dueline.lane import Lane, bucket_of
-from dueline.queue import NewJob, Queues
+from dueline.queue import Calls, Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store, Want
 from tests.clocks import NOW_US
@@ -22,9 +22,9 @@ def call(
     due_us: int | None = None,
     priority: int = 0,
     tenant: str = "",
-) -> NewJob:
+) -> Calls:
     """Make a numbered call."""
-    return NewJob(queue, task, JSON, b"[%d]" % number, due_us, priority, tenant)
+    return Calls(queue, task, JSON, [b"[%d]" % number], due_us, priority, tenant)
 
 
 def number_of(job: Job) -> int:
@@ -37,9 +37,9 @@ def numbers(jobs: Sequence[Job]) -> list[int]:
     return [number_of(job) for job in jobs]
 
 
-def put(queues: Queues, *calls: NewJob) -> list[Job]:
+def put(queues: Queues, *calls: Calls) -> list[Job]:
     """Enqueue calls."""
-    return list(queues.enqueue(calls))
+    return [job for call in calls for job in queues.enqueue(call)]
 
 
 def row_of(number: int = 1, *, at_us: int = NOW_US, task: str = "tests.task") -> Job:

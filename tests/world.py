@@ -11,7 +11,7 @@ from dueline.finishing import Finished, finish, finish_of
 from dueline.ids import Ids
 from dueline.job import Job, JobId
 from dueline.lane import bucket_of
-from dueline.queue import NewJob, Queues
+from dueline.queue import Calls, Queues
 from dueline.recipes.registry import Presence, announce, leave
 from dueline.settings import QueueSettings
 from dueline.store import Extend, Move, Store, Want
@@ -52,8 +52,8 @@ class World:
     ) -> JobId:
         """Enqueue a job; answer its id."""
         due_us = self.now_us + round(after_s * SECOND_US)
-        call = NewJob(queue, task, 0, b"[1]", due_us, priority, tenant)
-        return self.queues.enqueue([call])[0].id
+        call = Calls(queue, task, 0, [b"[1]"], due_us, priority, tenant)
+        return self.queues.enqueue(call)[0].id
 
     def row(self, job_id: JobId) -> Job:
         """Read a job's row."""

@@ -97,13 +97,8 @@ class Arguments:
         self._signature = inspect.Signature(parameters)
         try:
             hints = get_type_hints(function, include_extras=True)
-            fields = [_field(parameter, hints) for parameter in parameters]
-            self._positional = _decoder(
-                [
-                    field
-                    for field, parameter in zip(fields, parameters, strict=True)
-                    if parameter.kind in _POSITIONAL
-                ]
+            self._read = _reader(
+                [parameter for parameter in parameters if parameter.kind in _POSITIONAL], hints
             )
             self._kinds = {
                 parameter.name: hints.get(parameter.name, Any) for parameter in parameters
@@ -157,8 +152,7 @@ class Arguments:
         """
         try:
             if self._is_plain and body.startswith(b"["):
-                values = msgspec.structs.astuple(self._positional.decode(body))
-                return values if UNSET not in values else values[: values.index(UNSET)], {}
+                return self._read(body), {}
             return self._decode_long(body)
         except (msgspec.DecodeError, RecursionError, TypeError) as error:
             raise BadInput(
@@ -185,13 +179,26 @@ class Arguments:
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+def _reader(
+    parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
+) -> Callable[[bytes], Sequence[Any]]:
+    """Make the function that reads positional arguments; those left out are not in its answer."""
+    fields = [_field(parameter, hints) for parameter in parameters]
+    if all(parameter.default is parameter.empty for parameter in parameters):
+        kinds = tuple.__class_getitem__(tuple(kind for _, kind, *_ in fields))
+        return msgspec.json.Decoder(kinds).decode
+    struct = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
+    decoder = msgspec.json.Decoder(struct)
+
+    def read(body: bytes) -> Sequence[Any]:
+        values = msgspec.structs.astuple(decoder.decode(body))
+        return values if UNSET not in values else values[: values.index(UNSET)]
+
+    return read
+
+
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, ...]:
     kind = hints.get(parameter.name, Any)
     if parameter.default is parameter.empty:
         return (parameter.name, kind)
     return (parameter.name, kind | UnsetType if kind is not Any else Any, UNSET)
-
-
-def _decoder(fields: Sequence[tuple[Any, ...]]) -> msgspec.json.Decoder[Any]:
-    struct = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
-    return msgspec.json.Decoder(struct)

@@ -1,7 +1,8 @@
 """Queues: putting jobs in, finding, changing them."""
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from dueline.attempt import Outcome
@@ -25,13 +26,13 @@ _PAGE = 500
 _ROUNDS_MAX = 5
 
 
-class NewJob(NamedTuple):
-    """A call to be stored. due_us: None for now."""
+class Calls(NamedTuple):
+    """Calls to be stored, alike but for their arguments. due_us: None for now."""
 
     queue: str
     task: str
     codec: int
-    body: bytes
+    bodies: Sequence[bytes]
     due_us: int | None = None
     priority: int = 0
     tenant: str = ""
@@ -61,35 +62,31 @@ class Queues:
 
     # Enqueue
 
-    def enqueue(self, calls: Sequence[NewJob]) -> Sequence[Job]:
+    def enqueue(self, calls: Calls) -> Sequence[Job]:
         """Store calls durably, all in one write.
 
-        Returns: the rows as they were born, in the order of the calls.
+        Returns: the rows as they were born, in the order of the bodies.
 
         Raises:
-          BadInput: a call is out of range; nothing was written.
+          BadInput: something is out of range; nothing was written.
           EnqueueUnknown: some may or may not be stored; its `jobs` can be enqueued again.
           StoreUnavailable: nothing was written.
         """
+        queue, task, codec, bodies, asked_us, priority, tenant, opts = calls
         now_us = self.time.earliest_us()
-        kinds = {(call.queue, call.due_us, call.priority, call.tenant) for call in calls}
-        for queue, due_us, priority, tenant in kinds:
-            _check(queue, due_us, priority, tenant, now_us=now_us)
-        job_ids = self.ids.many(len(calls), now_us)
-        settings_of = {queue: self.catalog.settings(queue) for queue, *_ in kinds}
-        lanes: dict[tuple[str, int, int, int, str], Lane] = {}
-        jobs: list[Job] = []
-        for call, job_id in zip(calls, job_ids, strict=True):
-            queue, task, codec, body, asked_us, priority, tenant, opts = call
-            due_us = now_us if asked_us is None else asked_us
-            pos_us = max(due_us, now_us)
-            settings = settings_of[queue]
-            shard = zlib.crc32(job_id) % settings.shards if settings.shards > 1 else 0
-            key = (queue, shard, bucket_of(pos_us, settings.width_us), priority, tenant)
-            lane = lanes.get(key) or lanes.setdefault(key, Lane(*key))
-            jobs.append(
-                Job(lane, pos_us, job_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
-            )
+        _check(queue, asked_us, priority, tenant, now_us=now_us)
+        due_us = now_us if asked_us is None else asked_us
+        pos_us = max(due_us, now_us)
+        settings = self.catalog.settings(queue)
+        job_ids = self.ids.many(len(bodies), now_us)
+        home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
+        lanes: Iterable[Lane] = repeat(home)
+        if settings.shards > 1:
+            lanes = [home._replace(shard=zlib.crc32(one) % settings.shards) for one in job_ids]
+        jobs = [
+            Job(lane, pos_us, job_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
+            for lane, job_id, body in zip(lanes, job_ids, bodies, strict=False)
+        ]
         self.enqueue_again(jobs)
         return jobs
 

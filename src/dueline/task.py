@@ -14,7 +14,7 @@ from dueline.handler import Context, Handler
 from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
-from dueline.queue import NewJob, Queues
+from dueline.queue import Calls, Queues
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,10 +126,7 @@ class Using(Generic[P, R]):
             due_us = queues.time.latest_us() + options.after_us
         name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
         rows = queues.enqueue(
-            [
-                NewJob(options.queue, name, JSON, body, due_us, options.priority, options.tenant)
-                for body in bodies
-            ]
+            Calls(options.queue, name, JSON, bodies, due_us, options.priority, options.tenant)
         )
         return [Job(row.id, queues, clock, kind) for row in rows]
 
