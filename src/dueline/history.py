@@ -40,14 +40,15 @@ def row_of(attempt: Attempt, job: Job) -> Row:
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
 
 
-def died_row(before: Job) -> Row:
-    """Make the row of an attempt whose worker died: the next claimer writes it.
+def died(
+    before: Job, *, outcome: str = "crashed", error: str = "The worker died, or lost its lease."
+) -> Attempt:
+    """Say what history keeps of an attempt whose worker died: the next claimer writes it.
 
     Args: before: the row as the dead worker's claim left it; the attempt ended with its lease.
     """
-    crash = Crashed("The worker died, or lost its lease.")
-    ended = Ended(before, crash, started_us=0, ended_us=before.at_us)
-    return row_of(attempt_of(ended, outcome="crashed", error=crash.detail), before)
+    ended = Ended(before, Crashed(error), started_us=0, ended_us=before.at_us)
+    return attempt_of(ended, outcome=outcome, error=error)
 
 
 def attempts(

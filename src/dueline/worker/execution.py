@@ -2,8 +2,9 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from itertools import takewhile
 from typing import NamedTuple
 
 from dueline.attempt import Cancelled, Done, Ending, Failed, GivenBack, Snoozed
@@ -20,10 +21,23 @@ TRACEBACK_CHARACTERS_MAX = 16 * 1024
 
 
 class Assignment(NamedTuple):
-    """A job to run. keep: its result is wanted."""
+    """A job to run. keep: its result is wanted. alone: with nothing beside it in its process."""
 
     job: Job
     keep: bool
+    alone: bool = False
+
+
+def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
+    """Count the first of what comes that are more urgent than all that wait.
+
+    Both are in the order of urgency.
+    """
+    try:
+        bar = waiting[0].job.lane.priority
+    except IndexError:  # nothing waits, maybe since a moment ago
+        return 0
+    return sum(1 for _ in takewhile(lambda one: one.job.lane.priority > bar, coming))
 
 
 class Execution:

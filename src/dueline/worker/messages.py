@@ -64,7 +64,7 @@ def load(data: bytes) -> Message:
     kind, parts = unpack(data)
     match kind:
         case "Run":
-            return Run(parts[0], [Assignment(_job(job), keep) for job, keep in parts[1]])
+            return Run(parts[0], [Assignment(_job(job), *rest) for job, *rest in parts[1]])
         case "Lost":
             return Lost(parts[0])
         case "Ready":

@@ -12,7 +12,7 @@ from dueline.clock import Clock
 from dueline.errors import ConfigError
 from dueline.job import Job, JobId
 from dueline.policy import learn_run_us
-from dueline.worker.execution import Assignment
+from dueline.worker.execution import Assignment, overtaking
 from dueline.worker.messages import Finished, Lost, Ready, Run, Started, dump, load, to_ended
 
 AHEAD_US = 5_000
@@ -38,6 +38,10 @@ class _Child:
         self.started: dict[JobId, int] = {}
         self.is_ready = False
 
+    def has_lone(self) -> bool:
+        """Tell whether it runs a job that nothing may run beside."""
+        return any(one.alone for one in self.given.values())
+
 
 class ProcessRunner:
     """A fixed number of child processes, each with its share of the slots.
@@ -45,6 +49,8 @@ class ProcessRunner:
     The parent runs no handler. A child that dies takes down only what it was running: those
     jobs crashed; the ones that it was given and had not started go to another child.
     """
+
+    isolates = True
 
     def __init__(
         self,
@@ -74,6 +80,7 @@ class ProcessRunner:
         self._guard = threading.Lock()
         self._children: list[_Child] = []
         self._ready: deque[Assignment] = deque()
+        self._alone: deque[Assignment] = deque()
         self._ended: deque[Ended] = deque()
         self._stillborn = 0
         self._is_closing = False
@@ -85,9 +92,13 @@ class ProcessRunner:
                 self._spawn()
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
-        """Take jobs to run, in order."""
+        """Take jobs to run, in order; more urgent ones than those that wait go first."""
         with self._guard:
-            self._ready.extend(assignments)
+            self._alone.extend(one for one in assignments if one.alone)
+            shared = [one for one in assignments if not one.alone]
+            count = overtaking(shared, self._ready)
+            self._ready.extendleft(reversed(shared[:count]))
+            self._ready.extend(shared[count:])
         self.spread()
 
     def spread(self) -> None:
@@ -103,9 +114,15 @@ class ProcessRunner:
         offset_us = self._now_us() - self._clock.monotonic_us()
         ahead = min(AHEAD_MAX, int(AHEAD_US / self.run_us)) if self.run_us else 0
         with self._guard:
-            for child in sorted(self._children, key=lambda child: len(child.given)):
+            children = sorted(self._children, key=lambda child: len(child.given))
+            if self._alone and children:
+                # The child that is emptiest gets nothing more until it is empty, then this one.
+                lone = children.pop(0)
+                if lone.is_ready and not lone.given:
+                    self._send(lone, offset_us, [self._alone.popleft()])
+            for child in children:
                 room = self._each + ahead - len(child.given)
-                if child.is_ready and self._ready and room > 0:
+                if child.is_ready and self._ready and room > 0 and not child.has_lone():
                     count = min(room, len(self._ready))
                     self._send(child, offset_us, [self._ready.popleft() for _ in range(count)])
 
@@ -139,7 +156,8 @@ class ProcessRunner:
     def take_back(self) -> list[Job]:
         """Take back the jobs that were given to no child yet."""
         with self._guard:
-            taken = [assignment.job for assignment in self._ready]
+            taken = [assignment.job for assignment in (*self._alone, *self._ready)]
+            self._alone.clear()
             self._ready.clear()
         return taken
 
@@ -148,6 +166,7 @@ class ProcessRunner:
         gone = set(lost)
         with self._guard:
             self._ready = deque(one for one in self._ready if one.job.id not in gone)
+            self._alone = deque(one for one in self._alone if one.job.id not in gone)
             for child in self._children:
                 theirs = [job_id for job_id in lost if job_id in child.given]
                 if theirs:
@@ -162,11 +181,15 @@ class ProcessRunner:
     def load(self) -> int:
         """Count the jobs that are ready or given to a child."""
         with self._guard:
-            return len(self._ready) + sum(len(child.given) for child in self._children)
+            return (
+                len(self._alone)
+                + len(self._ready)
+                + sum(len(child.given) for child in self._children)
+            )
 
     def waiting(self) -> int:
         """Count the jobs that are given to no child yet."""
-        return len(self._ready)
+        return len(self._alone) + len(self._ready)
 
     def interrupt_overdue(self) -> None:
         """Nothing to do here: each child watches over its own handlers."""
@@ -220,7 +243,7 @@ class ProcessRunner:
             for job_id, given in reversed(child.given.items()):
                 started_us = child.started.get(job_id)
                 if started_us is None:
-                    self._ready.appendleft(given)
+                    (self._alone if given.alone else self._ready).appendleft(given)
                 else:
                     self._ended.append(Ended(given.job, Crashed(detail), started_us, now_us))
             if not child.is_ready:

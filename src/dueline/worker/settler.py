@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dueline.attempt import Crashed, Ended, Outcome
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.handler import Handler
-from dueline.history import attempt_of, died_row, row_of
+from dueline.history import attempt_of, died, row_of
 from dueline.job import Job, JobId
 from dueline.lane import bucket_of
 from dueline.policy import Again, Decision, Retry, dead_of_poison, decide
 from dueline.queue import Queues
 from dueline.store import Extend, Group, Move, Row
+from dueline.worker.claimer import Taken
 from dueline.worker.log import log_ending, log_poison
 
 _DEFAULT_RETRY = Retry()
@@ -59,26 +60,33 @@ class Settler:
         held = self._queues.store.settle(verdicts)
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
-    def bury(self, poison: Sequence[Job]) -> None:
-        """Carry jobs to the dead that have taken too many workers with them."""
+    def bury(self, poison: Sequence[Taken]) -> None:
+        """Carry jobs to the dead that have taken too many workers with them.
+
+        The attempt that the last worker died in is the one that history calls dead.
+        """
         now_us = self._queues.time.latest_us()
         ends = []
-        for job in poison:
+        for job, before in poison:
             outcome = dead_of_poison(job.crashes, now_us)
             settings = self._queues.catalog.settings(job.lane.queue)
-            ends.append(Finished(job, finish_of(job, outcome, None, settings)))
+            attempt = died(before or job, outcome="dead", error=outcome.error)
+            ends.append(Finished(job, finish_of(job, outcome, attempt, settings)))
             log_poison(job, outcome)
-        finish(self._queues.store, ends, (), self._queues.ids)
+        if ends:
+            finish(self._queues.store, ends, (), self._queues.ids)
 
     def complete(self, jobs: Sequence[Job]) -> None:
         """Finish what another worker decided and did not see through."""
         complete(self._queues.store, [stored(job) for job in jobs])
 
-    def tell_died(self, before: Sequence[Job]) -> None:
+    def tell_died(self, taken: Sequence[Taken]) -> None:
         """Write the history of attempts whose workers died, which only the next claimer can."""
         catalog = self._queues.catalog
         rows = [
-            died_row(row) for row in before if catalog.settings(row.lane.queue).history != "off"
+            row_of(died(before), before)
+            for _, before in taken
+            if before and catalog.settings(before.lane.queue).history != "off"
         ]
         if rows:
             self._queues.store.append(rows)

@@ -10,7 +10,7 @@ from dueline.clock import Clock
 from dueline.errors import JobTimeout
 from dueline.job import Job, JobId
 from dueline.policy import learn_run_us
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.execution import Assignment, Execution, overtaking
 
 NEWS_EVERY_US = 5_000
 """While more jobs are ready, endings are told in groups, at least this often."""
@@ -34,6 +34,8 @@ class _Slot:
 
 class ThreadRunner:
     """A fixed number of threads that take jobs from one buffer."""
+
+    isolates = False
 
     def __init__(
         self,
@@ -71,8 +73,10 @@ class ThreadRunner:
             slot.thread.start()
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
-        """Take jobs to run, in order."""
-        self._ready.extend(assignments)
+        """Take jobs to run, in order; more urgent ones than those that wait go first."""
+        count = overtaking(assignments, self._ready)
+        self._ready.extendleft(reversed(assignments[:count]))
+        self._ready.extend(assignments[count:])
         self.spread()
 
     def spread(self) -> None:

@@ -27,8 +27,12 @@ BACK_OFF_S = (0.1, 2.0)
 
 
 class Runner(Protocol):
-    """What runs handlers: threads of this process, or child processes."""
+    """What runs handlers: threads of this process, or child processes.
 
+    isolates: a job that dies takes nothing else along if it is submitted as `alone`.
+    """
+
+    isolates: bool
     threads: int
     run_us: float
 
@@ -85,7 +89,8 @@ class Worker:
         self._held: dict[JobId, Job] = {}
         self._flagged: set[JobId] = set()
         self._ended: list[Ended] = []
-        self._careful: deque[Taken] = deque()
+        self._careful: deque[Job] = deque()
+        self._suspects: deque[Job] = deque()
         self._refreshed_us = 0
         self._flushed_us = 0
         self._started_us = queues.time.latest_us()
@@ -166,15 +171,16 @@ class Worker:
         mine = [job.id for job in lost if job.id in self._held]
         for job_id in mine:
             self._held.pop(job_id, None)
+            self._flagged.discard(job_id)
         if mine:
             self._runner.forget(mine)
 
     # Claim
 
     def _claim(self) -> None:
-        if self._careful:
-            self._start_careful()
-            return
+        self._start_careful()
+        if self._suspects:
+            return  # nothing is started beside them
         most = self._runner.threads + buffer_size(self._runner.run_us, self._runner.threads)
         room = most - len(self._held)
         if room < max(1, most // 4) and self._runner.waiting():
@@ -205,38 +211,47 @@ class Worker:
         if decided:  # checked first: such a job never runs again, whatever else it says
             self._settler.complete(decided)
             taken = [one for one in taken if not one.job.outcome]
-        died = [one.before for one in taken if one.before is not None]
+        died = [one for one in taken if one.before is not None]
+        poison = [one for one in died if is_poison(one.job.crashes)]
         if died:
-            self._settler.tell_died(died)
-            poison = [one.job for one in taken if is_poison(one.job.crashes)]
-            if poison:
-                self._settler.bury(poison)
-                taken = [one for one in taken if not is_poison(one.job.crashes)]
+            self._settler.tell_died([one for one in died if one not in poison])
+            self._settler.bury(poison)
+            taken = [one for one in taken if one not in poison]
         self._held.update((one.job.id, one.job) for one in taken)
-        plain = [one for one in taken if one.before is None and not one.job.alone]
-        self._careful += (one for one in taken if one.before is not None or one.job.alone)
+        plain = [one.job for one in taken if one.before is None and not one.job.alone]
+        for one in taken:
+            if one.job.alone and not self._runner.isolates:
+                self._suspects.append(one.job)
+            elif one.job.alone or one.before is not None:
+                self._careful.append(one.job)
         if plain:
-            self._runner.submit([self._assignment(one.job) for one in plain])
+            self._runner.submit([self._assignment(job) for job in plain])
 
     def _assignment(self, job: Job) -> Assignment:
-        return Assignment(job, keep=self._queues.catalog.settings(job.lane.queue).keep_us > 0)
+        keep_us = self._queues.catalog.settings(job.lane.queue).keep_us
+        return Assignment(job, keep=keep_us > 0, alone=job.alone)
 
     def _start_careful(self) -> None:
-        """Start jobs whose last claim died: marked as started first; suspects with none beside.
+        """Start jobs whose last claim died: each is marked as started first.
 
         The mark is durable before the handler is called, so a job that kills its process at
         once is counted the next time, and jobs that were only waiting beside it never are.
+        Suspects run alone: in a child of their own where there are children, else in a worker
+        that runs nothing else.
         """
-        free = self._runner.threads - (len(self._held) - len(self._careful))
-        if self._careful[0].job.alone:
-            if free < self._runner.threads:
-                return
-            some = [self._careful.popleft()]
-        else:
-            some = []
-            while self._careful and len(some) < free and not self._careful[0].job.alone:
-                some.append(self._careful.popleft())
-        jobs = [one.job for one in some if one.job.id in self._held]
+        free = self._runner.threads - self._held_by_runner()
+        if self._suspects:
+            if free == self._runner.threads:
+                self._start_marked([self._suspects.popleft()])
+        elif free > 0 and self._careful:
+            some = [self._careful.popleft() for _ in range(min(free, len(self._careful)))]
+            self._start_marked(some)
+
+    def _held_by_runner(self) -> int:
+        return len(self._held) - len(self._careful) - len(self._suspects)
+
+    def _start_marked(self, some: Sequence[Job]) -> None:
+        jobs = [job for job in some if job.id in self._held]
         lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
         self._lose([job for job in jobs if job.id in lost])
         self._flagged.update(job.id for job in jobs)
@@ -266,8 +281,9 @@ class Worker:
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
-        self._give_back([one.job for one in self._careful] + self._runner.take_back())
+        self._give_back([*self._careful, *self._suspects, *self._runner.take_back()])
         self._careful.clear()
+        self._suspects.clear()
         self._until(
             lambda: not self._held or self._is_hurried or self._clock.monotonic_us() > give_up_us
         )
