@@ -42,7 +42,7 @@ class Catalog:
         now_us = self._clock.monotonic_us()
         if cached is not None and now_us - cached.read_us < SETTINGS_AGE_US_MAX:
             return cached.settings
-        return self._read(queue)
+        return self._read(queue).settings
 
     def is_current(self, queue: str, version: bytes) -> bool:
         """Tell whether the cached settings are of this version, which `lanes` answers."""
@@ -61,12 +61,11 @@ class Catalog:
           Conflict: others change the same settings again and again; nothing was written.
         """
         check_queue_name(queue)
+        check_settings(replace(self._defaults, **changes))  # type: ignore[arg-type]  # see below
         for _ in range(_ROUNDS_MAX):
-            self.forget(queue)
-            old = self.settings(queue)
+            old, version, _ = self._read(queue)
             new = replace(old, **changes)  # type: ignore[arg-type]  # names checked by replace
-            new = check_settings(replace(new, shards_read=max(new.shards, old.shards_read)))
-            version = self._settings[queue].version
+            new = replace(new, shards_read=max(new.shards, old.shards_read))
             if new == old or self._put(queue, new, version):
                 return self.settings(queue)
         raise Conflict(f"The settings of {queue} keep changing.", hint="Try again.")
@@ -86,17 +85,17 @@ class Catalog:
             )
         return [queue]
 
-    def _read(self, queue: str) -> QueueSettings:
+    def _read(self, queue: str) -> _Read:
         check_queue_name(queue)
+        # No name lies between this and the queue's: "~" sorts behind every character of one.
+        before = queue[:-1] + chr(ord(queue[-1]) - 1) + "~"
         for _ in range(_ROUNDS_MAX):
             read_us = self._clock.monotonic_us()
-            # "!" sorts before every character of a name, so this reads from the name itself.
-            page = self._records.read(SETTINGS_PARTITION, after=queue[:-1] + "!", limit=_PAGE)
-            for record in page:
+            for record in self._records.read(SETTINGS_PARTITION, after=before, limit=1):
                 if record.key == queue:
                     settings = decode(record.value, QueueSettings)
-                    self._settings[queue] = _Read(settings, record.version, read_us)
-                    return settings
+                    self._settings[queue] = read = _Read(settings, record.version, read_us)
+                    return read
             self._put(queue, self._defaults, NO_VERSION)
         raise Conflict(f"The queue {queue} cannot be made.", hint="Try again.")
 
