@@ -27,6 +27,11 @@ def call(
     return Calls(queue, task, JSON, [b"[%d]" % number], due_us, priority, tenant)
 
 
+def calls(first: int, end: int, *, queue: str = "default") -> Calls:
+    """Make calls that go into one write, numbered from `first` up to `end`."""
+    return Calls(queue, "tests.task", JSON, [b"[%d]" % number for number in range(first, end)])
+
+
 def number_of(job: Job) -> int:
     """Read the number of a call back."""
     return int(job.body[1:-1])

@@ -16,7 +16,7 @@ from dueline.job import Job, State
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Move, Store
-from tests.calls import WIDTH_US, call, claim_all, number_of, numbers, put, row_in
+from tests.calls import WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
 from tests.clocks import NOW_US, HandClock
 
 Answer = TypeVar("Answer")
@@ -250,7 +250,7 @@ def test_of_two_who_redrive_a_dead_job_one_puts_it_back(
 
 
 def test_redriving_many_leaves_those_that_changed_meanwhile(queues: Queues) -> None:
-    rows = [dead(queues, job) for job in put(queues, *(call(n) for n in range(1200)))]
+    rows = [dead(queues, job) for job in put(queues, calls(0, 1200))]
     queues.retry(rows[3].id)
     assert queues.retry_all(rows) == 1199
     assert sorted(numbers(claim_all(queues, limit=2000))) == list(range(1200))
@@ -273,7 +273,7 @@ def test_a_job_of_unknown_fate_is_enqueued_again_neither_lost_nor_doubled(
     for place in (1, 2):  # also the second time may be of unknown fate
         plan[failing.calls + place] = fault
     with pytest.raises(EnqueueUnknown, match=r"whether 3 job\(s\) were stored") as raised:
-        put(queues, call(1), call(2), call(3))
+        put(queues, calls(1, 4))
     jobs = raised.value.jobs
     assert isinstance(raised.value, StoreUnavailable)
     with pytest.raises(EnqueueUnknown) as again:
@@ -293,7 +293,7 @@ def test_only_those_of_unknown_fate_are_named(queues: Queues) -> None:
 
     queues.store = Unsure(queues.store, {})
     with pytest.raises(EnqueueUnknown, match=r"whether 1 job\(s\)") as raised:
-        put(queues, call(1), call(2), call(3))
+        put(queues, calls(1, 4))
     assert numbers(raised.value.jobs) == [2]
     assert raised.value.jobs[0].id.hex() in raised.value.message
 

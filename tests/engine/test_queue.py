@@ -17,7 +17,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Drop, Move
 from dueline.stores.memory import MemoryStore
 from dueline.worker.claimer import Claimer
-from tests.calls import WIDTH_US, call, claim_all, number_of, numbers, put, row_in
+from tests.calls import WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
 from tests.clocks import NOW_US, HandClock
 
 PRIORITIES = (2**31 - 1, 50, 0, -1, -(2**31))
@@ -95,7 +95,7 @@ def test_a_due_time_out_of_range_is_refused_and_nothing_is_written(
     queues: Queues, due_us: int
 ) -> None:
     with pytest.raises(BadInput, match="due"):
-        put(queues, call(1), call(2, due_us=due_us))
+        put(queues, call(1, due_us=due_us))
     assert drain(queues) == []
 
 
@@ -104,7 +104,7 @@ def test_a_priority_that_is_no_signed_32_bit_integer_is_refused(
     queues: Queues, priority: int
 ) -> None:
     with pytest.raises(BadInput, match="priority"):
-        put(queues, call(1), call(2, priority=priority))
+        put(queues, call(1, priority=priority))
     assert drain(queues) == []
 
 
@@ -125,9 +125,9 @@ def test_a_queue_whose_name_is_refused_is_not_made(queues: Queues) -> None:
     assert queues.catalog.names() == []
 
 
-def test_nothing_enqueued_is_nothing_written(queues: Queues) -> None:
-    assert put(queues) == []
-    assert queues.catalog.names() == []
+def test_no_calls_are_no_jobs(queues: Queues) -> None:
+    assert put(queues, calls(0, 0)) == []
+    assert list(queues.lanes_of("default")) == []
 
 
 def test_priority_is_strict_and_inside_it_the_first_comes_first(queues: Queues) -> None:
@@ -139,7 +139,7 @@ def test_priority_is_strict_and_inside_it_the_first_comes_first(queues: Queues) 
 
 def test_bulk_keeps_the_order_of_the_calls_and_answers_in_it(queues: Queues) -> None:
     # C2
-    jobs = put(queues, *(call(n) for n in range(3000)))
+    jobs = put(queues, calls(0, 3000))
     assert numbers(jobs) == list(range(3000))
     assert drain(queues, limit=500) == list(range(3000))
 
@@ -161,7 +161,7 @@ def test_jobs_due_earlier_come_first_whenever_they_were_enqueued(
 def test_jobs_are_spread_over_shards_by_their_ids(queues: Queues) -> None:
     # H2: all at one instant, within 10 % of even
     queues.catalog.configure("default", shards=4)
-    jobs = put(queues, *(call(n) for n in range(8000)))
+    jobs = put(queues, calls(0, 8000))
     counts = Counter(job.lane.shard for job in jobs)
     assert sorted(counts) == [0, 1, 2, 3]
     assert all(abs(count - 2000) <= 200 for count in counts.values())
@@ -199,11 +199,11 @@ def test_what_is_not_known_is_not_found(queues: Queues) -> None:
 
 
 def test_lanes_and_jobs_are_listed_each_once_future_ones_too(queues: Queues) -> None:
-    calls = [call(n, priority=n, due_us=NOW_US + n * DAY_US) for n in range(600)]
-    jobs = put(queues, *calls)
+    many = [call(n, priority=n, due_us=NOW_US + n * DAY_US) for n in range(600)]
+    jobs = put(queues, *many)
     retry_at(queues, jobs[599], NOW_US)  # its lane is listed a second time now
     assert Counter(queues.lanes_of("default")) == Counter(job.lane for job in jobs)
-    put(queues, *(call(n, queue="wide") for n in range(1100)))
+    put(queues, calls(0, 1100, queue="wide"))
     assert sorted(numbers(list(queues.jobs_of("wide")))) == list(range(1100))
 
 

@@ -1,0 +1,111 @@
+"""What happened, as a stream."""
+
+from dueline.attempt import Attempt, Done, Ended, Failed
+from dueline.history import attempt_of, attempts, died, row_of
+from dueline.job import Job, State
+from dueline.lane import Lane
+from dueline.store import Store
+from tests.calls import row_of as job_row
+from tests.clocks import NOW_US
+
+
+def claimed(number: int = 1, *, shard: int = 0, fence: int = 3) -> Job:
+    """Make the row of a job that a worker has claimed."""
+    return job_row(number)._replace(
+        lane=Lane("mail", shard, 5, -7, "acme"),
+        due_us=NOW_US - 50,
+        enqueued_us=NOW_US - 60,
+        claimed_us=NOW_US - 10,
+        at_us=NOW_US + 90,
+        fence=fence,
+        worker="here:1:abcd",
+        state=State.STARTED,
+    )
+
+
+def ended(job: Job, ended_us: int = NOW_US) -> Attempt:
+    """Make what history says of an attempt."""
+    return attempt_of(Ended(job, Done(b"1"), NOW_US - 5, ended_us), outcome="done", error="")
+
+
+def test_an_attempt_says_all_that_lateness_and_blame_are_made_of() -> None:
+    # V2, V5
+    failed = Failed("ValueError", "no", "Traceback …", retry=True)
+    job = claimed()
+    attempt = attempt_of(
+        Ended(job, failed, NOW_US - 5, NOW_US), outcome="retried", error="ValueError: no"
+    )
+    assert attempt == Attempt(
+        job=job.id.hex(),
+        task="tests.task",
+        queue="mail",
+        tenant="acme",
+        priority=-7,
+        enqueued_us=NOW_US - 60,
+        due_us=NOW_US - 50,
+        claimed_us=NOW_US - 10,
+        started_us=NOW_US - 5,
+        ended_us=NOW_US,
+        outcome="retried",
+        error="ValueError: no",
+        worker="here:1:abcd",
+        fence=3,
+    )
+
+
+def test_a_row_lies_at_its_end_in_the_stream_and_shard_of_its_queue() -> None:
+    row = row_of(ended(claimed(shard=6)), claimed(shard=6))
+    assert (row.stream, row.shard, row.at_us) == ("mail!history", 6, NOW_US)
+
+
+def test_a_claim_has_one_row_however_often_it_is_told() -> None:
+    # invariant 2: a repeat adds nothing
+    assert row_of(ended(claimed()), claimed()) == row_of(ended(claimed()), claimed())
+    ids = {
+        row_of(ended(job), job).id
+        for job in (claimed(), claimed(fence=4), claimed(2), claimed(2, fence=4))
+    }
+    assert len(ids) == 4
+
+
+def test_the_attempt_of_a_dead_worker_ends_with_its_lease() -> None:
+    # R1: the next claimer writes it, of the row as it was
+    attempt = died(claimed())
+    assert (attempt.outcome, attempt.error) == ("crashed", "The worker died, or lost its lease.")
+    assert (attempt.started_us, attempt.ended_us) == (0, NOW_US + 90)
+    assert (attempt.worker, attempt.fence) == ("here:1:abcd", 3)
+    poison = died(claimed(), outcome="dead", error="Poison")
+    assert (poison.outcome, poison.error, poison.ended_us) == ("dead", "Poison", NOW_US + 90)
+
+
+def test_a_worker_that_tells_its_own_end_and_the_next_claimer_write_one_id() -> None:
+    job = claimed()
+    assert row_of(died(job), job).id == row_of(ended(job), job).id
+
+
+def test_attempts_are_read_shard_by_shard_in_the_order_of_their_ends(store: Store) -> None:
+    # V2; more than a page of them
+    for shard in (0, 2):
+        jobs = [claimed(number, shard=shard) for number in range(1, 1102)]
+        store.append([row_of(ended(job, NOW_US + 5000 - n), job) for n, job in enumerate(jobs)])
+    other = claimed()._replace(lane=Lane("other", 0, 5, 0, ""))
+    store.append([row_of(ended(other), other)])
+    found = list(attempts(store, "mail", 3))
+    assert len(found) == 2202
+    ends = [attempt.ended_us for attempt in found]
+    assert ends[:1101] == ends[1101:] == list(range(NOW_US + 3900, NOW_US + 5001))
+    assert len(list(attempts(store, "mail", 1))) == 1101
+    assert list(attempts(store, "nothing", 3)) == []
+
+
+def test_a_page_that_is_just_full_is_not_the_last(store: Store) -> None:
+    jobs = [claimed(number) for number in range(1, 1001)]
+    store.append([row_of(ended(job), job) for job in jobs])
+    assert len(list(attempts(store, "mail", 1))) == 1000
+
+
+def test_attempts_are_read_from_an_instant_on(store: Store) -> None:
+    jobs = [claimed(number) for number in range(1, 11)]
+    store.append([row_of(ended(job, NOW_US + n), job) for n, job in enumerate(jobs)])
+    found = attempts(store, "mail", 1, since_us=NOW_US + 7)
+    assert [attempt.ended_us - NOW_US for attempt in found] == [7, 8, 9]
