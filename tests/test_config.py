@@ -197,6 +197,16 @@ def test_an_object_is_found_where_it_is_a_global(monkeypatch: pytest.MonkeyPatch
     assert place_of(target) == "place_x:thing"
 
 
+def test_a_module_in_no_package_is_named_by_its_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target, other = object(), object()
+    module(monkeypatch, "place_x", thing=target, __file__=str(tmp_path / "place_x.py"))
+    assert place_of(target) == f"{tmp_path.resolve()}/place_x.py:thing"
+    module(monkeypatch, "place_x.y", thing=other, __file__=str(tmp_path / "place_x" / "y.py"))
+    assert place_of(other) == "place_x.y:thing"
+
+
 def test_a_script_is_named_by_its_file_and_only_where_no_module_has_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -130,16 +130,21 @@ def _import_file(path: Path) -> ModuleType:
 def place_of(target: object) -> str | None:
     """Find where an object can be imported from: MODULE:ATTR or FILE.py:ATTR; None: nowhere.
 
-    A script that merely imported the object is named only where no module has it.
+    A module that lies in no package is named by its file, so that another process finds it
+    whatever its path is. A script that merely imported the object is named only where no
+    module has it.
     """
     script: str | None = None
     for name, module in list(sys.modules.items()):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is not target or attribute.startswith("__"):
                 continue
+            file = getattr(module, "__file__", None)
             if name not in ("__main__", "__mp_main__"):
+                if file and Path(file).name == f"{name}.py":
+                    return f"{Path(file).resolve()}:{attribute}"
                 return f"{name}:{attribute}"
-            if file := getattr(module, "__file__", None):
+            if file:
                 script = f"{Path(file).resolve()}:{attribute}"
     return script
 
