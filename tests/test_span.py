@@ -19,6 +19,7 @@ from dueline.span import distance_text, exact_text, instant_text, parse_span, sp
         ("250ms", SECOND_US // 4),
         ("1.5s", 1_500_000),
         ("30", 30 * SECOND_US),
+        ("1m30", 90 * SECOND_US),
         ("0", 0),
     ],
 )
@@ -26,10 +27,18 @@ def test_a_length_of_time_is_read(text: str, span_us: int) -> None:
     assert parse_span(text) == span_us
 
 
-@pytest.mark.parametrize("text", ["", "x", "10x", "-5s", "5 s", "1h 30m", "s", "1e3s"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "10x", "-5s", "5 s", "1h 30m", "s", "1e3s", "٣s", "9" * 400]
+)
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not a length of time"):
         parse_span(text)
+
+
+def test_a_time_beyond_all_calendars_is_refused() -> None:
+    assert parse_span("1000000d") == 1_000_000 * DAY_US
+    with pytest.raises(BadInput, match="is too long a time"):
+        parse_span("999999999999w999999999999w")
 
 
 @pytest.mark.parametrize(

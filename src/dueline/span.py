@@ -13,9 +13,9 @@ _UNITS_US = {
     "d": DAY_US,
     "w": 7 * DAY_US,
 }
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_SPAN = re.compile(rf"(?:{_PART.pattern})+")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
+_SPAN = re.compile(rf"(?:{_PART.pattern}){{1,6}}")
+_SPAN_US_MAX = 1_000_000 * DAY_US
 
 
 def parse_span(text: str) -> int:
@@ -23,15 +23,17 @@ def parse_span(text: str) -> int:
 
     A bare number counts seconds.
 
-    Raises: BadInput: it is none.
+    Raises: BadInput: it is none, or longer than a million days.
     """
-    if _NUMBER.fullmatch(text):
-        return round(float(text) * SECOND_US)
-    if not _SPAN.fullmatch(text):
+    spelt = text if text[-1:].isalpha() else f"{text}s"
+    if not _SPAN.fullmatch(spelt):
         raise BadInput(
-            f"{text!r} is not a length of time.", hint="Write it as 90s, 10m, 2h, 3d or 1h30m."
+            f"{text!r:.80} is not a length of time.", hint="Write it as 90s, 10m, 2h, 3d or 1h30m."
         )
-    return sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(text))
+    span_us = sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(spelt))
+    if span_us > _SPAN_US_MAX:
+        raise BadInput(f"{text!r} is too long a time.", hint="Use at most a million days.")
+    return span_us
 
 
 def span_text(span_us: int, *, units: int = 2) -> str:

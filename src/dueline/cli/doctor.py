@@ -24,11 +24,13 @@ def doctor(context: typer.Context) -> int:
         store = [{"store": name, "answer": text} for name, text in report.store.items()]
         workers = [worker_entry(one) for one in report.workers]
         parts = [
-            Part("promises", store, ("store", "answer")),
+            Part("store", store, ("store", "answer")),
             Part("checks", checks, ("check", "verdict", "finding")),
             Part("workers", workers, WORKER_COLUMNS),
         ]
-        Output.of(context, queues).entry({}, parts=parts)
+        output = Output.of(context, queues)
+        output.tables(parts)
+        output.data({"store": report.store, "checks": checks, "workers": workers})
     for one in report.checks:
         if one.verdict != "good":
             say_failure(

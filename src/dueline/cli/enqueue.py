@@ -95,7 +95,7 @@ def _arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
 def _value(text: str) -> Any:  # noqa: ANN401  (whatever JSON holds)
     """Read JSON; what neither is nor looks like JSON is a text."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
     except ValueError as error:
         if text[:1] in ("{", "[", '"'):
             raise BadInput(
@@ -103,6 +103,11 @@ def _value(text: str) -> Any:  # noqa: ANN401  (whatever JSON holds)
                 hint="""Quote it for the shell, as in '{"a": 1}'.""",
             ) from error
         return text
+
+
+def _refuse(word: str) -> None:
+    """Let NaN and Infinity be texts: JSON does not know them."""
+    raise ValueError(word)
 
 
 def _instant(text: str) -> datetime:

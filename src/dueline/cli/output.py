@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
 import typer
-from rich.console import Console, OverflowMethod
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -64,8 +64,9 @@ _STYLES = {
     "bad": "red",
 }
 _HEADS = {"priority": "PRIO", "oldest_ready": "OLDEST"}
-_FOLDED = ("QUEUE", "TASK", "FINDING", "ANSWER", "WORKER", "")
+_FOLDED = ("QUEUE", "TASK", "FINDING", "ANSWER", "WORKER")
 _CUT = ("ERROR",)
+_CUT_MIN = 12
 _GAP = "  "
 
 
@@ -107,8 +108,14 @@ class Output:
         lines = [[name.replace("_", " "), text] for name, text in shown.items() if text]
         if lines:
             _table(None, lines)
+        self.tables(parts, is_below=bool(lines))
+
+    def tables(self, parts: Sequence[Part], *, is_below: bool = False) -> None:
+        """Write tables where people read, and nothing as JSON."""
+        if self._form is not Format.TABLE:
+            return
         for place, part in enumerate(part for part in parts if part.entries):
-            if lines or place:
+            if is_below or place:
                 print()  # noqa: T201
             self.entries(part.entries, part.columns)
 
@@ -190,18 +197,33 @@ def _table(
 ) -> None:
     """Write a table: fitted to a terminal, or as plain aligned text into a pipe or file."""
     safe = [[printable(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        lines = [list(heads), *safe] if heads else safe
-        flat = [[" ".join(cell.split()) if heads else cell for cell in line] for line in lines]
-        widths = [max(len(line[place]) for line in flat) for place in range(len(flat[0]) - 1)]
-        for line in flat:
-            padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
-            print(_GAP.join([*padded, line[-1]]).rstrip())  # noqa: T201
+    if heads is not None:  # a line an entry
+        safe = [list(heads), *([" ".join(cell.split()) for cell in row] for row in safe)]
+    widths = [max(map(len, cells)) for cells in zip(*safe, strict=True)]
+    if sys.stdout.isatty():
+        _fitted(safe, widths, has_heads=heads is not None, styled=styled)
         return
-    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=bool(heads))
-    for head in heads or ("", ""):
-        overflow: OverflowMethod = "ellipsis" if head in _CUT else "fold"
-        table.add_column(head, overflow=overflow, no_wrap=head not in _FOLDED)
     for row in safe:
+        padded = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        print(_GAP.join([*padded, row[-1]]).rstrip())  # noqa: T201
+
+
+def _fitted(
+    rows: Sequence[Sequence[str]], widths: Sequence[int], *, has_heads: bool, styled: bool
+) -> None:
+    """Write a table on a terminal: names are folded to fit, errors cut, ids never."""
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=has_heads)
+    room = console.width - sum(widths) - len(_GAP) * (len(widths) - 1)
+    for place, width in enumerate(widths):
+        head = rows[0][place] if has_heads else ""
+        if head in _CUT:
+            fitting = max(_CUT_MIN, width + min(0, room))
+            table.add_column(head, width=fitting, no_wrap=True, overflow="ellipsis")
+        elif head in _FOLDED or (not has_heads and place):
+            table.add_column(head, overflow="fold")
+        else:
+            table.add_column(head, min_width=width, no_wrap=True)
+    for row in rows[has_heads:]:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "") if styled else "") for cell in row))
-    Console(highlight=False).print(table)
+    console.print(table)

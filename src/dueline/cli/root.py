@@ -3,7 +3,6 @@
 import platform
 import sys
 from collections.abc import Sequence
-from itertools import islice
 from typing import Annotated, NoReturn
 
 import typer
@@ -14,7 +13,7 @@ from dueline.cli.failure import show_error, show_usage
 from dueline.cli.output import Output
 from dueline.cli.session import Format, Session, session_of
 from dueline.clock import SystemClock
-from dueline.errors import DuelineError
+from dueline.errors import BadInput, DuelineError
 
 root = typer.Typer(
     name="dueline",
@@ -61,7 +60,10 @@ _GROUPS = ("jobs", "dead", "queues")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Take the options of the whole command out of the rest, from wherever they stand."""
+    """Take the options of the whole command out of the rest, from wherever they stand.
+
+    Raises: BadInput: one of them has no value.
+    """
     front: list[str] = []
     rest: list[str] = []
     left = iter(arguments)
@@ -69,7 +71,10 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if word == "--":
             rest += [word, *left]
         elif word in _ANYWHERE:
-            front += [word, *islice(left, 1)]
+            value = next(left, None)
+            if value is None:
+                raise BadInput(f"Nothing follows {word}.", hint="Write it as `--store URL`.")
+            front += [word, value]
         elif word.startswith(tuple(f"{name}=" for name in _ANYWHERE[:-1])):
             front.append(word)
         else:
@@ -79,9 +84,10 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what a command line says; answer its exit code."""
-    front, rest = _split(arguments)
-    about = " ".join(["dueline", *rest[: 2 if rest[:1] and rest[0] in _GROUPS else 1]])
+    about = "dueline"
     try:
+        front, rest = _split(arguments)
+        about = " ".join([about, *rest[: 2 if rest[:1] and rest[0] in _GROUPS else 1]])
         code = root(front + (rest or ["--help"]), prog_name="dueline", standalone_mode=False)
     except DuelineError as error:
         return show_error(error, about=about)

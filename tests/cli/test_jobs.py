@@ -1,0 +1,152 @@
+"""`dueline jobs`."""
+
+import json
+
+import pytest
+
+from dueline import Dueline
+from dueline.queue import Calls
+from tests.cli.conftest import Shell
+
+NOBODY = "01a1fd7a411675ef94f3ce7759609f40"
+
+
+def test_a_list_is_a_table_with_whole_ids(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.sleep", "1", "--after", "10m")
+    answer = shell.app("jobs", "list")
+    head, line = answer.out.splitlines()
+    assert head.split() == ["ID", "STATE", "AT", "PRIO", "QUEUE", "TASK"]
+    assert line.split()[:2] == [job_id, "scheduled"]
+    assert line.split()[-3:] == ["3", "slow", "tasks.sleep"]
+    assert answer.err == ""
+
+
+def test_a_list_is_one_document_or_a_line_a_job(shell: Shell) -> None:
+    ids = [shell.enqueue("tasks.add", "1") for _ in range(3)]
+    document = json.loads(shell.app("-o", "json", "jobs", "list", "--limit", "2").out)
+    assert [job["id"] for job in document["data"]] == ids[:2]
+    meta = document["meta"]
+    assert (meta["count"], meta["more"], meta["capped"]) == (2, True, False)
+    assert meta["command"] == "jobs list"
+    lines = shell.app("jobs", "list", "--output=ndjson").out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ids
+
+
+def test_a_list_says_that_it_is_empty_or_not_all_on_stderr(shell: Shell) -> None:
+    answer = shell.app("jobs", "list")
+    assert (answer.code, answer.out, answer.err) == (0, "", "There is no such job.\n")
+    for _ in range(2):
+        shell.enqueue("tasks.add", "1")
+    assert "there are more (--limit)" in shell.app("jobs", "list", "--limit", "1").err
+
+
+def test_jobs_are_listed_by_state_queue_task_and_tenant(shell: Shell) -> None:
+    ready = shell.enqueue("tasks.add", "1")
+    later = shell.enqueue("tasks.add", "1", "--after", "1h", "--tenant", "acme")
+    slow = shell.enqueue("tasks.sleep", "0")
+    assert set(shell.ids("--state", "ready")) == {ready, slow}
+    assert shell.ids("--state", "scheduled") == shell.ids("--tenant", "acme") == [later]
+    assert shell.ids("--queue", "slow") == shell.ids("--task", "tasks.sleep") == [slow]
+    shell.work()
+    assert set(shell.ids("--state", "done")) == {ready, slow}
+    answer = shell.app("jobs", "list", "--state", "done", "--queue", "slow")
+    assert answer.out.splitlines()[0].split() == ["ID", "STATE", "ENDED", "TOOK", "QUEUE", "TASK"]
+
+
+def test_a_waiting_job_is_shown_whole(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "b=5")
+    text = shell.app("jobs", "show", job_id).out
+    assert f"id         {job_id}\n" in text
+    assert "arguments  [1,5]" in text or 'arguments  {"args"' in text
+    assert shell.app("jobs", "show", job_id, "-o", "json").data["state"] == "ready"
+
+
+def test_an_ended_job_shows_its_result_and_attempts(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1")
+    shell.work()
+    text = shell.app("jobs", "show", job_id).out
+    assert "result  3\n" in text
+    assert "ATTEMPT  OUTCOME" in text
+    data = shell.app("jobs", "show", job_id, "-o", "json").data
+    assert (data["state"], data["result"]) == ("done", 3)
+    (attempt,) = data["attempts"]
+    assert (attempt["attempt"], attempt["outcome"]) == (1, "done")
+    assert attempt["took_s"] >= 0
+
+
+def test_explain_says_the_reason_in_a_sentence(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1")
+    answer = shell.app("jobs", "explain", job_id)
+    assert answer.out == "It is ready, but no live worker serves the queue default.\n"
+    data = shell.app("jobs", "explain", job_id, "-o", "json").data
+    assert (data["reason"], data["facts"]["workers"]) == ("no worker", 0)
+    later = shell.enqueue("tasks.add", "1", "--after", "1h")
+    facts = shell.app("jobs", "explain", later, "-o", "json").data["facts"]
+    assert facts["due"].endswith("Z")
+
+
+def test_a_waiting_job_is_cancelled(shell: Shell) -> None:
+    ids = [shell.enqueue("tasks.add", "1") for _ in range(2)]
+    answer = shell.app("jobs", "cancel", *ids, "-o", "json")
+    assert [one["change"] for one in answer.data] == ["cancelled", "cancelled"]
+    assert shell.ids() == []
+    assert "It has been cancelled since" in shell.app("jobs", "explain", ids[0]).out
+
+
+def test_a_scheduled_job_is_run_at_once(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "--after", "1h")
+    assert shell.app("jobs", "retry", job_id).code == 0
+    assert shell.ids("--state", "ready") == [job_id]
+
+
+def test_a_running_job_is_neither_cancelled_nor_retried(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1")
+    shell.start(job_id)
+    for verb, word in (("cancel", "cancelled"), ("retry", "retried")):
+        answer = shell.app("jobs", verb, job_id)
+        assert (answer.code, answer.out) == (5, "")
+        assert answer.why == f"The job {job_id} is running and cannot be {word}."
+    assert shell.ids("--state", "running") == [job_id]
+
+
+def test_one_that_refuses_does_not_keep_the_others(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1")
+    answer = shell.app("jobs", "cancel", NOBODY, job_id)
+    assert answer.code == 4
+    assert f"No job {NOBODY} is known" in answer.why
+    assert job_id in answer.out
+    assert shell.ids() == []
+
+
+@pytest.mark.parametrize("verb", ["show", "explain", "cancel", "retry"])
+def test_an_unknown_id_is_told(shell: Shell, verb: str) -> None:
+    answer = shell.app("jobs", verb, NOBODY)
+    assert (answer.code, answer.out) == (4, "")
+    assert answer.why == f"No job {NOBODY} is known."
+
+
+@pytest.mark.parametrize("verb", ["show", "explain", "cancel", "retry"])
+def test_what_is_no_id_is_told(shell: Shell, verb: str) -> None:
+    answer = shell.app("jobs", verb, "12")
+    assert answer.code == 2
+    assert answer.why == "'12' is not a job's id."
+
+
+def test_a_queue_that_is_not_there_is_told(shell: Shell) -> None:
+    answer = shell.app("jobs", "list", "--queue", "nothing")
+    assert answer.code == 4
+    assert answer.why == "There is no queue nothing."
+    answer = shell.app("jobs", "list", "--queue", "No!")
+    assert answer.code == 2
+
+
+def test_a_wrong_state_or_limit_is_told(shell: Shell) -> None:
+    assert shell.app("jobs", "list", "--state", "happy").code == 2
+    assert "--limit" in shell.app("jobs", "list", "--limit", "0").why
+
+
+def test_arguments_that_another_program_wrote_badly_are_shown(shell: Shell) -> None:
+    app = Dueline("sqlite:///jobs.db")
+    job_id = app.queues.enqueue(Calls("default", "x", 0, [b"[1"]))[0].id.hex()
+    app.close()
+    assert shell.app("jobs", "show", job_id, "-o", "json").data["arguments"] == "[1"
