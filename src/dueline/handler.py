@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 from dueline.clock import duration_us
 from dueline.codec import Arguments
 from dueline.errors import BadInput, DuelineError, LeaseLost
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job
 from dueline.policy import Retry
 
 
@@ -39,7 +39,7 @@ class Context:
 
     __slots__ = ("_is_lost", "attempt", "fence", "job_id", "queue", "task")
 
-    def __init__(self, job: Job, is_lost: Callable[[JobId], bool]) -> None:
+    def __init__(self, job: Job, is_lost: Callable[[Claim], bool]) -> None:
         """Take the job's row and the way to ask whether its claim was lost."""
         self.job_id = job.id
         self.fence = job.fence
@@ -53,7 +53,7 @@ class Context:
 
         Raises: LeaseLost: the claim ended, and somebody else may hold the job.
         """
-        if self._is_lost(self.job_id):
+        if self._is_lost(Claim(self.job_id, self.fence)):
             raise LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
 
 

@@ -12,6 +12,13 @@ BORN_TOKEN = Token(bytes(16))
 """The token of a row that was never claimed: every repeat of a birth writes the same cells."""
 
 
+class Claim(NamedTuple):
+    """One claim of a job: the same worker may come to hold the job again under another."""
+
+    job_id: JobId
+    fence: int
+
+
 class State(IntEnum):
     """How far the last claim of a row came; kept in the row."""
 
@@ -63,6 +70,10 @@ class Job(NamedTuple):
     state: int = State.WAITING
     outcome: bytes = b""
     error: str = ""
+
+    def claim(self) -> Claim:
+        """Name the last claim of this job."""
+        return Claim(self.id, self.fence)
 
     def is_claimed(self) -> bool:
         """Tell whether the last claim has neither ended in a verdict nor been given back."""

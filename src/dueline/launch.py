@@ -89,9 +89,12 @@ def worker_name() -> str:
 def _runner(app: Application, concurrency: int, processes: int, news: threading.Event) -> Runner:
     time = app.queues.time
     if processes == 0:
-        lost = Execution(app.tasks, lambda _: False)
         return ThreadRunner(
-            lost, threads=concurrency, clock=app.clock, now_us=time.earliest_us, news=news
+            Execution(app.tasks),
+            threads=concurrency,
+            clock=app.clock,
+            now_us=time.earliest_us,
+            news=news,
         )
     place = place_of(app)
     if place is None:

@@ -11,7 +11,7 @@ from dueline.codec import JSON
 from dueline.errors import BadInput
 from dueline.handle import Job
 from dueline.handler import Context, Handler
-from dueline.job import BORN_TOKEN, JobId
+from dueline.job import BORN_TOKEN, Claim, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
 from dueline.queue import Calls, Queues
@@ -187,7 +187,7 @@ class AsyncTask(_Named[P, R]):
         return result
 
 
-def _is_never(_: JobId) -> bool:
+def _is_never(_: Claim) -> bool:
     return False
 
 

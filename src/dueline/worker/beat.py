@@ -20,6 +20,7 @@ class Beat:
         """Take what one beat does; it answers the shortest lease now held, in microseconds."""
         self._beat = beat
         self._stop = threading.Event()
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="dueline-beat", daemon=True)
 
     def start(self) -> None:
@@ -31,6 +32,11 @@ class Beat:
         self._stop.set()
         self._thread.join()
 
+    def check(self) -> None:
+        """Raise what ended the beat, if something has: a worker without one cannot go on."""
+        if self._failure is not None:
+            raise self._failure
+
     def _loop(self) -> None:
         wait_s = 0.0
         while not self._stop.wait(wait_s):
@@ -39,3 +45,6 @@ class Beat:
             except DuelineError as error:
                 log.warning("a beat failed: %s", error)
                 wait_s = min(wait_s, 1.0) or 0.1
+            except BaseException as error:  # noqa: BLE001  (the worker's own thread raises it)
+                self._failure = error
+                return

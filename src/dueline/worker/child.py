@@ -4,19 +4,29 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 
 from dueline.attempt import Ending
 from dueline.clock import SystemClock
 from dueline.handler import Handler
-from dueline.job import JobId
+from dueline.job import Claim
 from dueline.worker.execution import Assignment, Execution
-from dueline.worker.messages import Finished, Lost, Message, Ready, Run, Started, dump, load
+from dueline.worker.messages import (
+    Finished,
+    Lost,
+    Message,
+    Ready,
+    Recall,
+    Returned,
+    Run,
+    Started,
+    dump,
+    load,
+)
 from dueline.worker.threads import ThreadRunner
 
 _TICK_S = 0.05
-_LOST_MAX = 10_000
 
 
 class Child:
@@ -28,10 +38,9 @@ class Child:
         self._sending = threading.Lock()
         self._clock = SystemClock()
         self._offset_us = 0
-        self._lost: dict[JobId, None] = {}
         self._news = threading.Event()
         self._runner = ThreadRunner(
-            _Telling(handlers, self._lost.__contains__, self._tell_start),
+            _Telling(handlers, self._tell_start),
             threads=threads,
             clock=self._clock,
             now_us=self._now_us,
@@ -53,23 +62,23 @@ class Child:
                 self._offset_us = message.offset_us
                 self._runner.submit(message.assignments)
             elif isinstance(message, Lost):
-                self._runner.forget(message.ids)
-                self._lost.update(dict.fromkeys(message.ids))
-                while len(self._lost) > _LOST_MAX:
-                    self._lost.pop(next(iter(self._lost)))
+                self._runner.forget(message.claims)
+            elif isinstance(message, Recall):
+                self._send(Returned([job.claim() for job in self._runner.take_back()]))
 
     def _now_us(self) -> int:
         return self._clock.monotonic_us() + self._offset_us
 
-    def _tell_start(self, job_id: JobId) -> None:
-        self._send(Started(job_id, self._now_us()))
+    def _tell_start(self, claim: Claim) -> None:
+        self._send(Started(claim, self._now_us()))
 
     def _report(self) -> None:
         while True:
             self._news.wait(_TICK_S)
             self._news.clear()
             for ended in self._runner.collect():
-                self._send(Finished(ended.job.id, ended.ending, ended.started_us, ended.ended_us))
+                claim = ended.job.claim()
+                self._send(Finished(claim, ended.ending, ended.started_us, ended.ended_us))
             self._runner.interrupt_overdue()
             self._runner.spread()
 
@@ -84,17 +93,12 @@ class Child:
 class _Telling(Execution):
     """Says that a handler is about to be called: if the process dies in it, it is a suspect."""
 
-    def __init__(
-        self,
-        handlers: dict[str, Handler],
-        is_lost: Callable[[JobId], bool],
-        tell: Callable[[JobId], None],
-    ) -> None:
-        super().__init__(handlers, is_lost)
+    def __init__(self, handlers: Mapping[str, Handler], tell: Callable[[Claim], None]) -> None:
+        super().__init__(handlers)
         self._tell = tell
 
     def run(self, assignment: Assignment) -> Ending:
-        self._tell(assignment.job.id)
+        self._tell(assignment.job.claim())
         return super().run(assignment)
 
 

@@ -2,22 +2,27 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dueline.attempt import Cancelled, Done, Ending, Failed, GivenBack, Snoozed
 from dueline.clock import SECOND_US, duration_us
 from dueline.codec import encode_result
-from dueline.errors import BadInput, LeaseLost
+from dueline.errors import BadInput, JobTimeout, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job waits for a worker that knows its task, after one that does not claimed it."""
 
 TRACEBACK_CHARACTERS_MAX = 16 * 1024
+
+ASYNC_GRACE_US = SECOND_US
+"""An async handler is cancelled at its limit; so much later it is interrupted like any other."""
+
+_LOST_MAX = 10_000
 
 
 class Assignment(NamedTuple):
@@ -43,15 +48,23 @@ def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> i
 class Execution:
     """Calls handlers and turns whatever happens in them into an Ending."""
 
-    def __init__(self, handlers: Mapping[str, Handler], is_lost: Callable[[JobId], bool]) -> None:
-        """Take the known handlers by name, and the way to ask whether a claim was lost."""
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        """Take the known handlers by name."""
         self._handlers = handlers
-        self._is_lost = is_lost
+        self._lost: dict[Claim, None] = {}
+
+    def lose(self, claims: Iterable[Claim]) -> None:
+        """Remember claims that were lost, for handlers that ask."""
+        self._lost.update(dict.fromkeys(claims))
+        while len(self._lost) > _LOST_MAX:
+            self._lost.pop(next(iter(self._lost)))
 
     def timeout_us(self, job: Job) -> int | None:
-        """Tell how long the job's handler may run; None without a limit."""
+        """Tell after what time the job's handler is interrupted; None without a limit."""
         handler = self._handlers.get(job.task)
-        return handler.timeout_us if handler else None
+        if handler is None or handler.timeout_us is None:
+            return None
+        return handler.timeout_us + (ASYNC_GRACE_US if handler.is_async else 0)
 
     def run(self, assignment: Assignment) -> Ending:
         """Call the handler of a job."""
@@ -62,10 +75,10 @@ class Execution:
         try:
             args, kwargs = handler.arguments.decode(job.body)
             if handler.takes_context:
-                args = (Context(job, self._is_lost), *args)
+                args = (Context(job, self._lost.__contains__), *args)
             value = handler.function(*args, **kwargs)
             if handler.is_async:
-                value = asyncio.run(value)
+                value = asyncio.run(_within(value, handler.timeout_us))
             return Done(encode_result(value, job.task) if assignment.keep else b"")
         except Snooze as snooze:
             return Snoozed(snooze.after_us)
@@ -75,6 +88,18 @@ class Execution:
             return Cancelled(lost.message)  # its verdict is refused, so nothing comes of it
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             return failure(error, handler)
+
+
+async def _within(value: Awaitable[Any], timeout_us: int | None) -> Any:  # noqa: ANN401
+    """Await a handler; cancel it when its time is over."""
+    limit = asyncio.timeout(None if timeout_us is None else timeout_us / SECOND_US)
+    try:
+        async with limit:
+            return await value
+    except TimeoutError as error:
+        if limit.expired():
+            raise JobTimeout from error
+        raise
 
 
 def failure(error: BaseException, handler: Handler) -> Failed:

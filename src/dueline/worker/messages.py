@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from dueline.attempt import Cancelled, Crashed, Done, Ended, Ending, Failed, GivenBack, Snoozed
 from dueline.codec import pack, unpack
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job, JobId
 from dueline.lane import Lane
 from dueline.worker.execution import Assignment
 
@@ -20,30 +20,40 @@ class Run(NamedTuple):
 class Lost(NamedTuple):
     """Parent to child: the claims on these jobs were lost."""
 
-    ids: Sequence[JobId]
+    claims: Sequence[Claim]
+
+
+class Recall(NamedTuple):
+    """Parent to child: hand back what was not started."""
 
 
 class Ready(NamedTuple):
     """Child to parent: the application is loaded."""
 
 
+class Returned(NamedTuple):
+    """Child to parent, in answer to a recall: these will not be started."""
+
+    claims: Sequence[Claim]
+
+
 class Started(NamedTuple):
     """Child to parent, before a handler is called."""
 
-    job_id: JobId
+    claim: Claim
     started_us: int
 
 
 class Finished(NamedTuple):
     """Child to parent, after a handler."""
 
-    job_id: JobId
+    claim: Claim
     ending: Ending
     started_us: int
     ended_us: int
 
 
-Message = Run | Lost | Ready | Started | Finished
+Message = Run | Lost | Recall | Ready | Returned | Started | Finished
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
     kind.__name__: kind for kind in (Done, Failed, Snoozed, Cancelled, Crashed, GivenBack)
@@ -55,7 +65,7 @@ def dump(message: Message) -> bytes:
     parts: Sequence[Any] = tuple(message)
     if isinstance(message, Finished):
         ending = message.ending
-        parts = (message.job_id, type(ending).__name__, tuple(ending), *message[2:])
+        parts = (message.claim, type(ending).__name__, tuple(ending), *message[2:])
     return pack((type(message).__name__, parts))
 
 
@@ -66,13 +76,21 @@ def load(data: bytes) -> Message:
         case "Run":
             return Run(parts[0], [Assignment(_job(job), *rest) for job, *rest in parts[1]])
         case "Lost":
-            return Lost(parts[0])
+            return Lost([_claim(claim) for claim in parts[0]])
+        case "Recall":
+            return Recall()
         case "Ready":
             return Ready()
+        case "Returned":
+            return Returned([_claim(claim) for claim in parts[0]])
         case "Started":
-            return Started(*parts)
-    job_id, name, fields, *rest = parts
-    return Finished(job_id, _ENDINGS[name](*fields), *rest)
+            return Started(_claim(parts[0]), parts[1])
+    claim, name, fields, *rest = parts
+    return Finished(_claim(claim), _ENDINGS[name](*fields), *rest)
+
+
+def _claim(parts: Sequence[Any]) -> Claim:
+    return Claim(JobId(parts[0]), parts[1])
 
 
 def _job(cells: Sequence[Any]) -> Job:

@@ -10,14 +10,29 @@ from multiprocessing.connection import Connection
 from dueline.attempt import Crashed, Ended
 from dueline.clock import Clock
 from dueline.errors import ConfigError
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.worker.execution import Assignment, overtaking
-from dueline.worker.messages import Finished, Lost, Ready, Run, Started, dump, load, to_ended
+from dueline.worker.messages import (
+    Finished,
+    Lost,
+    Message,
+    Ready,
+    Recall,
+    Returned,
+    Run,
+    Started,
+    dump,
+    load,
+    to_ended,
+)
 
 AHEAD_US = 5_000
 AHEAD_MAX = 100
 """A child is sent so much work, or so many jobs, beyond what its threads can take."""
+
+STUCK_US = 4 * AHEAD_US
+"""A child whose threads have all run longer than this is sent nothing ahead."""
 
 STILLBORN_MAX = 3
 
@@ -34,9 +49,10 @@ class _Child:
                 stdin=subprocess.DEVNULL,
             )
         self.pipe = Connection(ours.detach())
-        self.given: dict[JobId, Assignment] = {}
-        self.started: dict[JobId, int] = {}
+        self.given: dict[Claim, Assignment] = {}
+        self.started: dict[Claim, int] = {}
         self.is_ready = False
+        self.is_recalled = False
 
     def has_lone(self) -> bool:
         """Tell whether it runs a job that nothing may run beside."""
@@ -112,26 +128,46 @@ class ProcessRunner:
                 hint="See their messages above; can the application be imported by its name?",
             )
         offset_us = self._now_us() - self._clock.monotonic_us()
-        ahead = min(AHEAD_MAX, int(AHEAD_US / self.run_us)) if self.run_us else 0
         with self._guard:
             children = sorted(self._children, key=lambda child: len(child.given))
             if self._alone and children:
                 # The child that is emptiest gets nothing more until it is empty, then this one.
                 lone = children.pop(0)
                 if lone.is_ready and not lone.given:
-                    self._send(lone, offset_us, [self._alone.popleft()])
-            for child in children:
-                room = self._each + ahead - len(child.given)
-                if child.is_ready and self._ready and room > 0 and not child.has_lone():
-                    count = min(room, len(self._ready))
-                    self._send(child, offset_us, [self._ready.popleft() for _ in range(count)])
+                    _give(lone, offset_us, [self._alone.popleft()])
+            children = [one for one in children if one.is_ready and not one.has_lone()]
+            for child, count in self._shares(children):
+                _give(child, offset_us, [self._ready.popleft() for _ in range(count)])
+            self._free_stuck(children)
 
-    def _send(self, child: _Child, offset_us: int, taken: list[Assignment]) -> None:
-        child.given.update((one.job.id, one) for one in taken)
-        try:
-            child.pipe.send_bytes(dump(Run(offset_us, taken)))
-        except OSError:  # it died; its reader puts back what it was given
-            return
+    def _shares(self, children: Sequence[_Child]) -> list[tuple[_Child, int]]:
+        """Share out what is ready: free threads first, then evenly what is sent ahead."""
+        left = len(self._ready)
+        if not left:
+            return []
+        shares = []
+        for child in children:
+            shares.append(min(left, max(0, self._each - len(child.given))))
+            left -= shares[-1]
+        ahead = min(AHEAD_MAX, int(AHEAD_US / self.run_us)) if self.run_us else 0
+        for place, child in enumerate(children):
+            if left and ahead and not self._is_stuck(child):
+                room = max(0, self._each + ahead - len(child.given) - shares[place])
+                more = min(room, -(-left // (len(children) - place)))
+                shares[place] += more
+                left -= more
+        return [(child, share) for child, share in zip(children, shares, strict=True) if share]
+
+    def _is_stuck(self, child: _Child) -> bool:
+        late_us = self._now_us() - STUCK_US
+        return sum(began_us < late_us for began_us in child.started.values()) >= self._each
+
+    def _free_stuck(self, children: Sequence[_Child]) -> None:
+        """Fetch back what waits behind long handlers of one child while another has room."""
+        if not self._ready and any(len(child.given) < self._each for child in children):
+            for child in children:
+                if len(child.given) > self._each and self._is_stuck(child):
+                    _recall(child)
 
     def collect(self) -> list[Ended]:
         """Take the attempts that ended since the last call."""
@@ -147,36 +183,38 @@ class ProcessRunner:
         """List the jobs whose handlers run now."""
         with self._guard:
             return [
-                child.given[job_id].job
+                child.given[claim].job
                 for child in self._children
-                for job_id in child.started
-                if job_id in child.given
+                for claim in child.started
+                if claim in child.given
             ]
 
     def take_back(self) -> list[Job]:
-        """Take back the jobs that were given to no child yet."""
+        """Take back the jobs that were not started.
+
+        Children are asked for theirs; those come with a later call.
+        """
         with self._guard:
+            for child in self._children:
+                _recall(child)
             taken = [assignment.job for assignment in (*self._alone, *self._ready)]
             self._alone.clear()
             self._ready.clear()
         return taken
 
-    def forget(self, lost: Sequence[JobId]) -> None:
+    def forget(self, lost: Sequence[Claim]) -> None:
         """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
         gone = set(lost)
         with self._guard:
-            self._ready = deque(one for one in self._ready if one.job.id not in gone)
-            self._alone = deque(one for one in self._alone if one.job.id not in gone)
+            self._ready = deque(one for one in self._ready if one.job.claim() not in gone)
+            self._alone = deque(one for one in self._alone if one.job.claim() not in gone)
             for child in self._children:
-                theirs = [job_id for job_id in lost if job_id in child.given]
+                theirs = [claim for claim in lost if claim in child.given]
                 if theirs:
-                    for job_id in theirs:
-                        if job_id not in child.started:
-                            del child.given[job_id]
-                    try:
-                        child.pipe.send_bytes(dump(Lost(theirs)))
-                    except OSError:  # it died
-                        continue
+                    for claim in theirs:
+                        if claim not in child.started:
+                            del child.given[claim]
+                    _send(child, Lost(theirs))
 
     def load(self) -> int:
         """Count the jobs that are ready or given to a child."""
@@ -222,11 +260,15 @@ class ProcessRunner:
                     case Ready():
                         child.is_ready = True
                         self._stillborn = 0
-                    case Started(job_id, started_us):
-                        child.started[job_id] = started_us
+                    case Started(claim, started_us):
+                        child.started[claim] = started_us
+                    case Returned(claims):
+                        child.is_recalled = False
+                        back = [child.given.pop(claim, None) for claim in claims]
+                        self._ready.extendleft(one for one in reversed(back) if one is not None)
                     case Finished():
-                        child.started.pop(message.job_id, None)
-                        given = child.given.pop(message.job_id, None)
+                        child.started.pop(message.claim, None)
+                        given = child.given.pop(message.claim, None)
                         if given is not None:
                             self._ended.append(to_ended(message, given.job))
             self._news.set()
@@ -240,8 +282,8 @@ class ProcessRunner:
             self._children.remove(child)
             child.pipe.close()
             now_us = self._now_us()
-            for job_id, given in reversed(child.given.items()):
-                started_us = child.started.get(job_id)
+            for claim, given in reversed(child.given.items()):
+                started_us = child.started.get(claim)
                 if started_us is None:
                     (self._alone if given.alone else self._ready).appendleft(given)
                 else:
@@ -251,3 +293,21 @@ class ProcessRunner:
             if not self._is_closing and self._stillborn < STILLBORN_MAX:
                 self._spawn()
         self._news.set()
+
+
+def _give(child: _Child, offset_us: int, taken: list[Assignment]) -> None:
+    child.given.update((one.job.claim(), one) for one in taken)
+    _send(child, Run(offset_us, taken))
+
+
+def _recall(child: _Child) -> None:
+    if not child.is_recalled and len(child.given) > len(child.started):
+        child.is_recalled = True
+        _send(child, Recall())
+
+
+def _send(child: _Child, message: Message) -> None:
+    try:
+        child.pipe.send_bytes(dump(message))
+    except OSError:  # it died; its reader puts back what it was given
+        return

@@ -7,7 +7,7 @@ from dueline.attempt import Crashed, Ended, Outcome
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job
 from dueline.lane import bucket_of
 from dueline.policy import Again, Decision, Retry, dead_of_poison, decide
 from dueline.queue import Queues
@@ -54,9 +54,9 @@ class Settler:
         jobs = [one.job for one, _ in decided] + list(started)
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
-    def extend(self, jobs: Sequence[Job], running: set[JobId]) -> list[Job]:
+    def extend(self, jobs: Sequence[Job], running: set[Claim]) -> list[Job]:
         """Extend claims by their queues' leases; answer those that were lost."""
-        verdicts = [self._extend(job, is_started=job.id in running) for job in jobs]
+        verdicts = [self._extend(job, is_started=job.claim() in running) for job in jobs]
         held = self._queues.store.settle(verdicts)
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 

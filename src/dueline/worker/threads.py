@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dueline.attempt import Ended, Failed
 from dueline.clock import Clock
 from dueline.errors import JobTimeout
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.worker.execution import Assignment, Execution, overtaking
 
@@ -114,11 +114,12 @@ class ThreadRunner:
                 break
         return taken
 
-    def forget(self, lost: Sequence[JobId]) -> None:
-        """Drop jobs whose claims were lost, as far as they did not start."""
+    def forget(self, lost: Sequence[Claim]) -> None:
+        """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
+        self._execution.lose(lost)
         gone = set(lost)
         for assignment in list(self._ready):
-            if assignment.job.id in gone:
+            if assignment.job.claim() in gone:
                 try:
                     self._ready.remove(assignment)
                 except ValueError:  # started meanwhile; its verdict will be refused

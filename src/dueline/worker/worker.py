@@ -9,7 +9,7 @@ from typing import Protocol
 from dueline.attempt import Ended, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import StoreUnavailable
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job, JobId
 from dueline.policy import buffer_size, is_poison
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, announce, leave
@@ -42,7 +42,7 @@ class Runner(Protocol):
     def collect(self) -> list[Ended]: ...  # noqa: D102
     def running(self) -> list[Job]: ...  # noqa: D102
     def take_back(self) -> list[Job]: ...  # noqa: D102
-    def forget(self, lost: Sequence[JobId]) -> None: ...  # noqa: D102
+    def forget(self, lost: Sequence[Claim]) -> None: ...  # noqa: D102
     def waiting(self) -> int: ...  # noqa: D102
     def interrupt_overdue(self) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
@@ -87,10 +87,11 @@ class Worker:
         self._news = news
         self._claimer = Claimer(queues, list(settings.serving), settings.worker)
         self._held: dict[JobId, Job] = {}
-        self._flagged: set[JobId] = set()
+        self._flagged: set[Claim] = set()
         self._ended: list[Ended] = []
         self._careful: deque[Job] = deque()
         self._suspects: deque[Job] = deque()
+        self._lone: Job | None = None
         self._refreshed_us = 0
         self._flushed_us = 0
         self._started_us = queues.time.latest_us()
@@ -137,10 +138,13 @@ class Worker:
         return True
 
     def _step(self) -> None:
+        self._beat.check()
         self._settle()
-        if not self._is_stopping:
+        if self._is_stopping:
+            self._give_back(self._runner.take_back())
+        else:
             self._claim()
-        self._runner.spread()
+            self._runner.spread()
         self._runner.interrupt_overdue()
 
     # Settle
@@ -150,34 +154,44 @@ class Worker:
         now_us = self._clock.monotonic_us()
         starts: list[Job] = []
         if now_us - self._flushed_us > FLUSH_US:
-            over = {one.job.id for one in self._ended}
+            known = {one.job.claim() for one in self._ended} | self._flagged
             starts = [
                 job
                 for job in self._runner.running()
-                if job.id not in self._flagged and job.id not in over and job.id in self._held
+                if job.claim() not in known and self._holds(job)
             ]
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
         lost = self._settler.settle(self._ended, starts)
-        self._flagged.update(job.id for job in starts)
+        self._flagged.update(job.claim() for job in starts)
         for one in self._ended:
-            self._held.pop(one.job.id, None)
-            self._flagged.discard(one.job.id)
+            self._let_go(one.job)
         self._ended = []
         self._lose(lost)
 
+    def _holds(self, job: Job) -> bool:
+        """Tell whether this very claim is held: after a stall the job may be held by another."""
+        held = self._held.get(job.id)
+        return held is not None and held.fence == job.fence
+
+    def _let_go(self, job: Job) -> None:
+        if self._holds(job):
+            self._held.pop(job.id, None)
+        self._flagged.discard(job.claim())
+
     def _lose(self, lost: Sequence[Job]) -> None:
-        mine = [job.id for job in lost if job.id in self._held]
-        for job_id in mine:
-            self._held.pop(job_id, None)
-            self._flagged.discard(job_id)
+        mine = [job for job in lost if self._holds(job)]
+        for job in mine:
+            self._let_go(job)
         if mine:
-            self._runner.forget(mine)
+            self._runner.forget([job.claim() for job in mine])
 
     # Claim
 
     def _claim(self) -> None:
+        if self._lone is not None and self._holds(self._lone):
+            return
         self._start_careful()
         if self._suspects:
             return  # nothing is started beside them
@@ -201,7 +215,7 @@ class Worker:
     def _room_by_queue(self) -> dict[str, int]:
         limited = {queue: slots for queue, slots in self._settings.serving.items() if slots}
         if limited:
-            for job in self._held.values():
+            for job in list(self._held.values()):  # the beat may lose some meanwhile
                 if job.lane.queue in limited:
                     limited[job.lane.queue] -= 1
         return limited
@@ -242,7 +256,8 @@ class Worker:
         free = self._runner.threads - self._held_by_runner()
         if self._suspects:
             if free == self._runner.threads:
-                self._start_marked([self._suspects.popleft()])
+                self._lone = self._suspects.popleft()
+                self._start_marked([self._lone])
         elif free > 0 and self._careful:
             some = [self._careful.popleft() for _ in range(min(free, len(self._careful)))]
             self._start_marked(some)
@@ -251,10 +266,10 @@ class Worker:
         return len(self._held) - len(self._careful) - len(self._suspects)
 
     def _start_marked(self, some: Sequence[Job]) -> None:
-        jobs = [job for job in some if job.id in self._held]
+        jobs = [job for job in some if self._holds(job)]
         lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
         self._lose([job for job in jobs if job.id in lost])
-        self._flagged.update(job.id for job in jobs)
+        self._flagged.update(job.claim() for job in jobs if job.id not in lost)
         self._runner.submit([self._assignment(job) for job in jobs if job.id not in lost])
 
     # Wait, end
@@ -281,6 +296,7 @@ class Worker:
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
+        log.info("worker %s stops, holding %d jobs", self._settings.worker, len(self._held))
         self._give_back([*self._careful, *self._suspects, *self._runner.take_back()])
         self._careful.clear()
         self._suspects.clear()
@@ -293,16 +309,16 @@ class Worker:
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         now_us = self._queues.time.latest_us()
-        back = [Ended(job, GivenBack(), 0, now_us) for job in jobs if job.id in self._held]
+        back = [Ended(job, GivenBack(), 0, now_us) for job in jobs if self._holds(job)]
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, []))):
             for one in back:
-                self._held.pop(one.job.id, None)
+                self._let_go(one.job)
 
     # The beat, in its own thread
 
     def _extend_all(self) -> int:
         held = list(self._held.values())
-        running = {job.id for job in self._runner.running()}
+        running = {job.claim() for job in self._runner.running()}
         lost = self._settler.extend(held, running) if held else []
         self._lose(lost)
         catalog = self._queues.catalog

@@ -1,0 +1,104 @@
+"""Handlers that hang, fail, vanish or wait to be let go.
+
+Each writes down when it starts and when it ends, a line each, into one file of the world.
+"""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+from dueline import Context, Dueline, Retry
+
+FOLDER_VARIABLE = "DUELINE_FAILURES_FOLDER"
+LEASE_S = 1.0
+POLL_S = 0.01
+TIMEOUT_S = 0.3
+
+FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
+
+app = Dueline(f"sqlite:///{FOLDER}/queue.db")
+app.queue("default", lease=LEASE_S)
+
+
+def note(what: str, tag: str) -> None:
+    """Append a line to the world's notes, with one write."""
+    line = json.dumps([what, tag, os.getpid(), time.monotonic()]).encode() + b"\n"
+    descriptor = os.open(FOLDER / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, line)
+    os.close(descriptor)
+
+
+@app.task(name="fine")
+def fine(tag: str) -> int:
+    """Just end."""
+    note("start", tag)
+    note("end", tag)
+    return os.getpid()
+
+
+@app.task(name="brief")
+def brief(tag: str, seconds: float) -> None:
+    """Take a while."""
+    note("start", tag)
+    time.sleep(seconds)
+    note("end", tag)
+
+
+@app.task(name="hold")
+def hold(tag: str) -> int:
+    """Wait to be let go."""
+    note("start", tag)
+    while not (FOLDER / f"go-{tag}").exists():
+        time.sleep(POLL_S)
+    note("end", tag)
+    return os.getpid()
+
+
+@app.task(name="listen")
+def listen(context: Context, tag: str) -> int:
+    """Wait to be let go, and see whether anybody still wants the result."""
+    note("start", tag)
+    while not (FOLDER / f"go-{tag}").exists():
+        time.sleep(POLL_S)
+    context.check_cancelled()
+    note("end", tag)
+    return os.getpid()
+
+
+@app.task(name="spin")
+def spin(tag: str) -> None:
+    """Keep the interpreter busy for ever."""
+    note("start", tag)
+    while True:
+        pass
+
+
+@app.task(name="vanish")
+def vanish(tag: str) -> None:
+    """Take the process along."""
+    note("start", tag)
+    os._exit(3)
+
+
+@app.task(name="fail", retry=Retry(attempts=2, base=0.01, cap=0.01))
+def fail(tag: str) -> None:
+    """Raise."""
+    note("start", tag)
+    raise ValueError(f"{tag} is no good")
+
+
+@app.task(name="overdue", timeout=TIMEOUT_S, retry=Retry(attempts=1))
+def overdue(tag: str) -> None:
+    """Take longer than allowed."""
+    note("start", tag)
+    while True:
+        time.sleep(POLL_S)
+
+
+@app.task(name="overdue_async", timeout=TIMEOUT_S, retry=Retry(attempts=1))
+async def overdue_async(tag: str) -> None:
+    """Take longer than allowed, in one wait."""
+    note("start", tag)
+    await asyncio.sleep(60)

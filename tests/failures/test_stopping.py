@@ -1,0 +1,194 @@
+"""Workers that are told to stop, or stalled."""
+
+import os
+import signal
+
+import pytest
+
+from tests.failures.world import World
+
+AT_ONCE_S = 3.0
+BOTH = pytest.mark.parametrize("processes", [0, 2])
+
+
+@BOTH
+def test_the_first_sigterm_drains(world: World, processes: int) -> None:
+    warm = [world.put("fine", f"warm {number}") for number in range(20)]
+    worker = world.worker(processes=processes, concurrency=2)
+    world.until_done(*warm)  # from now on it knows that jobs are short, and claims ahead
+    running = [world.put("hold", f"hold {number}") for number in range(2)]
+    waiting = [world.put("brief", f"waiting {number}", 0.0) for number in range(20)]
+    world.until_started("hold 0", "hold 1")
+    worker.signal(signal.SIGTERM)
+    world.until(lambda: all(world.row(job).state == 0 for job in waiting))
+    for job in waiting:
+        row = world.row(job)
+        assert (row.errors, row.crashes, row.at_us) == (0, 0, row.pos_us)
+    assert not world.notes("end", "hold 0")
+    world.let_go("hold 0")
+    world.let_go("hold 1")
+    assert worker.wait() == 128 + signal.SIGTERM
+    assert [job.status for job in running] == ["done", "done"]
+    assert {job.status for job in waiting} == {"ready"}
+    assert not [one for one in world.notes("start") if one.tag.startswith("waiting")]
+
+
+@BOTH
+def test_the_second_sigterm_gives_everything_back_at_once(world: World, processes: int) -> None:
+    job = world.put("hold", "a")
+    worker = world.worker("-v", processes=processes)
+    world.until_started("a")
+    worker.signal(signal.SIGTERM)
+    world.until(lambda: "stops, holding 1 jobs" in worker.log())
+    worker.signal(signal.SIGTERM)
+    world.until(lambda: worker.process.poll() is not None, within_s=AT_ONCE_S)
+    row = world.row(job)
+    assert (job.status, row.errors, row.crashes, row.at_us) == ("ready", 0, 0, row.pos_us)
+    assert [one.outcome for one in world.attempts(job)] == ["given_back"]
+
+
+@BOTH
+def test_a_drain_that_takes_too_long_gives_back(world: World, processes: int) -> None:
+    job = world.put("hold", "a")
+    worker = world.worker("--drain", "200ms", processes=processes)
+    world.until_started("a")
+    worker.stop()
+    assert job.status == "ready"
+    assert (world.row(job).errors, world.row(job).crashes) == (0, 0)
+
+
+@BOTH
+def test_a_stalled_worker_cannot_finish_what_another_took_over(
+    world: World, processes: int
+) -> None:
+    job = world.put("hold", "a")
+    stalled = world.worker(processes=processes, concurrency=2)
+    world.until_started("a")
+    first = world.notes("start", "a")[0].process
+    for pid in {stalled.process.pid, first}:
+        os.kill(pid, signal.SIGSTOP)
+    second = world.worker(concurrency=2)
+    world.until(lambda: len(world.notes("start", "a")) == 2)
+    world.let_go("a")
+    world.until_done(job)
+    result = job.result(0)
+    for pid in {stalled.process.pid, first}:
+        os.kill(pid, signal.SIGCONT)
+    world.until(lambda: "lost its claim" in stalled.log())
+    assert f"job={job.id} task=hold attempt=1 lost its claim" in stalled.log()
+    assert job.result(0) == result == second.process.pid
+    assert [one.outcome for one in world.attempts(job)] == ["crashed", "done"]
+    stalled.stop()
+    second.stop()
+
+
+@BOTH
+def test_a_worker_that_stalls_alone_finishes_each_job_once(world: World, processes: int) -> None:
+    jobs = [world.put("listen", f"job {number}") for number in range(2)]
+    worker = world.worker(processes=processes, concurrency=4)
+    world.until_started("job 0", "job 1")
+    lease_ends = [world.row(job).at_us for job in jobs]
+    worker.signal(signal.SIGSTOP)
+    world.until(lambda: world.app.clock.wall_us() > max(lease_ends) + 1_000_000)
+    worker.signal(signal.SIGCONT)
+    beaten = [world.row(job).at_us for job in jobs]
+    world.until(lambda: all(world.row(job).at_us > max(beaten) for job in jobs))
+    world.let_go("job 0")
+    world.let_go("job 1")
+    world.until_done(*jobs)
+    for job in jobs:
+        outcomes = [one.outcome for one in world.attempts(job)]
+        assert outcomes.count("done") == 1
+        assert outcomes in (["done"], ["crashed", "done"])
+    worker.stop()
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("task", ["overdue", "overdue_async"])
+def test_a_handler_that_takes_too_long_is_interrupted(
+    world: World, processes: int, task: str
+) -> None:
+    job = world.put(task, "a")
+    other = world.put("brief", "b", 0.5)
+    worker = world.worker(processes=processes, concurrency=4)
+    world.until(lambda: job.status == "dead", within_s=10)
+    assert world.row(job).error.startswith("JobTimeout")
+    world.until_done(other)
+    worker.stop()
+
+
+def test_a_failure_is_one_record_with_its_traceback(world: World) -> None:
+    job = world.put("fail", "a")
+    worker = world.worker("--burst")
+    world.until(lambda: job.status == "dead")
+    assert worker.wait() == 0
+    first, second = records(worker.log())
+    for number, record in enumerate((first, second), 1):
+        assert f"job={job.id} task=fail attempt={number}" in record
+        assert record.splitlines()[1] == "Traceback (most recent call last):"
+        assert record.splitlines()[-1] == "ValueError: a is no good"
+    assert "retried, again in" in first
+    assert "dead after" in second
+
+
+@BOTH
+def test_v_logs_a_line_a_job(world: World, processes: int) -> None:
+    jobs = [world.put("fine", str(number)) for number in range(5)]
+    worker = world.worker("--burst", "-v", processes=processes)
+    assert worker.wait() == 0
+    for job in jobs:
+        lines = [line for line in worker.log().splitlines() if job.id in line]
+        assert len(lines) == 1
+        assert "task=fine attempt=1 done after" in lines[0]
+
+
+def test_without_v_only_failures_are_logged(world: World) -> None:
+    world.put("fine", "a")
+    worker = world.worker("--burst")
+    assert worker.wait() == 0
+    assert worker.log() == ""
+
+
+@BOTH
+def test_a_crash_is_logged(world: World, processes: int) -> None:
+    job = world.put("vanish", "a")
+    if processes:
+        worker = world.worker("--burst", processes=processes)
+        assert worker.wait() == 0
+        found = [one for one in records(worker.log()) if job.id in one]
+        assert len(found) == 3
+        assert all("It exited: 3." in one for one in found)
+    else:
+        worker = world.restart_until_dead(job)
+        assert f"job={job.id} task=vanish dead: Poison" in worker.log()
+        worker.stop()
+
+
+@BOTH
+def test_a_job_of_an_unknown_task_waits_for_a_worker_that_knows_it(
+    world: World, processes: int
+) -> None:
+    job = world.put("of_another_release", "a")
+    other = world.put("fine", "b")
+    worker = world.worker("--burst", "-v", processes=processes)
+    assert worker.wait() == 0
+    assert (world.row(job).errors, world.row(job).crashes, world.row(job).state) == (0, 0, 0)
+    assert world.row(job).at_us > world.app.clock.wall_us()
+    assert [one.outcome for one in world.attempts(job)] == ["given_back"]
+    assert other.status == "done"
+    assert "of_another_release" in worker.log()
+
+
+def records(log: str) -> list[str]:
+    """Split a log into records: each opens with the year."""
+    found: list[str] = []
+    for line in log.splitlines():
+        if line[:3] == "202":
+            found.append(line)
+        else:
+            found[-1] += "\n" + line
+    return found
+
+
+def test_a_log_is_split_into_records() -> None:
+    assert records("2026 a\n b\n2026 c") == ["2026 a\n b", "2026 c"]

@@ -1,0 +1,164 @@
+"""A folder with a queue, and the workers on it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dueline.app import Dueline
+from dueline.attempt import Attempt
+from dueline.handle import Job
+from dueline.history import attempts
+from dueline.job import Job as Row
+from dueline.job import JobId
+from dueline.queue import Calls
+from tests.failures.tasks import FOLDER_VARIABLE, LEASE_S
+
+ROOT = Path(__file__).parent.parent.parent
+WAIT_S_MAX = 30.0
+TICK_S = 0.01
+
+
+class Note(NamedTuple):
+    """A line that a handler wrote."""
+
+    what: str
+    tag: str
+    process: int
+    at_s: float
+
+
+class Running:
+    """A worker that was started by the command line."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        """Take the process, and where its log goes."""
+        self.process = process
+        self._log = log
+
+    def log(self) -> str:
+        """Read what it logged so far."""
+        return self._log.read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until it ended; answer its exit code."""
+        return self.process.wait(WAIT_S_MAX)
+
+    def stop(self) -> None:
+        """End it gently."""
+        self.signal(signal.SIGTERM)
+        assert self.wait() == 128 + signal.SIGTERM, self.log()
+
+    def children(self) -> list[int]:
+        """List its child processes."""
+        found: list[int] = []
+        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            found += map(int, task.read_text().split())
+        return found
+
+
+class World:
+    """What a test sees and does."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take an empty folder."""
+        self.folder = folder
+        self.app = Dueline(f"sqlite:///{folder}/queue.db")
+        self.app.queue("default", lease=LEASE_S)
+        self._workers: list[Running] = []
+
+    def worker(self, *flags: str, processes: int = 0, concurrency: int = 4) -> Running:
+        """Start a worker on the queue."""
+        log = self.folder / f"log-{len(self._workers)}"
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "dueline", "worker", "tests.failures.tasks:app"),
+                    *("--processes", str(processes), "-c", str(concurrency), *flags),
+                ],
+                cwd=ROOT,
+                env=os.environ | {FOLDER_VARIABLE: str(self.folder)},
+                stderr=errors,
+            )
+        self._workers.append(Running(process, log))
+        return self._workers[-1]
+
+    def restart_until_dead(self, job: Job[Any]) -> Running:
+        """Start a worker whenever the last one died, until a job is dead."""
+        worker = self.worker()
+
+        def is_dead() -> bool:
+            nonlocal worker
+            if worker.process.poll() is not None:
+                worker = self.worker()
+            return job.status == "dead"
+
+        self.until(is_dead)
+        return worker
+
+    def put(self, task: str, *args: object) -> Job[Any]:
+        """Enqueue a call of a task by its name."""
+        body = json.dumps(args).encode()
+        row = self.app.queues.enqueue(Calls("default", task, 0, [body]))[0]
+        return self.app.job(row.id.hex())
+
+    def let_go(self, tag: str) -> None:
+        """Let the handlers with this tag end."""
+        (self.folder / f"go-{tag}").touch()
+
+    def notes(self, what: str = "", tag: str = "") -> list[Note]:
+        """Read what handlers wrote, or some of it."""
+        path = self.folder / "notes"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [Note(*json.loads(line)) for line in lines]
+        return [one for one in found if what in ("", one.what) and tag in ("", one.tag)]
+
+    def row(self, job: Job[Any]) -> Row:
+        """Read a job's row."""
+        row = self.app.queues.find(JobId(bytes.fromhex(job.id))).row
+        assert row is not None
+        return row
+
+    def attempts(self, job: Job[Any] | None = None) -> list[Attempt]:
+        """Read the history, or a job's part of it."""
+        found = attempts(self.app.store, "default", 1)
+        return [one for one in found if job is None or one.job == job.id]
+
+    def until(self, is_so: Callable[[], object], *, within_s: float = WAIT_S_MAX) -> None:
+        """Wait until something is so."""
+        give_up = time.monotonic() + within_s
+        while not is_so():
+            assert time.monotonic() < give_up, "\n".join(one.log() for one in self._workers)
+            time.sleep(TICK_S)
+
+    def until_done(self, *jobs: Job[Any]) -> None:
+        """Wait until jobs are done."""
+        self.until(lambda: all(job.status == "done" for job in jobs))
+
+    def until_started(self, *tags: str) -> None:
+        """Wait until handlers with these tags run."""
+        self.until(lambda: all(self.notes("start", tag) for tag in tags))
+
+    def close(self) -> None:
+        """Kill what is left."""
+        for one in self._workers:
+            one.process.kill()
+            one.process.wait()
+        self.app.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs: neither gone nor a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
