@@ -13,6 +13,7 @@ from dueline.codec import encode_result
 from dueline.errors import BadInput, JobTimeout, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze
 from dueline.job import Claim, Job
+from dueline.policy import WAIT_US_MAX
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job waits for a worker that knows its task, after one that does not claimed it."""
@@ -83,7 +84,7 @@ class Execution:
         except Snooze as snooze:
             return Snoozed(snooze.after_us)
         except Cancel as cancel:
-            return Cancelled(cancel.message)
+            return Cancelled(_readable(cancel.message))
         except LeaseLost as lost:
             return Cancelled(lost.message)  # its verdict is refused, so nothing comes of it
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
@@ -104,7 +105,7 @@ async def _within(value: Awaitable[Any], timeout_us: int | None) -> Any:  # noqa
 
 def failure(error: BaseException, handler: Handler) -> Failed:
     """Describe an exception: locals never, the traceback cut to its innermost part."""
-    lines = "".join(traceback.format_exception(error))
+    lines = _readable("".join(traceback.format_exception(error)))
     # Arguments that do not fit, and results that cannot be written, fail alike every time.
     retry = handler.retry.wants(error) and not isinstance(error, BadInput)
     return Failed(
@@ -118,14 +119,22 @@ def failure(error: BaseException, handler: Handler) -> Failed:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)
+        return _readable(str(error))
     except Exception:  # noqa: BLE001  (an error whose __str__ fails is still one to report)
         return "(its text cannot be had)"
 
 
+def _readable(text: str) -> str:
+    """Replace lone surrogates, as in file names that are not UTF-8: no store can keep them."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _retry_after_us(error: BaseException) -> int | None:
-    wait = getattr(error, "retry_after", None)
-    if isinstance(wait, (int, float, timedelta)) and not isinstance(wait, bool):
-        wait_us = duration_us(wait)
-        return wait_us if wait_us >= 0 else None
+    try:
+        wait = getattr(error, "retry_after", None)
+        if isinstance(wait, (int, float, timedelta)) and not isinstance(wait, bool):
+            wait_us = duration_us(wait)
+            return wait_us if 0 <= wait_us <= WAIT_US_MAX else None
+    except Exception:  # noqa: BLE001  (an attribute that fails, a number that is none: no wish)
+        return None
     return None
