@@ -58,11 +58,11 @@ def hold(tag: str) -> int:
 
 @app.task(name="listen")
 def listen(context: Context, tag: str) -> int:
-    """Wait to be let go, and see whether anybody still wants the result."""
+    """Wait to be let go, or until nobody wants the result any more."""
     note("start", tag)
     while not (FOLDER / f"go-{tag}").exists():
+        context.check_cancelled()
         time.sleep(POLL_S)
-    context.check_cancelled()
     note("end", tag)
     return os.getpid()
 
