@@ -1,0 +1,198 @@
+"""The lane list and its two marks.
+
+What every store without transactions runs, one step at a time, over a few primitives of its
+own: how a write is acknowledged (RELIABILITY E2 to E4), and how empty lanes are unlisted (3.2).
+Both are right without any bound on clocks or pauses; what they need is that a write that has
+returned is seen by every later read.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
+
+from dueline.clock import SECOND_US
+from dueline.errors import StoreUnavailable
+from dueline.lane import Lane, Marks, Pointer, bucket_of
+
+NOTHING_CLOSED = Marks(swept=-1, closed=-1)
+
+ROUNDS_MAX = 5
+"""How often a lane is listed again before its write is called unknown."""
+
+GUARD_US = 2 * SECOND_US
+"""How far `closed` stays behind the present, so that E4 is rare; nothing rests on it."""
+
+LISTED_MAX = 10_000
+"""How many pointers of a shard are remembered as listed."""
+
+Answer = TypeVar("Answer")
+
+
+class Shard(NamedTuple):
+    """Whose list it is."""
+
+    queue: str
+    number: int
+
+
+class Board(Protocol):
+    """Where lane lists lie, in steps that stand alone; each has happened when it returns."""
+
+    def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
+        """Read the closed mark of each shard; -1 where it has none."""
+        ...
+
+    def marks(self, shard: Shard) -> Marks:
+        """Read both marks, no older than any write of them that has returned."""
+        ...
+
+    def raise_marks(self, shard: Shard, *, old: Marks, new: Marks) -> bool:
+        """Write the marks if they still are `old`."""
+        ...
+
+    def put(self, pointers: Collection[Pointer]) -> None:
+        """Add pointers; one that was removed before stays away."""
+        ...
+
+    def remove(self, pointers: Collection[Pointer]) -> None:
+        """Remove pointers, for ever."""
+        ...
+
+    def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
+        """Read the pointers with `above < listing <= until`."""
+        ...
+
+    def ats_us(self, lane: Lane) -> Iterable[int]:
+        """Read `at_us` of every row of a lane, from its start to its end."""
+        ...
+
+
+class _Seen:
+    """What one process knows of a shard's list: a `closed`, and pointers put above it."""
+
+    def __init__(self, closed: int) -> None:
+        self.closed = closed
+        self.listed: set[Pointer] = set()
+
+    def look(self, closed: int) -> None:
+        if closed > self.closed:
+            self.closed = closed
+            self.listed = {pointer for pointer in self.listed if pointer.listing > closed}
+
+    def note(self, pointer: Pointer) -> None:
+        if len(self.listed) >= LISTED_MAX:
+            self.listed.clear()
+        self.listed.add(pointer)
+
+
+class LaneList:
+    """The two algorithms over a board; threads may share it.
+
+    It remembers which pointers it has put: one whose listing bucket is still above `closed` at
+    the look that follows is still there (E2).
+    """
+
+    def __init__(self, board: Board) -> None:
+        """Take the board; reads nothing yet."""
+        self._board = board
+        self._shards: dict[Shard, _Seen] = {}
+
+    def acknowledge(
+        self, listings: Mapping[Lane, int], write: Callable[[], Answer]
+    ) -> tuple[Answer, frozenset[Lane]]:
+        """List lanes, write rows into them, then look (E2, E3).
+
+        A lane whose listing bucket was closed meanwhile is listed again under the first one
+        that is not, and looked at again (E4); never a second row.
+
+        Args: listings: for each lane the bucket that its rows are due in.
+
+        Returns: what `write` returned; the lanes that could not be listed in five rounds, or not
+          looked at: what was written into them is there, and maybe nobody looks.
+
+        Raises: StoreUnavailable: nothing was written.
+        """
+        self._read_unseen({_shard_of(lane) for lane in listings})
+        waiting = {
+            lane: max(listing, self._shards[_shard_of(lane)].closed + 1)
+            for lane, listing in listings.items()
+        }
+        self._list(waiting)
+        answer = write()
+        with suppress(StoreUnavailable):  # after the write, that is no worse than unknown
+            for _ in range(ROUNDS_MAX):
+                self._look({_shard_of(lane) for lane in waiting})
+                waiting = {
+                    lane: self._shards[_shard_of(lane)].closed + 1
+                    for lane, listing in waiting.items()
+                    if listing <= self._shards[_shard_of(lane)].closed
+                }
+                if not waiting:
+                    break
+                self._list(waiting)
+        return answer, frozenset(waiting)
+
+    def sweep(self, shard: Shard, *, now_us: int, width_us: int) -> Marks:
+        """Unlist what is empty at or below `closed`, then raise both marks: in this order."""
+        marks = self._board.marks(shard)  # (1) before any lane is looked at
+        closed = marks.closed
+        kept = closed + 1
+        gone: list[Pointer] = []
+        for pointer in sorted(self._board.pointers(shard, above=marks.swept, until=closed)):
+            if self._is_needed(pointer.lane, closed=closed, now_us=now_us, width_us=width_us):
+                kept = min(kept, pointer.listing)
+            else:
+                gone.append(pointer)
+        self._board.remove(gone)
+        raised = Marks(kept - 1, bucket_of(now_us - GUARD_US, width_us) - 1)
+        return self._raise(shard, marks, raised)
+
+    def _is_needed(self, lane: Lane, *, closed: int, now_us: int, width_us: int) -> bool:
+        """Tell whether a lane stays listed where it is; list it later where all is future."""
+        head_us: int | None = None
+        for at_us in self._board.ats_us(lane):
+            if at_us <= now_us:
+                return True
+            head_us = at_us if head_us is None else min(head_us, at_us)
+        if head_us is None:
+            return False
+        later = max(bucket_of(head_us, width_us), closed + 1)
+        _, unknown = self.acknowledge({lane: later}, _nothing)
+        return bool(unknown)
+
+    def _raise(self, shard: Shard, present: Marks, raised: Marks) -> Marks:
+        """Raise the marks to at least `raised`; give up where others raise them all the time."""
+        for _ in range(ROUNDS_MAX):
+            new = Marks(*map(max, present, raised))
+            if new == present or self._board.raise_marks(shard, old=present, new=new):
+                present = new
+                break
+            present = self._board.marks(shard)
+        self._shards.setdefault(shard, _Seen(present.closed)).look(present.closed)
+        return present
+
+    def _read_unseen(self, shards: Iterable[Shard]) -> None:
+        """Look first where nothing was seen yet, so that no closed bucket is listed under."""
+        self._look([shard for shard in shards if shard not in self._shards])
+
+    def _look(self, shards: Collection[Shard]) -> None:
+        looked = list(shards)
+        if looked:
+            for shard, closed in zip(looked, self._board.closed(looked), strict=True):
+                self._shards.setdefault(shard, _Seen(closed)).look(closed)
+
+    def _list(self, listings: Mapping[Lane, int]) -> None:
+        pointers = [Pointer(listing, lane) for lane, listing in listings.items()]
+        new = [one for one in pointers if one not in self._shards[_shard_of(one.lane)].listed]
+        if new:
+            self._board.put(new)
+            for pointer in new:
+                self._shards[_shard_of(pointer.lane)].note(pointer)
+
+
+def _shard_of(lane: Lane) -> Shard:
+    return Shard(lane.queue, lane.shard)
+
+
+def _nothing() -> None:
+    """Write nothing: the rows are there."""

@@ -1,0 +1,236 @@
+"""What a claimer remembers of a lane.
+
+In a store whose rows stay where they were born, the rows that are done lie between the start of
+a lane and what is due. Reading past them again and again is what a claim must not do, so a
+claimer keeps for each lane a cursor and the rows behind it that are alive (DESIGN 5). It is a
+cache, never an answer: each claim is conditional on what was remembered, and a memory that is
+old is replaced by a reading from the lane's start.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from heapq import nsmallest
+from typing import NamedTuple
+
+from dueline.clock import SECOND_US
+from dueline.job import Job, JobId, Token
+from dueline.lane import Lane
+
+Key = tuple[int, JobId, int]
+"""Where a row lies in its lane: position, id, hop. A row's `at_us` is never below its position."""
+
+START: Key = (-(2**63), JobId(b""), -(2**31))
+"""Before every row."""
+
+LATE_US = SECOND_US
+"""The cursor stays so far behind the present: births arrive a little after their position."""
+
+AGE_US_MAX = 15 * SECOND_US
+"""A memory is replaced when it is older than this, or than half a lease."""
+
+PAGE_MIN, PAGE_MAX = 8, 500
+LANES_MAX = 10_000
+ROWS_MAX = 30_000
+
+
+class Seen(NamedTuple):
+    """What is known of a row: when it may be touched, and the token it stood under."""
+
+    at_us: int
+    token: Token
+
+
+class Page(NamedTuple):
+    """What to read next: so many rows of the lane, in the order of their keys, past one."""
+
+    after: Key
+    limit: int
+
+
+def key_of(job: Job) -> Key:
+    """Tell where a job's row lies in its lane."""
+    return (job.pos_us, job.id, job.hop)
+
+
+class _Memory:
+    """Of one lane. Every row at or before the cursor that is alive is in `rows`."""
+
+    def __init__(self, read_us: int, cursor: Key, rows: dict[Key, Seen]) -> None:
+        self.read_us = read_us
+        self.cursor = cursor
+        self.rows = rows
+        self.is_left = False
+
+
+class Visit:
+    """One look at one lane: what is known, what is to be read, what is due.
+
+    Not read rows lie past the last one that was read, and so does their `at_us`: whatever is
+    due before that place is known in its order.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        *,
+        now_us: int,
+        most: int,
+        start: Key = START,
+        known: Mapping[Key, Seen] | None = None,
+    ) -> None:
+        """Start where a cursor stands, knowing the rows behind it; at the lane's start else.
+
+        Args: most: how many jobs are wanted, > 0.
+        """
+        self.lane = lane
+        self.now_us = now_us
+        self.most = most
+        self.start = start
+        self.rows: dict[Key, Seen] = dict(known or {})
+        self.last = start
+        self.has_ended = False
+        self.changes: list[tuple[Key, Seen | None]] = []
+        """What others in this process did meanwhile."""
+        self.memory: _Memory | None = None
+
+    def next_page(self) -> Page | None:
+        """Tell what to read next; None when what is known is enough.
+
+        It is when the rows that come first are known, one more than wanted: that one is what
+        is left.
+        """
+        if self.has_ended or sum(self._is_sure(*row) for row in self.rows.items()) > self.most:
+            return None
+        return Page(self.last, min(max(self.most + 1, PAGE_MIN), PAGE_MAX))
+
+    def take(self, page: Page, rows: Iterable[tuple[Key, Seen]]) -> None:
+        """Take in what a page held, in the order of the keys; a short page is the last."""
+        read = dict(rows)
+        self.rows.update(read)
+        if len(read) < page.limit:
+            self.has_ended = True
+        else:
+            self.last = max(read)
+
+    def due(self, most: int) -> list[Key]:
+        """List the first rows that are due, in (at, id) order."""
+        sure = (
+            (seen.at_us, key[1], key)
+            for key, seen in self.rows.items()
+            if seen.at_us <= self.now_us and self._is_sure(key, seen)
+        )
+        return [key for _, _, key in nsmallest(most, sure)]
+
+    def note(self, key: Key, seen: Seen | None) -> None:
+        """Replace what is known of a row by what the store answered; None: it is gone."""
+        _note(self.rows, key, seen)
+
+    def next_at_us(self) -> int | None:
+        """Tell the least `at_us` in the lane; None when it is empty."""
+        return min((seen.at_us for seen in self.rows.values()), default=None)
+
+    def _is_sure(self, key: Key, seen: Seen) -> bool:
+        return self.has_ended or (seen.at_us, key[1]) <= self.last[:2]
+
+
+class Recall:
+    """What one process remembers of the lanes that it claims from; threads may share it."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        """Remember nothing yet; `is_on=False`: never, each visit reads from the lane's start."""
+        self._is_on = is_on
+        self._lock = threading.Lock()
+        self._memories: OrderedDict[Lane, _Memory] = OrderedDict()
+        self._visits: dict[Lane, list[Visit]] = {}
+        self._newest: dict[tuple[str, int, int, str], Lane] = {}
+
+    def open(self, lane: Lane, *, now_us: int, lease_us: int, most: int) -> Visit:
+        """Begin a visit; it is given back to `close`.
+
+        It goes on from the cursor while the memory is young enough, and starts from the lane's
+        start otherwise, and when a newer lane of the same kind was visited since.
+        """
+        with self._lock:
+            self._leave_older(lane)
+            memory = self._memories.get(lane)
+            age_us_max = min(lease_us // 2, AGE_US_MAX)
+            if memory is None or memory.is_left or not 0 <= now_us - memory.read_us <= age_us_max:
+                visit = Visit(lane, now_us=now_us, most=most)
+            else:
+                visit = Visit(
+                    lane, now_us=now_us, most=most, start=memory.cursor, known=memory.rows
+                )
+                visit.memory = memory
+            self._visits.setdefault(lane, []).append(visit)
+            return visit
+
+    def close(self, visit: Visit) -> None:
+        """Remember what a visit has seen, up to where a late birth may still appear."""
+        with self._lock:
+            self._end(visit)
+            if not self._is_on:
+                return
+            for key, seen in visit.changes:
+                visit.note(key, seen)
+            cursor: Key = (visit.now_us - LATE_US, *START[1:])
+            if not visit.has_ended:
+                cursor = min(cursor, visit.last)
+            self._remember(visit, max(cursor, visit.start))
+
+    def abandon(self, visit: Visit) -> None:
+        """Give back a visit that came to nothing; what was remembered before stays."""
+        with self._lock:
+            self._end(visit)
+
+    def learn(self, lane: Lane, key: Key, seen: Seen | None) -> None:
+        """Take in what this process did to a row: born, moved, extended; None: it is gone."""
+        with self._lock:
+            for visit in self._visits.get(lane, ()):
+                visit.changes.append((key, seen))
+            memory = self._memories.get(lane)
+            if memory is not None and key <= memory.cursor:
+                _note(memory.rows, key, seen)
+
+    def _end(self, visit: Visit) -> None:
+        visits = self._visits[visit.lane]
+        visits.remove(visit)
+        if not visits:
+            del self._visits[visit.lane]
+
+    def _remember(self, visit: Visit, cursor: Key) -> None:
+        memory = self._memories.get(visit.lane)
+        rows = {key: seen for key, seen in visit.rows.items() if key <= cursor}
+        if visit.memory is None:
+            memory = _Memory(visit.now_us, cursor, rows)
+            self._memories[visit.lane] = memory
+        elif visit.memory is not memory:
+            return  # replaced meanwhile: what this visit went on from is no longer known
+        else:  # another visit may have come further
+            rows |= {key: seen for key, seen in memory.rows.items() if key > cursor}
+            memory.cursor, memory.rows = max(memory.cursor, cursor), rows
+        if len(memory.rows) > ROWS_MAX:
+            del self._memories[visit.lane]
+            return
+        self._memories.move_to_end(visit.lane)
+        if len(self._memories) > LANES_MAX:
+            self._memories.popitem(last=False)
+
+    def _leave_older(self, lane: Lane) -> None:
+        """Read a lane from its start once more when the next one of its kind is begun."""
+        kind = (lane.queue, lane.shard, lane.priority, lane.tenant)
+        older = self._newest.get(kind)
+        if older is None or older.bucket < lane.bucket:
+            if len(self._newest) >= LANES_MAX:
+                self._newest.clear()
+            self._newest[kind] = lane
+            memory = self._memories.get(older) if older else None
+            if memory is not None:
+                memory.is_left = True
+
+
+def _note(rows: dict[Key, Seen], key: Key, seen: Seen | None) -> None:
+    if seen is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = seen
