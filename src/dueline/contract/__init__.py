@@ -1,7 +1,8 @@
 """The laws that every store passes.
 
 A store's test file is one class (`laws.Laws`, or `laws.SharedLaws` for a store that several
-processes may open) and one fixture that makes empty stores:
+processes may open; `SteppedLaws` and `SharedSteppedLaws` where `together` is no transaction) and
+one fixture that makes empty stores:
 
     class TestSqlite(SharedLaws):
         @pytest.fixture

@@ -56,6 +56,11 @@ class Change(NamedTuple):
     again: Sequence[int]
     rows: Sequence[int]
 
+    def with_one_condition(self) -> "Change":
+        """Leave the first condition alone: such a group is all or nothing on every store."""
+        edits = () if self.decisions else self.edits[:1]
+        return self._replace(decisions=self.decisions[:1], edits=edits)
+
 
 small = st.one_of(st.integers(0, 3), st.integers(0, 30))
 births = st.builds(

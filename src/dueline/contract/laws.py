@@ -40,18 +40,27 @@ from dueline.contract.processes import ProcessLaws  # noqa: E402
 from dueline.contract.records import RecordLaws  # noqa: E402
 from dueline.contract.recovery import RecoveryLaws  # noqa: E402
 from dueline.contract.streams import StreamLaws  # noqa: E402
-from dueline.contract.together import TogetherLaws  # noqa: E402
+from dueline.contract.together import GroupLaws, TogetherLaws  # noqa: E402
 from dueline.store import Store  # noqa: E402
 
-__all__ = ["KeepingFactory", "Laws", "SharedLaws", "StoreFactory", "UrlFactory"]
+__all__ = [
+    "KeepingFactory",
+    "Laws",
+    "SharedLaws",
+    "SharedSteppedLaws",
+    "SteppedLaws",
+    "StoreFactory",
+    "UrlFactory",
+]
 
 
-class Laws(
+class SteppedLaws(
     AddingLaws,
     BoundLaws,
     ClocklessLaws,
     ExclusionLaws,
     FencingLaws,
+    GroupLaws,
     IsolationLaws,
     ListingLaws,
     ModelLaws,
@@ -59,9 +68,8 @@ class Laws(
     RecordLaws,
     RecoveryLaws,
     StreamLaws,
-    TogetherLaws,
 ):
-    """What a store of the scope "process" passes; override `factory`."""
+    """What a store of the scope "process" without transactions passes; override `factory`."""
 
     @pytest.fixture
     def factory(self) -> StoreFactory:
@@ -77,8 +85,16 @@ class Laws(
 
     def test_the_laws_of_the_declared_scope_are_the_ones_that_run(self, store: Store) -> None:
         assert isinstance(self, ProcessLaws) == (store.scope in ("machine", "network"))
-        assert store.transactional, "stores without transactions have no laws yet"
+        assert isinstance(self, TogetherLaws) == store.transactional
+
+
+class Laws(SteppedLaws, TogetherLaws):
+    """What a store of the scope "process" passes; override `factory`."""
 
 
 class SharedLaws(Laws, ProcessLaws):
     """What a store of the scope "machine" or "network" passes; override `factory`."""
+
+
+class SharedSteppedLaws(SteppedLaws, ProcessLaws):
+    """The same, for a store whose `together` is no transaction."""

@@ -220,7 +220,8 @@ class Lives(RuleBasedStateMachine):
     def together(self, some: Sequence[Change]) -> None:
         decided: set[JobId] = set()
         groups = []
-        for change in some:
+        for drawn in some:
+            change = drawn if self.store.transactional else drawn.with_one_condition()
             verdicts = self.verdicts(change.decisions if self.read else ())
             decided.update(verdict.job.id for verdict in verdicts)
             again = [job for job in self.living(change.again) if job.id not in decided]

@@ -44,8 +44,8 @@ def finish(job: Job, number: int, *, expect: bytes | None = None) -> Group:
     )
 
 
-class TogetherLaws:
-    """For stores whose `together` is a transaction."""
+class GroupLaws:
+    """For every store: a group of one condition, its first write, is all or nothing."""
 
     def test_a_group_whose_conditions_hold_is_applied_as_a_whole(self, store: Store) -> None:
         put_in(store, *births(3))
@@ -66,33 +66,6 @@ class TogetherLaws:
         assert records_in(store, "p") == [Record("a", ONE, b"1"), Record("b", ONE, b"1")]
         assert records_in(store, "q") == [Record("a", TWO, b"2")]
         assert stream_of(store) == [row_of(1), row_of(2)]
-
-    def test_a_stale_verdict_fails_its_whole_group(self, store: Store) -> None:
-        put_in(store, *births(2))
-        stale, _ = claim(store, lane_of()).jobs
-        _, mine = claim(store, lane_of(), now_us=NOW_US + LEASE_US, token=2).jobs
-        before = everything(store)
-        fresh_first = finish(stale, 1)._replace(verdicts=[Drop(mine), Drop(stale)])
-        stale_first = finish(stale, 1)._replace(verdicts=[Drop(stale), Drop(mine)])
-        carried = finish(stale, 1)._replace(verdicts=[move(mine, 0, to=NEXT), Drop(stale)])
-        for group in (finish(stale, 1), fresh_first, stale_first, carried):
-            assert list(store.together([group])) == [False]
-            assert everything(store) == before
-
-    def test_an_expectation_that_fails_fails_its_whole_group(self, store: Store) -> None:
-        put_in(store, born(1))
-        assert store.commit("p", [Put("result 1", TWO, b"there")])
-        (job,) = claim(store, lane_of()).jobs
-        before = everything(store)
-        held = Commit("q", [Put("a", ONE, b"1"), Put("b", ONE, b"1")])
-        refused = Commit("p", [Delete("result 1"), Put("c", ONE, b"1", expect=ONE)])
-        for group in (
-            finish(job, 1, expect=NO_VERSION),
-            finish(job, 1)._replace(commits=[held, refused]),
-            finish(job, 1)._replace(commits=[refused, held]),
-        ):
-            assert list(store.together([group])) == [False]
-            assert everything(store) == before
 
     def test_groups_are_independent_of_each_other(self, store: Store) -> None:
         put_in(store, *births(4))
@@ -147,3 +120,53 @@ class TogetherLaws:
         assert list(store.together(groups)) == [True] * 300
         assert rows_in(store, lane_of()) == []
         assert len(rows_in(store, NEXT)) == len(stream_of(store)) == 300
+
+    def test_a_stale_verdict_keeps_its_effects_away(self, store: Store) -> None:
+        put_in(store, *births(2))
+        stale, other = claim(store, lane_of()).jobs
+        store.settle([move(stale, NOW_US + 9)])
+        before = everything(store)
+        assert list(store.together([finish(stale, 1)])) == [False]
+        assert everything(store) == before
+        assert list(store.together([finish(stale, 1), finish(other, 2)])) == [False, True]
+        assert [record.key for record in records_in(store, "p")] == ["result 2"]
+        assert stream_of(store) == [row_of(2)]
+
+    def test_a_record_that_is_not_as_expected_keeps_the_rest_away(self, store: Store) -> None:
+        assert store.commit("p", [Put("there", TWO, b"there")])
+        before = everything(store)
+        refused = Commit("p", [Put("there", ONE, b"1", NO_VERSION), Put("c", ONE, b"2")])
+        group = Group(commits=[refused], jobs=births(2), rows=[row_of(1)])
+        assert list(store.together([group])) == [False]
+        assert everything(store) == before
+
+
+class TogetherLaws:
+    """For stores whose `together` is a transaction."""
+
+    def test_a_stale_verdict_fails_its_whole_group(self, store: Store) -> None:
+        put_in(store, *births(2))
+        stale, _ = claim(store, lane_of()).jobs
+        _, mine = claim(store, lane_of(), now_us=NOW_US + LEASE_US, token=2).jobs
+        before = everything(store)
+        fresh_first = finish(stale, 1)._replace(verdicts=[Drop(mine), Drop(stale)])
+        stale_first = finish(stale, 1)._replace(verdicts=[Drop(stale), Drop(mine)])
+        carried = finish(stale, 1)._replace(verdicts=[move(mine, 0, to=NEXT), Drop(stale)])
+        for group in (finish(stale, 1), fresh_first, stale_first, carried):
+            assert list(store.together([group])) == [False]
+            assert everything(store) == before
+
+    def test_an_expectation_that_fails_fails_its_whole_group(self, store: Store) -> None:
+        put_in(store, born(1))
+        assert store.commit("p", [Put("result 1", TWO, b"there")])
+        (job,) = claim(store, lane_of()).jobs
+        before = everything(store)
+        held = Commit("q", [Put("a", ONE, b"1"), Put("b", ONE, b"1")])
+        refused = Commit("p", [Delete("result 1"), Put("c", ONE, b"1", expect=ONE)])
+        for group in (
+            finish(job, 1, expect=NO_VERSION),
+            finish(job, 1)._replace(commits=[held, refused]),
+            finish(job, 1)._replace(commits=[refused, held]),
+        ):
+            assert list(store.together([group])) == [False]
+            assert everything(store) == before
