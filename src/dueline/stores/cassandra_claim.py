@@ -1,0 +1,242 @@
+"""Claims on Cassandra.
+
+Lanes are read from where the claimer's memory ends, then each lane's rows are claimed by one
+conditional batch: several lanes at once, in the order of the wants. A batch that was refused
+tells how its rows are; the lane is then tried again with what is left.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from dueline.errors import DuelineError, StoreUnavailable
+from dueline.job import Job, JobId, Token
+from dueline.lane import Lane
+from dueline.recall import Key, Recall, Seen, Visit, key_of
+from dueline.store import Claimed, Want
+from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_rows import BATCH_ROWS_MAX, Found
+from dueline.stores.cassandra_session import Answer, Call, CassandraSession
+
+LANES_AT_ONCE: Final = 16
+VAIN_ROUNDS_MAX: Final = 6
+"""How often a lane is tried when others take its rows first."""
+
+
+class Terms(NamedTuple):
+    """What a claim says of every row that it takes."""
+
+    now_us: int
+    lease_us: int
+    worker: str
+    token: Token
+
+
+class _Reach:
+    """One lane of a claim: its visit, the rows read whole, the batch under way, the jobs won."""
+
+    def __init__(self, want: Want, visit: Visit) -> None:
+        self.lane = want.lane
+        self.most = want.most
+        self.visit = visit
+        self.found: dict[Key, Found] = {}
+        self.batch: list[Job] = []
+        self.won: list[Job] = []
+        self.died: list[Job] = []
+        self.vain_rounds = 0
+
+    def can_go_on(self) -> bool:
+        return len(self.won) < self.most and self.vain_rounds < VAIN_ROUNDS_MAX
+
+    def know(self, found: Found) -> None:
+        """Take in a row that was read whole."""
+        self.found[key_of(found.job)] = found
+        self.visit.note(key_of(found.job), rows.seen(found.job))
+
+    def is_known(self, key: Key) -> bool:
+        """Tell whether the whole row is at hand as it was last seen."""
+        return key in self.found and rows.seen(self.found[key].job) == self.visit.rows[key]
+
+
+class Claims:
+    """Claims from lanes, with a memory of them."""
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        recall: Recall,
+        carry: Callable[[Sequence[Found]], object],
+    ) -> None:
+        """Take the session, the memory, and what completes the stubs that a claim meets."""
+        self._session = session
+        self._recall = recall
+        self._carry = carry
+
+    def claim(self, wants: Sequence[Want], *, limit: int, terms: Terms) -> Claimed:
+        """Claim the first rows that are due, want by want.
+
+        Raises: StoreUnavailable: nothing was claimed; what was claimed before a failure is
+          returned instead.
+        """
+        reached: list[_Reach] = []
+        left = limit
+        while left > 0 and len(reached) < len(wants):
+            wave = [self._reach(want, terms) for want in _next_wave(wants, len(reached), left)]
+            has_failed = True
+            try:
+                self._claim_wave(wave, left, terms)
+                has_failed = False
+            except StoreUnavailable:
+                if not any(reach.won for reach in (*reached, *wave)):
+                    raise
+            finally:
+                for reach in wave:
+                    (self._recall.abandon if has_failed else self._recall.close)(reach.visit)
+            reached += wave
+            left -= sum(len(reach.won) for reach in wave)
+            if has_failed:
+                break
+        return _told(reached)
+
+    def _reach(self, want: Want, terms: Terms) -> _Reach:
+        visit = self._recall.open(
+            want.lane, now_us=terms.now_us, lease_us=terms.lease_us, most=want.most
+        )
+        return _Reach(want, visit)
+
+    def _claim_wave(self, wave: Sequence[_Reach], limit: int, terms: Terms) -> None:
+        """Claim from some lanes, in rounds: each lane's next batch, until nothing is left."""
+        left = limit
+        active = list(wave)
+        while active and left > 0:
+            self._read_on(active)
+            active = self._choose(active, left)
+            some = [reach for reach in active if reach.batch]
+            answers = self._session.decide_many([_batch(reach, terms) for reach in some])
+            for reach, answer in zip(some, answers, strict=True):
+                left -= self._take(reach, answer, terms)
+            active = [reach for reach in active if reach.can_go_on()]
+
+    def _read_on(self, active: Sequence[_Reach]) -> None:
+        """Read until each lane's first rows are known."""
+        while True:
+            pages = [
+                (reach, page) for reach in active if (page := reach.visit.next_page()) is not None
+            ]
+            if not pages:
+                return
+            answers = self._session.read_many(
+                [rows.page(reach.lane, page) for reach, page in pages]
+            )
+            for (reach, page), answer in zip(pages, answers, strict=True):
+                found = [rows.found(reach.lane, row) for row in answer]
+                reach.visit.take(page, [(key_of(one.job), rows.seen(one.job)) for one in found])
+                for one in found:
+                    reach.know(one)
+
+    def _choose(self, active: Sequence[_Reach], left: int) -> list[_Reach]:
+        """Fill each lane's next batch, in order; answer the lanes that are not done with.
+
+        Rows known from memory alone are read first: they must be had whole, and as they are.
+        """
+        again: list[_Reach] = []
+        unread: list[tuple[_Reach, list[Key]]] = []
+        for reach in active:
+            most = min(reach.most - len(reach.won), left, BATCH_ROWS_MAX)
+            keys = reach.visit.due(most)
+            reach.batch = []
+            missing = [key for key in keys if not reach.is_known(key)]
+            stubs = [reach.found[key] for key in keys if key not in missing]
+            stubs = [found for found in stubs if found.stub]
+            if missing:
+                unread.append((reach, missing))
+            elif stubs:
+                self._complete(reach, stubs)
+            else:
+                reach.batch = [reach.found[key].job for key in keys]
+            if keys:
+                again.append(reach)
+            left -= len(keys)
+        answers = self._session.read_many([rows.some(reach.lane, keys) for reach, keys in unread])
+        for (reach, keys), answer in zip(unread, answers, strict=True):
+            self._refresh(reach, keys, [rows.found(reach.lane, row) for row in answer])
+        return again
+
+    def _refresh(self, reach: _Reach, keys: Sequence[Key], found: Sequence[Found]) -> None:
+        for key in keys:
+            reach.visit.note(key, None)
+        for one in found:
+            reach.know(one)
+
+    def _complete(self, reach: _Reach, stubs: Sequence[Found]) -> None:
+        self._carry(stubs)
+        for one in stubs:
+            reach.visit.note(key_of(one.job), None)
+
+    def _take(self, reach: _Reach, answer: Answer | DuelineError, terms: Terms) -> int:
+        """Take in what became of a batch; return how many jobs were won."""
+        batch, reach.batch = reach.batch, []
+        if isinstance(answer, Answer) and answer.is_applied:
+            for job in batch:
+                self._win(reach, job, terms)
+            return len(batch)
+        reach.vain_rounds += 1
+        if isinstance(answer, Answer):
+            present = {rows.key_in(row): row for row in answer.rows}
+            for job in batch:
+                row = present.get(key_of(job))
+                self._note(reach, job, Seen(row["at_us"], row["claim_token"]) if row else None)
+            return 0
+        return self._read_back(reach, batch, answer, terms)
+
+    def _read_back(
+        self, reach: _Reach, batch: Sequence[Job], error: DuelineError, terms: Terms
+    ) -> int:
+        """Find out what became of a batch whose answer was lost: rows with my token are mine."""
+        if not isinstance(error, StoreUnavailable):
+            raise error
+        text, values = rows.some(reach.lane, [key_of(job) for job in batch])
+        found = {
+            key_of(one.job): one.job
+            for one in (
+                rows.found(reach.lane, row) for row in self._session.read_serial(text, values)
+            )
+        }
+        won = 0
+        for job in batch:
+            row = found.get(key_of(job))
+            if row is not None and row.token == terms.token:
+                self._win(reach, job, terms)
+                won += 1
+            else:
+                self._note(reach, job, rows.seen(row) if row else None)
+        return won
+
+    def _win(self, reach: _Reach, job: Job, terms: Terms) -> None:
+        claimed = rows.claimed(job, **terms._asdict())
+        reach.won.append(claimed)
+        if job.is_claimed():
+            reach.died.append(job)
+        self._note(reach, job, rows.seen(claimed))
+
+    def _note(self, reach: _Reach, job: Job, seen: Seen | None) -> None:
+        reach.visit.note(key_of(job), seen)
+        self._recall.learn(reach.lane, key_of(job), seen)
+
+
+def _next_wave(wants: Sequence[Want], start: int, left: int) -> Sequence[Want]:
+    """Choose lanes to read at once: as many as may be enough; all that may be, after those."""
+    end, promised = start, 0
+    while end < len(wants) and end - start < LANES_AT_ONCE and (start or promised < left):
+        promised += wants[end].most
+        end += 1
+    return wants[start:end]
+
+
+def _batch(reach: _Reach, terms: Terms) -> list[Call]:
+    return [rows.claim(job, rows.claimed(job, **terms._asdict())) for job in reach.batch]
+
+
+def _told(reached: Sequence[_Reach]) -> Claimed:
+    next_at_us: dict[Lane, int | None] = {reach.lane: reach.visit.next_at_us() for reach in reached}
+    died: dict[JobId, Job] = {job.id: job for reach in reached for job in reach.died}
+    return Claimed([job for reach in reached for job in reach.won], died, next_at_us)

@@ -1,0 +1,225 @@
+"""Records and streams in Cassandra's tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dueline.errors import StoreUnavailable, Unknown
+from dueline.store import NO_VERSION, Commit, Delete, Put, Record, Row, RowPage, Write
+from dueline.stores.cassandra_rows import chunks
+from dueline.stores.cassandra_session import Answer, Call, CassandraSession
+
+NEVER_US: Final = 2**63 - 1
+"""When a record expires that does not; compared with, so never null."""
+
+HOUR_US: Final = 3_600_000_000
+ROUNDS_MAX: Final = 8
+
+_DAY_S: Final = 86_400
+_SECOND_US: Final = 1_000_000
+_TTL_S_MAX: Final = 3 * 365 * _DAY_S
+_NOBODYS: Final = b"\0"
+"""A version that nobody makes: a record has another one, or none."""
+
+_READ: Final = "SELECT key, version, value, expires_us FROM {keyspace}.records WHERE part = ?"
+_READ_PAST: Final = f"{_READ} AND key > ? LIMIT ?"
+_READ_ALL: Final = f"{_READ} LIMIT ?"
+_READ_SOME: Final = f"{_READ} AND key IN ?"
+_PUT: Final = (
+    "UPDATE {keyspace}.records USING TTL ? SET version = ?, value = ?, expires_us = ?"
+    " WHERE part = ? AND key = ?"
+)
+_DELETE: Final = "DELETE FROM {keyspace}.records WHERE part = ? AND key = ?"
+
+_APPEND: Final = (
+    "INSERT INTO {keyspace}.streams (stream, shard, hour, at_us, id, body)"
+    " VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
+)
+_HOUR: Final = (
+    "INSERT INTO {keyspace}.stream_hours (stream, shard, hour) VALUES (?, ?, ?) USING TIMESTAMP 1"
+)
+_HOURS: Final = (
+    "SELECT hour FROM {keyspace}.stream_hours WHERE stream = ? AND shard = ? AND hour >= ?"
+)
+_TAIL: Final = (
+    "SELECT at_us, id, body FROM {keyspace}.streams WHERE stream = ? AND shard = ? AND hour = ?"
+    " AND (at_us, id) > (?, ?) LIMIT ?"
+)
+_LEAST: Final = (-(2**63), b"")
+_HOURS_NOTED_MAX: Final = 10_000
+
+
+class CassandraRecords:
+    """Small versioned values, each written by conditional batches alone."""
+
+    def __init__(self, session: CassandraSession, now_us: Callable[[], int]) -> None:
+        """Take the session, and the store's time, by which records expire."""
+        self._session = session
+        self._now_us = now_us
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> list[Record]:
+        """Read records in key order; expired ones are absent."""
+        now_us = self._now_us()
+        found: list[Record] = []
+        part = _part(partition)
+        while len(found) < limit:
+            size = limit - len(found)
+            if after is None:
+                rows = self._session.read(_READ_ALL, (part, size))
+            else:
+                rows = self._session.read(_READ_PAST, (part, after, size))
+            found += [Record(*row[:3]) for row in rows if row[3] > now_us]
+            if len(rows) < size:
+                break
+            after = rows[-1][0]
+        return found
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition: all or nothing.
+
+        The first try takes it that what is expected is so; after a refusal things are read.
+        """
+        if not writes:
+            return True
+        present: Mapping[str, tuple[bytes, int]] | None = None
+        for _ in range(ROUNDS_MAX):
+            now_us = self._now_us()
+            if present is not None and not _all_hold(writes, present, now_us):
+                return False
+            batch = [_call(_part(partition), write, present, now_us) for write in writes]
+            (answer,) = self._session.decide_many([batch])
+            if isinstance(answer, Answer):
+                if answer.is_applied:
+                    return True
+                present = self._present(partition, writes)
+            elif isinstance(answer, Unknown):
+                present = self._present(partition, writes)
+                if _is_done(writes, present):
+                    return True
+                if not _all_hold(writes, present, now_us):
+                    raise answer  # mine may have been there and gone again
+            else:
+                raise answer
+        raise StoreUnavailable(f"The records of {partition} keep changing.", hint="Try again.")
+
+    def put_all(self, commits: Sequence[Commit]) -> None:
+        """Apply commits that expect nothing, all at once.
+
+        Raises: Unknown: some may have been applied or not.
+        """
+        now_us = self._now_us() if commits else 0
+        answers = self._session.decide_many(
+            [
+                [_call(_part(commit.partition), write, None, now_us) for write in commit.writes]
+                for commit in commits
+            ]
+        )
+        for commit, answer in zip(commits, answers, strict=True):
+            if isinstance(answer, Answer):
+                assert answer.is_applied
+            elif not isinstance(answer, Unknown) or not _is_done(
+                commit.writes, self._present(commit.partition, commit.writes)
+            ):
+                raise answer
+
+    def version(self, partition: str, key: str) -> bytes:
+        """Read a record's version; NO_VERSION where there is none."""
+        rows = self._session.read(_READ_SOME, (_part(partition), [key]))
+        return rows[0][1] if rows and rows[0][3] > self._now_us() else NO_VERSION
+
+    def _present(self, partition: str, writes: Sequence[Write]) -> Mapping[str, tuple[bytes, int]]:
+        keys = [write.key for write in writes]
+        rows = self._session.read_serial(_READ_SOME, (_part(partition), keys))
+        return {row[0]: (row[1], row[3]) for row in rows}
+
+
+def _part(partition: str) -> str:
+    return f"/{partition}"
+
+
+def _call(
+    part: str, write: Write, present: Mapping[str, tuple[bytes, int]] | None, now_us: int
+) -> Call:
+    """Make a write on a condition: what is expected, as it is known to stand there.
+
+    A record that is not to be there may lie there expired; then it is its version that counts.
+    """
+    text, values = (_DELETE, ()) if isinstance(write, Delete) else _put(write, now_us)
+    row = (*values, part, write.key)
+    if write.expect is None:
+        return (f"{text} IF version != ?", (*row, _NOBODYS))
+    if write.expect == NO_VERSION:
+        version = present[write.key][0] if present and write.key in present else None
+        return (f"{text} IF version = ?", (*row, version))
+    return (f"{text} IF version = ? AND expires_us > ?", (*row, write.expect, now_us))
+
+
+def _put(put: Put, now_us: int) -> tuple[str, tuple[object, ...]]:
+    """Make a put; what expires goes by itself a day later."""
+    ttl_s = 0
+    if put.expires_us is not None:
+        ttl_s = max(put.expires_us - now_us, 0) // _SECOND_US + _DAY_S
+    expires_us = NEVER_US if put.expires_us is None else put.expires_us
+    return _PUT, (0 if ttl_s > _TTL_S_MAX else ttl_s, put.version, put.value, expires_us)
+
+
+def _all_hold(
+    writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]], now_us: int
+) -> bool:
+    for write in writes:
+        version, expires_us = present.get(write.key, (NO_VERSION, NEVER_US))
+        live = version if expires_us > now_us else NO_VERSION
+        if write.expect is not None and write.expect != live:
+            return False
+    return True
+
+
+def _is_done(writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]]) -> bool:
+    """Tell whether things stand as the writes leave them."""
+    return all(
+        present.get(write.key, (NO_VERSION, 0))[0]
+        == (NO_VERSION if isinstance(write, Delete) else write.version)
+        for write in writes
+    )
+
+
+class CassandraStreams:
+    """Append-only logs, in partitions of an hour."""
+
+    def __init__(self, session: CassandraSession) -> None:
+        """Take the session; reads nothing yet."""
+        self._session = session
+        self._hours: set[tuple[str, int, int]] = set()
+
+    def append(self, rows: Sequence[Row]) -> list[bool]:
+        """Append rows; one that is repeated is the same cells again."""
+        by_hour: dict[tuple[str, int, int], list[tuple[int, Call]]] = {}
+        for place, row in enumerate(rows):
+            hour = (row.stream, row.shard, row.at_us // HOUR_US)
+            call = (_APPEND, (*hour, row.at_us, row.id, row.body, row.at_us))
+            by_hour.setdefault(hour, []).append((place, call))
+        new = [hour for hour in by_hour if hour not in self._hours]
+        self._session.write([[(_HOUR, hour)] for hour in new])
+        if len(self._hours) > _HOURS_NOTED_MAX:
+            self._hours.clear()
+        self._hours.update(new)
+        batches = [chunk for some in by_hour.values() for chunk in chunks(some)]
+        errors = self._session.write_many([[call for _, call in batch] for batch in batches])
+        sure = [True] * len(rows)
+        for batch, error in zip(batches, errors, strict=True):
+            for place, _ in batch:
+                sure[place] = error is None
+        return sure
+
+    def tail(
+        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+    ) -> RowPage:
+        """Read a shard's rows in (at, id) order."""
+        start = _LEAST if after is None else after
+        hours = self._session.read(_HOURS, (stream, shard, start[0] // HOUR_US))
+        found: list[tuple[Any, ...]] = []
+        for (hour,) in hours:
+            if len(found) < limit:
+                place = (stream, shard, hour, *start, limit - len(found))
+                found += self._session.read(_TAIL, place)
+        rows = [Row(stream, shard, *row) for row in found]
+        return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
