@@ -88,7 +88,8 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
         for verdict, sure, (_, end) in zip(verdicts, held, ends, strict=False)
         if sure and isinstance(verdict, Move)
     ]
-    complete(store, decided)
+    if decided:
+        complete(store, decided)
     return held
 
 
