@@ -1,6 +1,7 @@
 """The application: tasks, queues, a store."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
@@ -16,7 +17,13 @@ from dueline.ids import Ids
 from dueline.launch import launch
 from dueline.policy import Retry
 from dueline.queue import Queues
-from dueline.settings import DEFAULT_QUEUE, History, check_queue_name
+from dueline.settings import (
+    DEFAULT_QUEUE,
+    History,
+    QueueSettings,
+    check_queue_name,
+    check_settings,
+)
 from dueline.store import Store
 from dueline.task import AsyncTask, Options, Task
 
@@ -27,6 +34,7 @@ CONCURRENCY = 16
 DRAIN_S = 25.0
 
 _NAMES_SHOWN = 5
+_NAME_CHARACTERS_MAX = 255
 
 
 class Registering(Protocol):
@@ -59,6 +67,10 @@ class Dueline:
           url: see `open_store`; None for DUELINE_STORE or dueline.toml.
           clock: the machine's clock; the system's own by default.
         """
+        if not isinstance(url, str | None):
+            raise ConfigError(
+                f"{url!r:.80} is no store's address.", hint='Write "sqlite:///jobs.db".'
+            )
         self._url = url
         self._clock = clock or SystemClock()
         self._tasks: dict[str, Handler] = {}
@@ -180,11 +192,13 @@ class Dueline:
         timeout_us = None if timeout is None else duration_us(timeout)
         if timeout_us is not None and timeout_us <= 0:
             raise BadInput(f"timeout={timeout!r} leaves no time to run.")
+        if not isinstance(retry, Retry | None):
+            raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = Handler(
                 function,
-                name=name or f"{module_name(function.__module__)}.{function.__qualname__}",
+                name=_task_name(function, name),
                 retry=retry or Retry(),
                 timeout_us=timeout_us,
             )
@@ -230,6 +244,7 @@ class Dueline:
         if keep is not None:
             changes["keep_us"] = duration_us(keep)
         check_queue_name(name)
+        check_settings(replace(QueueSettings(), **changes))
         if "queues" in self.__dict__:
             self.queues.catalog.configure(name, **changes)
         else:
@@ -264,19 +279,25 @@ class Dueline:
         """
         own = [task.queue for task in self._callable.values()]
         serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
+        if not isinstance(serving, list | Mapping):
+            raise BadInput("queues is a list of names, or their slots by name.")
         names = dict.fromkeys(serving) if isinstance(serving, list) else dict(serving)
         for name, slots in names.items():
             check_queue_name(name)
-            if slots is not None and slots < 1:
-                raise BadInput(f"The queue {name} has {slots} slots.", hint="Use 1 or more.")
-        if concurrency < 1 or processes < 0:
+            if slots is not None and not _is_count(slots, least=1):
+                raise BadInput(f"The queue {name} has {slots!r} slots.", hint="Use 1 or more.")
+        if not names:
+            raise BadInput("The worker has no queues to serve.", hint="Name at least one.")
+        if not _is_count(concurrency, least=1) or not _is_count(processes, least=0):
             raise BadInput("concurrency is at least 1, processes at least 0.")
+        if (drain_us := duration_us(drain)) < 0:
+            raise BadInput(f"drain={drain!r} is negative.", hint="Use 0 to give back at once.")
         return launch(
             self,
             serving=names,
             concurrency=concurrency,
             processes=processes,
-            drain_us=duration_us(drain),
+            drain_us=drain_us,
             burst=burst,
         )
 
@@ -284,6 +305,29 @@ class Dueline:
         """Close the store, if it was opened."""
         if "store" in self.__dict__:
             self.store.close()
+
+
+def _task_name(function: object, name: object) -> str:
+    """Name a task: as given, or after its function."""
+    if not callable(function):
+        raise BadInput(f"{function!r:.80} is no function.", hint="Write @app.task above a def.")
+    if name is None:
+        module, own = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        name = f"{module_name(module)}.{own}" if own else ""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= _NAME_CHARACTERS_MAX
+        or not (name.isprintable())
+    ):
+        raise BadInput(
+            f"{name!r:.80} cannot name a task.",
+            hint=f"Give name=, one line of up to {_NAME_CHARACTERS_MAX} characters.",
+        )
+    return name
+
+
+def _is_count(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def as_app(found: object, place: str) -> Dueline:

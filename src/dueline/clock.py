@@ -5,6 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from dueline.errors import BadInput
+
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -113,7 +115,18 @@ def to_datetime(instant_us: int) -> datetime:
 
 
 def duration_us(span: timedelta | float) -> int:
-    """Turn a timedelta or a number of seconds into microseconds."""
+    """Turn a timedelta or a number of seconds into microseconds.
+
+    Raises: BadInput: it is neither, or no finite number.
+    """
     if isinstance(span, timedelta):
         return span // timedelta(microseconds=1)
-    return round(span * SECOND_US)
+    seconds: object = span
+    try:
+        if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+            return round(seconds * SECOND_US)
+    except (ValueError, OverflowError) as error:
+        raise BadInput(f"{span!r} is not a length of time.", hint="Use seconds.") from error
+    raise BadInput(
+        f"{span!r:.80} is not a length of time.", hint="Use a timedelta, or a number of seconds."
+    )

@@ -1,7 +1,8 @@
 """Bytes from values, values from bytes."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
@@ -17,6 +18,8 @@ JSON: Final = 0
 
 PAYLOAD_BYTES_MAX: Final = 256 * 1024
 RESULT_BYTES_MAX: Final = 1024 * 1024
+DEPTH_MAX: Final = 64
+"""Bodies and results hold no more arrays and objects inside each other."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -53,7 +56,7 @@ def encode_result(value: object, task: str) -> bytes:
     Raises: BadInput: it cannot be written as JSON, or is larger than 1 MiB.
     """
     try:
-        data = _encoder.encode(value)
+        data = _strictly(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
             f"The result of {task} cannot be written as JSON: {error}.",
@@ -73,6 +76,47 @@ def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annot
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError:
         return msgspec.json.decode(data)
+
+
+def _strictly(value: object) -> bytes:
+    """Write a value that JSON can carry and any reader can read.
+
+    Raises: ValueError, TypeError, OverflowError, RecursionError: it is none.
+    """
+    data = _encoder.encode(value)
+    # The encoder writes null for what is no number; the suspicion costs far less than the proof.
+    if b"null" in data and any(map(_is_no_number, _members(msgspec.to_builtins(value)))):
+        raise ValueError("NaN and infinity have no form in JSON")
+    if data.count(b"[") + data.count(b"{") > DEPTH_MAX and _depth(data) > DEPTH_MAX:
+        raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
+    return data
+
+
+def _is_no_number(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _depth(data: bytes) -> int:
+    level = [msgspec.json.decode(data)]
+    depth = 0
+    while level := [one for one in level if isinstance(one, list | dict)]:
+        depth += 1
+        level = [child for one in level for child in _children(one)]
+    return depth
+
+
+def _members(value: object) -> Iterator[object]:
+    """List a plain value and all that is in it."""
+    level = [value]
+    while level:
+        yield from level
+        level = [child for one in level for child in _children(one)]
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 class _Call(msgspec.Struct):
@@ -122,7 +166,7 @@ class Arguments:
             bound = self._bind(args, kwargs)
             value = {"args": bound.args, "kwargs": bound.kwargs} if bound.kwargs else bound.args
         try:
-            body = _encoder.encode(value)
+            body = _strictly(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(
                 f"An argument of {self._task} cannot be written as JSON: {error}.",

@@ -101,7 +101,7 @@ def parse_id(text: str) -> JobId:
     """
     try:
         return JobId(uuid.UUID(text).bytes)
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:  # the latter two: no text
         raise BadInput(
             f"{text!r} is not a job's id.", hint="Ids have 32 hexadecimal digits."
         ) from error

@@ -48,6 +48,11 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
+        kinds: tuple[object, ...] = (self.on, self.unless)
+        if not all(isinstance(some, tuple) and all(map(_is_error, some)) for some in kinds):
+            raise BadInput("on and unless are tuples of exception classes.")
+        if type(self.attempts) is not int or not all(map(_is_number, (self.base, self.cap))):
+            raise BadInput("attempts is a whole number, base and cap are seconds.")
         if not 1 <= self.attempts <= ATTEMPTS_MAX:
             raise BadInput(f"attempts is {self.attempts}.", hint=f"Use 1 to {ATTEMPTS_MAX}.")
         if not (0 <= self.base < math.inf and 0 <= self.cap < math.inf):
@@ -119,6 +124,14 @@ def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) 
     # An error shows that the job does not kill its process: it need not run alone any more.
     at_us = _later(now_us, wait_us)
     return Again(at_us, errors, job.crashes, alone=False, error=error, word="retried")
+
+
+def _is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _later(now_us: int, wait_us: int) -> int:

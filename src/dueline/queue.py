@@ -255,10 +255,17 @@ def _check(
             f"The priority {priority!r} is not a signed 32-bit integer.",
             hint="Larger runs first; 0 is the default.",
         )
-    if not isinstance(tenant, str) or len(tenant) > TENANT_CHARACTERS_MAX or "\0" in tenant:
+    if not _is_tenant(tenant):
         raise BadInput(
             f"The tenant {tenant!r:.80} is not a name of up to {TENANT_CHARACTERS_MAX} characters."
         )
+
+
+def _is_tenant(name: object) -> bool:
+    """Tell whether this can name a tenant: text that every store can keep."""
+    if not isinstance(name, str) or len(name) > TENANT_CHARACTERS_MAX or "\0" in name:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _unknown(jobs: Sequence[Job]) -> EnqueueUnknown:

@@ -11,6 +11,7 @@ DEFAULT_QUEUE = "default"
 SHARDS_MAX = 1024
 LEASE_US_MIN = SECOND_US // 10
 LEASE_US_MAX = DAY_US
+KEEP_US_MAX = 3660 * DAY_US
 
 History = Literal["attempts", "off"]
 
@@ -47,12 +48,18 @@ def check_queue_name(name: object) -> str:
 
 def check_settings(settings: QueueSettings) -> QueueSettings:
     """Let settings pass, or say which of them is out of range."""
+    numbers = (settings.shards, settings.lease_us, settings.keep_us)
+    if any(type(number) is not int for number in numbers):
+        raise BadInput("A queue's settings are whole numbers.", hint="Give shards as an int.")
     if not 1 <= settings.shards <= SHARDS_MAX:
         raise BadInput(f"shards is {settings.shards}.", hint=f"Use 1 to {SHARDS_MAX}.")
     if not LEASE_US_MIN <= settings.lease_us <= LEASE_US_MAX:
         raise BadInput(f"lease is {settings.lease_us / SECOND_US} s.", hint="Use 0.1 s to one day.")
-    if settings.keep_us < 0:
-        raise BadInput("keep is negative.", hint="Use 0 to keep no results.")
+    if not 0 <= settings.keep_us <= KEEP_US_MAX:
+        raise BadInput(
+            f"keep is {settings.keep_us / SECOND_US} s.",
+            hint="Use 0 to keep no results, and ten years at most.",
+        )
     if settings.history not in get_args(History):
         raise BadInput(
             f"history is {settings.history!r}.", hint=f"Use one of {', '.join(get_args(History))}."

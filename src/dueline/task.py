@@ -110,8 +110,10 @@ class Using(Generic[P, R]):
 
         Raises: as `enqueue`; chunks before the one that failed are stored.
         """
-        if not 1 <= chunk <= CHUNK_MAX:
-            raise BadInput(f"chunk is {chunk}.", hint=f"Use 1 to {CHUNK_MAX}.")
+        if type(chunk) is not int or not 1 <= chunk <= CHUNK_MAX:
+            raise BadInput(f"chunk is {chunk!r}.", hint=f"Use 1 to {CHUNK_MAX}.")
+        if not isinstance(calls, Iterable):
+            raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
         encode = self._handler.arguments.encode
         bodies = iter([encode(args, {}) for args in map(_sequence, calls)])
         jobs: list[Job[R]] = []

@@ -48,6 +48,7 @@ def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
       StoreUnavailable: the folder is missing or its rights forbid it; nothing was created.
     """
     folder = path.parent
+    _refuse_name(path)
     try:
         folder_mode = folder.stat().st_mode
         if not stat.S_ISDIR(folder_mode):
@@ -65,6 +66,16 @@ def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
             f"The queue file {path} cannot be opened: {error.strerror or error}.",
             hint="Create the folder, or give this user the right to write in it.",
         ) from error
+
+
+def _refuse_name(path: Path) -> None:
+    try:
+        is_folder = path.is_dir()
+        str(path).encode()
+    except ValueError as error:
+        raise BadInput(f"{str(path)!r} cannot be a file's name.", hint="Choose another.") from error
+    if is_folder or "\0" in str(path):
+        raise BadInput(f"{str(path)!r} is no file.", hint="Name a file in an existing folder.")
 
 
 def _refuse_network(folder: Path, mounts: Path) -> None:
