@@ -24,6 +24,7 @@ ASYNC_GRACE_US = SECOND_US
 """An async handler is cancelled at its limit; so much later it is interrupted like any other."""
 
 _LOST_MAX = 10_000
+_DONE = Done(b"")
 
 
 class Assignment(NamedTuple):
@@ -80,7 +81,7 @@ class Execution:
             value = handler.function(*args, **kwargs)
             if handler.is_async:
                 value = asyncio.run(_within(value, handler.timeout_us))
-            return Done(encode_result(value, job.task) if assignment.keep else b"")
+            return Done(encode_result(value, job.task)) if assignment.keep else _DONE
         except Snooze as snooze:
             return Snoozed(snooze.after_us)
         except Cancel as cancel:

@@ -1,9 +1,10 @@
 """Turns endings into verdicts and effects."""
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 
-from dueline.attempt import Crashed, Ended, Outcome
+from dueline.attempt import Crashed, Done, Ended, Outcome
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
@@ -11,9 +12,9 @@ from dueline.job import Claim, Job
 from dueline.lane import bucket_of
 from dueline.policy import Again, Decision, Retry, dead_of_poison, decide
 from dueline.queue import Queues
-from dueline.store import Extend, Group, Move, Row
+from dueline.store import Drop, Extend, Group, Move, Row, Verdict
 from dueline.worker.claimer import Taken
-from dueline.worker.log import log_ending, log_poison
+from dueline.worker.log import log, log_ending, log_poison
 
 _DEFAULT_RETRY = Retry()
 
@@ -36,6 +37,8 @@ class Settler:
 
         Returns: the jobs whose claims were lost; nothing was recorded for them.
         """
+        if self._leave_nothing(ended):
+            return self._drop(ended, started)
         over: list[tuple[Ended, Outcome]] = []
         again: list[tuple[Ended, Again]] = []
         for one in ended:
@@ -53,6 +56,25 @@ class Settler:
             log_ending(one, decision, is_lost=not sure)
         jobs = [one.job for one, _ in decided] + list(started)
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
+
+    def _leave_nothing(self, ended: Sequence[Ended]) -> bool:
+        """Tell whether all attempts were successes of which neither result nor history is kept."""
+        if not all(isinstance(one.ending, Done) for one in ended):
+            return False
+        queues = {one.job.lane.queue for one in ended}
+        settings = [self._queues.catalog.settings(queue) for queue in queues]
+        return all(one.history == "off" and one.keep_us == 0 for one in settings)
+
+    def _drop(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
+        """Settle attempts that leave nothing: bare verdicts do, without a group around each."""
+        verdicts: list[Verdict] = [Drop(one.job) for one in ended]
+        verdicts += [self._extend(job, is_started=True) for job in started]
+        held = self._queues.store.settle(verdicts)
+        if all(held) and not log.isEnabledFor(logging.INFO):
+            return []
+        for one, sure in zip(ended, held, strict=False):
+            log_ending(one, Outcome("done", one.ended_us), is_lost=not sure)
+        return [one.job for one, sure in zip(verdicts, held, strict=True) if not sure]
 
     def extend(self, jobs: Sequence[Job], running: set[Claim]) -> list[Job]:
         """Extend claims by their queues' leases; answer those that were lost."""

@@ -62,6 +62,7 @@ class ThreadRunner:
         self._work = threading.Condition()
         self._idle = 0
         self._told_us = 0
+        self._offset_us = 0  # the store's time less the monotonic clock
         self._is_closing = False
 
     def start(self) -> None:
@@ -74,6 +75,7 @@ class ThreadRunner:
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
         """Take jobs to run, in order; more urgent ones than those that wait go first."""
+        self._offset_us = self._now_us() - self._clock.monotonic_us()
         count = overtaking(assignments, self._ready)
         self._ready.extendleft(reversed(assignments[:count]))
         self._ready.extend(assignments[count:])
@@ -176,7 +178,7 @@ class ThreadRunner:
     def _run(self, slot: _Slot, assignment: Assignment) -> None:
         slot.started_us = started_mono_us = self._clock.monotonic_us()
         slot.assignment = assignment
-        started_us = self._now_us()
+        started_us = started_mono_us + self._offset_us
         try:
             ending = self._execution.run(assignment)
             self._disarm(slot)

@@ -165,8 +165,7 @@ class Worker:
         self._flushed_us = now_us
         lost = self._settler.settle(self._ended, starts)
         self._flagged.update(job.claim() for job in starts)
-        for one in self._ended:
-            self._let_go(one.job)
+        self._let_go([one.job for one in self._ended])
         self._ended = []
         self._lose(lost)
 
@@ -175,16 +174,17 @@ class Worker:
         held = self._held.get(job.id)
         return held is not None and held.fence == job.fence
 
-    def _let_go(self, job: Job) -> None:
-        if self._holds(job):
-            self._held.pop(job.id, None)
-        self._flagged.discard(job.claim())
+    def _let_go(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if self._holds(job):
+                self._held.pop(job.id, None)
+        if self._flagged:
+            self._flagged.difference_update([job.claim() for job in jobs])
 
     def _lose(self, lost: Sequence[Job]) -> None:
         mine = [job for job in lost if self._holds(job)]
-        for job in mine:
-            self._let_go(job)
         if mine:
+            self._let_go(mine)
             self._runner.forget([job.claim() for job in mine])
 
     # Claim
@@ -221,7 +221,7 @@ class Worker:
         return limited
 
     def _take(self, taken: Sequence[Taken]) -> None:
-        decided = [one.job for one in taken if one.job.outcome]
+        decided = [job for job, _ in taken if job.outcome]
         if decided:  # checked first: such a job never runs again, whatever else it says
             self._settler.complete(decided)
             taken = [one for one in taken if not one.job.outcome]
@@ -231,19 +231,24 @@ class Worker:
             self._settler.tell_died([one for one in died if one not in poison])
             self._settler.bury(poison)
             taken = [one for one in taken if one not in poison]
-        self._held.update((one.job.id, one.job) for one in taken)
-        plain = [one.job for one in taken if one.before is None and not one.job.alone]
-        for one in taken:
-            if one.job.alone and not self._runner.isolates:
-                self._suspects.append(one.job)
-            elif one.job.alone or one.before is not None:
-                self._careful.append(one.job)
+        self._held.update({job.id: job for job, _ in taken})
+        plain = [job for job, before in taken if before is None and not job.alone]
+        if len(plain) < len(taken):
+            self._take_careful(taken)
         if plain:
-            self._runner.submit([self._assignment(job) for job in plain])
+            self._runner.submit(self._assignments(plain))
 
-    def _assignment(self, job: Job) -> Assignment:
-        keep_us = self._queues.catalog.settings(job.lane.queue).keep_us
-        return Assignment(job, keep=keep_us > 0, alone=job.alone)
+    def _take_careful(self, taken: Sequence[Taken]) -> None:
+        for job, before in taken:
+            if job.alone and not self._runner.isolates:
+                self._suspects.append(job)
+            elif job.alone or before is not None:
+                self._careful.append(job)
+
+    def _assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
+        settings = self._queues.catalog.settings
+        keep = {queue: settings(queue).keep_us > 0 for queue in {job.lane.queue for job in jobs}}
+        return [Assignment(job, keep[job.lane.queue], job.alone) for job in jobs]
 
     def _start_careful(self) -> None:
         """Start jobs whose last claim died: each is marked as started first.
@@ -270,7 +275,7 @@ class Worker:
         lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
         self._lose([job for job in jobs if job.id in lost])
         self._flagged.update(job.claim() for job in jobs if job.id not in lost)
-        self._runner.submit([self._assignment(job) for job in jobs if job.id not in lost])
+        self._runner.submit(self._assignments([job for job in jobs if job.id not in lost]))
 
     # Wait, end
 
@@ -311,8 +316,7 @@ class Worker:
         now_us = self._queues.time.latest_us()
         back = [Ended(job, GivenBack(), 0, now_us) for job in jobs if self._holds(job)]
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, []))):
-            for one in back:
-                self._let_go(one.job)
+            self._let_go([one.job for one in back])
 
     # The beat, in its own thread
 
