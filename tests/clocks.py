@@ -12,7 +12,9 @@ class HandClock:
     slept: the seconds of each sleep. drift_ppm: how much faster its monotonic side runs.
     """
 
-    def __init__(self, wall_us: int = NOW_US, *, monotonic_us: int = 0, drift_ppm: int = 0) -> None:
+    def __init__(
+        self, wall_us: int = NOW_US, *, monotonic_us: int = 7 * SECOND_US, drift_ppm: int = 0
+    ) -> None:
         """Take the first readings; a monotonic clock may start anywhere."""
         self._wall_us = wall_us
         self._monotonic_us = monotonic_us

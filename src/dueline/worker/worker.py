@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from dueline.attempt import Ended, GivenBack
@@ -190,10 +191,10 @@ class Worker:
     # Claim
 
     def _claim(self) -> None:
-        if self._lone is not None and self._holds(self._lone):
+        if self._is_alone():
             return
         self._start_careful()
-        if self._suspects:
+        if self._suspects or self._is_alone():
             return  # nothing is started beside them
         most = self._runner.threads + buffer_size(self._runner.run_us, self._runner.threads)
         room = most - len(self._held)
@@ -209,8 +210,9 @@ class Worker:
             self._take(taken)
 
     def _refresh(self) -> None:
-        self._refreshed_us = self._clock.monotonic_us()
+        now_us = self._clock.monotonic_us()
         self._claimer.refresh()
+        self._refreshed_us = now_us
 
     def _room_by_queue(self) -> dict[str, int]:
         limited = {queue: slots for queue, slots in self._settings.serving.items() if slots}
@@ -261,30 +263,40 @@ class Worker:
         free = self._runner.threads - self._held_by_runner()
         if self._suspects:
             if free == self._runner.threads:
-                self._lone = self._suspects.popleft()
-                self._start_marked([self._lone])
+                self._lone = self._start_marked(self._suspects, 1)[0]
         elif free > 0 and self._careful:
-            some = [self._careful.popleft() for _ in range(min(free, len(self._careful)))]
-            self._start_marked(some)
+            self._start_marked(self._careful, min(free, len(self._careful)))
+
+    def _is_alone(self) -> bool:
+        """Tell whether a suspect runs, beside which nothing is started."""
+        return self._lone is not None and self._holds(self._lone)
 
     def _held_by_runner(self) -> int:
         return len(self._held) - len(self._careful) - len(self._suspects)
 
-    def _start_marked(self, some: Sequence[Job]) -> None:
+    def _start_marked(self, source: deque[Job], count: int) -> Sequence[Job]:
+        """Start the first jobs of a waiting line; they leave it once they are marked."""
+        some = list(islice(source, count))
         jobs = [job for job in some if self._holds(job)]
         lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
+        for _ in some:
+            source.popleft()
         self._lose([job for job in jobs if job.id in lost])
         self._flagged.update(job.claim() for job in jobs if job.id not in lost)
         self._runner.submit(self._assignments([job for job in jobs if job.id not in lost]))
+        return some
 
     # Wait, end
 
     def _is_burst_over(self) -> bool:
         if not self._settings.burst or self._held:
             return False
-        self._guarded(self._refresh)
-        self._guarded(self._claim)
-        return not self._held and not self._failures and not self._claimer.has_due()
+        is_passed = self._guarded(self._pass)
+        return is_passed and not self._held and not self._claimer.has_due()
+
+    def _pass(self) -> None:
+        self._refresh()
+        self._claim()
 
     def _wait(self) -> None:
         timeout_us = self._settings.poll_us
