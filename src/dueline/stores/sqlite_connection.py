@@ -139,6 +139,10 @@ class SqliteConnection:
     def _commit(self, database: apsw.Connection) -> None:
         try:
             database.execute("COMMIT")
+        except apsw.FullError:  # the frame that commits was not written, so nothing is
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
         except apsw.Error as error:
             if database.in_transaction:
                 database.execute("ROLLBACK")
@@ -181,7 +185,10 @@ class SqliteConnection:
         database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             database.set_busy_timeout(0)
-            self._set_up(database)  # first: a stranger's file is left as it is
+            # A stranger's file is left as it is, its log included.
+            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._set_up(database)
+            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA synchronous = {self._synchronous}")
             database.execute("PRAGMA temp_store = MEMORY")
@@ -209,11 +216,16 @@ class SqliteConnection:
         tables = database.execute("SELECT count(*) FROM sqlite_schema").get
         if application != APPLICATION_ID and (application or version or tables):
             raise self._stranger()
-        if version > SCHEMA_VERSION:
+        if not 0 <= version <= SCHEMA_VERSION:
             raise SchemaMismatch(
                 f"The queue file {self._path} has schema {version}; this dueline knows "
                 f"schemas up to {SCHEMA_VERSION}.",
                 hint="Upgrade dueline on this machine; the file was left as it is.",
+            )
+        if tables and not version:
+            raise StoreCorrupt(
+                f"The queue file {self._path} has tables but no schema version: it is damaged.",
+                hint="Restore it from a backup, or save what can be read (`.recover`).",
             )
         if version == 0:
             script = resources.files(__package__).joinpath("sqlite.sql").read_text("utf-8")
@@ -241,7 +253,7 @@ class SqliteConnection:
                     f"The file {self._path} is not a SQLite database.",
                     hint="Choose another file for the queue; this one was left as it is.",
                 )
-            case apsw.CorruptError():
+            case apsw.CorruptError() | apsw.SQLError(args=["unsupported file format", *_]):
                 return StoreCorrupt(
                     f"The queue file {self._path} is damaged: {error}.",
                     hint="Restore it from a backup, or save what can be read (`.recover`).",

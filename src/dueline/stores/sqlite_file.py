@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from dueline.errors import BadInput, StoreUnavailable
+from dueline.errors import BadInput, StoreCorrupt, StoreUnavailable
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {
@@ -31,6 +31,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 """File systems on which SQLite's locks between machines cannot be trusted (sqlite.org/wal.html)."""
 
+DATABASE_BYTES_MIN = 512
+"""SQLite's smallest page."""
+
 MOUNTS = Path("/proc/self/mounts")
 
 
@@ -45,6 +48,7 @@ def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
     Raises:
       BadInput: a symbolic link, a foreign owner, a folder that anyone may write to without
         the sticky bit, or a network file system; nothing was created.
+      StoreCorrupt: a file too short to be a database, which SQLite would take for an empty one.
       StoreUnavailable: the folder is missing or its rights forbid it; nothing was created.
     """
     folder = path.parent
@@ -61,6 +65,7 @@ def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
         _refuse_network(folder, mounts)
         _create(path)
         _refuse_stranger(path)
+        _refuse_scrap(path)
     except OSError as error:
         raise StoreUnavailable(
             f"The queue file {path} cannot be opened: {error.strerror or error}.",
@@ -85,7 +90,7 @@ def _refuse_network(folder: Path, mounts: Path) -> None:
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
         _, place, mounted, *_ = line.split(" ")
         mount = place.replace("\\040", " ")
-        if len(mount) > longest and folder.resolve().is_relative_to(mount):
+        if len(mount) >= longest and folder.resolve().is_relative_to(mount):
             kind, longest = mounted, len(mount)
     if kind in NETWORK_FILE_SYSTEMS:
         raise BadInput(
@@ -113,4 +118,12 @@ def _refuse_stranger(path: Path) -> None:
         raise BadInput(
             f"The queue file {path} belongs to another user (uid {owner}).",
             hint="Run as that user, or choose a file of your own.",
+        )
+
+
+def _refuse_scrap(path: Path) -> None:
+    if 0 < path.stat().st_size < DATABASE_BYTES_MIN:
+        raise StoreCorrupt(
+            f"The file {path} is too short to be a SQLite database.",
+            hint="Choose another file for the queue; this one was left as it is.",
         )
