@@ -1,0 +1,263 @@
+"""Places that cannot hold a queue, and a full disk."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from dueline.app import Dueline
+from dueline.clock import SystemClock
+from dueline.errors import (
+    BadInput,
+    DuelineError,
+    StoreUnavailable,
+)
+from dueline.handle import Job
+from dueline.stores import sqlite_connection, sqlite_file
+from dueline.stores.sqlite import SqliteStore
+from tests.refusals.queue_files import app_on, everything, fill
+
+NOBODY = 65534
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Make a folder that other users can reach."""
+    folder = Path(tempfile.gettempdir()) / f"dueline-test-{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+AS_ANOTHER = """
+import os, sys
+from dueline import Dueline
+from dueline.errors import DuelineError
+import dueline.stores.sqlite
+from importlib import resources
+resources.files("dueline.stores").joinpath("sqlite.sql").read_text()
+os.setgroups([]); os.setgid({user}); os.setuid({user})
+app = Dueline(sys.argv[1])
+try:
+    app.store.describe()
+except DuelineError as error:
+    print(type(error).__name__, error.message, "|", error.hint)
+else:
+    print("opened")
+"""
+
+
+def as_another(path: Path, user: int = NOBODY) -> str:
+    """Open a queue as another user, in another process."""
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER.replace("{user}", str(user)), f"sqlite:///{path}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@AS_ROOT
+def test_a_folder_without_rights_is_refused(open_folder: Path) -> None:
+    said = as_another(open_folder / "queue.db")
+    assert said.startswith("StoreUnavailable The queue file")
+    assert "Permission denied" in said
+    assert "give this user the right" in said
+    assert list(open_folder.iterdir()) == []
+
+
+@AS_ROOT
+def test_a_foreign_owner_is_refused(open_folder: Path) -> None:
+    path = open_folder / "queue.db"
+    fill(path)
+    path.chmod(0o666)
+    before = path.read_bytes()
+    said = as_another(path)
+    assert said.startswith("BadInput")
+    assert "belongs to another user (uid 0)" in said
+    assert path.read_bytes() == before
+
+
+@AS_ROOT
+def test_a_file_of_ones_own_in_a_shared_folder_is_opened(open_folder: Path) -> None:
+    open_folder.chmod(0o1777)
+    assert as_another(open_folder / "queue.db") == "opened\n"
+    with pytest.raises(BadInput, match="belongs to another user"):
+        everything(open_folder / "queue.db")
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="No such file or directory"):
+        everything(tmp_path / "nowhere" / "queue.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        everything(tmp_path / "file" / "queue.db")
+
+
+def test_a_folder_that_everyone_may_write_to_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(BadInput, match="written to by everyone"):
+        everything(folder / "queue.db")
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o1777)
+    everything_of_an_empty_queue(folder / "queue.db")
+
+
+def everything_of_an_empty_queue(path: Path) -> None:
+    app = app_on(path)
+    assert app.queues.catalog.names() == []
+    app.close()
+
+
+@pytest.mark.parametrize("target", ["queue.db", "nowhere"])
+def test_a_symbolic_link_is_refused(tmp_path: Path, target: str) -> None:
+    fill(tmp_path / "queue.db")
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / target)
+    with pytest.raises(BadInput, match="symbolic link"):
+        everything(link)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link.db", "queue.db"]
+
+
+@pytest.mark.parametrize("kind", sorted(sqlite_file.NETWORK_FILE_SYSTEMS))
+def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
+    mounts = tmp_path / "mounts"
+    place = str(tmp_path / "far away").replace(" ", "\\040")
+    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/x {place} {kind} rw 0 0\n")
+    (tmp_path / "far away").mkdir()
+    with pytest.raises(BadInput, match="network file system"):
+        sqlite_file.prepare(tmp_path / "far away" / "queue.db", mounts=mounts)
+    assert list((tmp_path / "far away").iterdir()) == []
+    sqlite_file.prepare(tmp_path / "near.db", mounts=mounts)
+
+
+def test_the_last_mount_on_a_folder_counts(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"a / ext4 rw 0 0\nb {tmp_path} ext4 rw 0 0\nc {tmp_path} nfs4 rw 0 0\n")
+    with pytest.raises(BadInput, match="network file system"):
+        sqlite_file.prepare(tmp_path / "queue.db", mounts=mounts)
+
+
+@pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.50.4", "3.51.2"])
+def test_a_library_with_the_race_is_refused(version: str) -> None:
+    with pytest.raises(BadInput, match=version.replace(".", r"\.")):
+        sqlite_connection.check_library(version)
+
+
+def test_a_library_without_the_race_passes() -> None:
+    for version in ("3.51.3", "3.52.0", "4.0.0"):
+        sqlite_connection.check_library(version)
+    sqlite_connection.check_library()
+
+
+def test_an_old_library_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.46.0")
+    with pytest.raises(BadInput, match=r"3\.46\.0"):
+        everything(tmp_path / "queue.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_their_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = SqliteStore(tmp_path / "queue.db", clock=SystemClock(), synchronous="FULL")
+        store.sweep("default", 0, now_us=1, width_us=1)
+        files = {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()}
+        store.close()
+    finally:
+        os.umask(before)
+    assert files == {"queue.db": 0o600, "queue.db-wal": 0o600, "queue.db-shm": 0o600}
+
+
+# A full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 2 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        pytest.skip(f"no small disk can be mounted: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("size", [10, 900, 30_000])
+def test_a_full_disk_refuses_and_loses_nothing(small_disk: Path, size: int) -> None:
+    app = app_on(small_disk / "queue.db")
+
+    def work(number: int, body: str) -> int:
+        return number
+
+    task = app.task(name="work")(work)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 700_000)
+    stored: list[Job[int]] = []
+
+    def enqueue_until_refused() -> None:
+        while True:
+            stored.append(task.enqueue(len(stored), "x" * size))
+
+    with pytest.raises(StoreUnavailable, match="is full; nothing was written") as caught:
+        enqueue_until_refused()
+    assert type(caught.value) is StoreUnavailable
+    assert caught.value.hint
+    for _ in range(3):  # it stays so, and what is there can be read
+        with pytest.raises(StoreUnavailable, match="is full"):
+            task.enqueue(-1, "x" * size)
+    assert {job.status for job in stored} == {"ready"}
+    assert count(app) == len(stored)
+    ballast.unlink()
+    stored.append(task.enqueue(len(stored), "x" * size))
+    assert app.store.describe()["integrity"] == "ok"
+    app.run_worker(burst=True)
+    assert {job.status for job in stored} == {"done"}
+    app.close()
+    again = app_on(small_disk / "queue.db")
+    assert {again.job(job.id).status for job in stored} == {"done"}
+    again.close()
+
+
+def count(app: Dueline) -> int:
+    return sum(
+        len(app.store.scan(lane, after=None, until_us=None, limit=100_000).jobs)
+        for lane in app.queues.lanes_of("default")
+    )
+
+
+def test_every_refusal_has_a_hint(tmp_path: Path) -> None:
+    def open_text() -> None:
+        (tmp_path / "notes.txt").write_text("no database" * 100)
+        everything(tmp_path / "notes.txt")
+
+    calls: list[Callable[[], object]] = [open_text, lambda: everything(tmp_path / "a" / "b.db")]
+    for call in calls:
+        with pytest.raises(DuelineError) as caught:
+            call()
+        assert caught.value.hint
