@@ -1,0 +1,1 @@
+"""Measurements, each against a limit taken in the same run."""

@@ -1,0 +1,76 @@
+"""The project against the raw loop, round by round."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks import ours, raw
+from benchmarks.rounds import Rounds
+
+TEXT: Final = "x" * 100
+BODY: Final = f'["{TEXT}"]'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Something of ours, the raw counterpart, and the least ratio to reach (None: none is set)."""
+
+    name: str
+    ours: str
+    raw: str
+    bar: float | None
+
+
+COMPARISONS: Final = (
+    Comparison("bulk_enqueue", "bulk enqueue", "raw insert", 0.50),
+    Comparison("drain", "drain", "raw claim + drop", 0.35),
+    Comparison("drain_with_history", "drain with history", "raw claim + drop", None),
+    Comparison("single_enqueue", "single enqueue", "raw single insert", None),
+)
+
+
+def run(rounds: Rounds, folder: Path, synchronous: str, *, jobs: int, singles: int) -> None:
+    """Run one round in an empty folder: raw, ours, raw, ours."""
+    _batches(rounds, folder, synchronous, jobs)
+    _history(rounds, folder, synchronous, jobs)
+    _singles(rounds, folder, synchronous, singles)
+
+
+def _batches(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
+    database = raw.open_raw(folder / "raw.db", synchronous)
+    app, task = ours.open_app(folder / "ours.db", synchronous, history="off")
+    births = raw.rows(jobs, BODY)
+    with rounds.timed("raw insert", jobs):
+        raw.insert(database, births)
+    del births
+    with rounds.timed("bulk enqueue", jobs):
+        ours.enqueue(task, jobs, TEXT)
+    with rounds.timed("raw claim + drop", jobs):
+        drained = raw.drain(database)
+    assert drained == jobs
+    with rounds.timed("drain", jobs):
+        ours.drain(app)
+    assert ours.is_empty(app)
+    app.close()
+    database.close()
+
+
+def _history(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
+    app, task = ours.open_app(folder / "history.db", synchronous, history="attempts")
+    ours.enqueue(task, jobs, TEXT)
+    with rounds.timed("drain with history", jobs):
+        ours.drain(app)
+    assert ours.is_empty(app)
+    app.close()
+
+
+def _singles(rounds: Rounds, folder: Path, synchronous: str, singles: int) -> None:
+    database = raw.open_raw(folder / "raw_singles.db", synchronous)
+    app, task = ours.open_app(folder / "singles.db", synchronous, history="off")
+    births = raw.rows(singles, BODY)
+    with rounds.timed("raw single insert", singles):
+        raw.insert_singly(database, births)
+    with rounds.timed("single enqueue", singles):
+        ours.enqueue_singly(task, singles, TEXT)
+    app.close()
+    database.close()

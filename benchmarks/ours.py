@@ -1,0 +1,47 @@
+"""The project, through its public interface."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from dueline import Dueline
+from dueline.task import Task
+
+QUEUE = "bench"
+
+
+def open_app(
+    path: Path, synchronous: str, *, history: Literal["attempts", "off"]
+) -> tuple[Dueline, Task[[str], None]]:
+    """Make an application on a new queue file, with one task that does nothing."""
+    app = Dueline(f"sqlite:///{path}?synchronous={synchronous}")
+    app.queue(QUEUE, history=history, keep=0)
+
+    @app.task(name="bench.noop", queue=QUEUE)
+    def noop(text: str) -> None:
+        del text
+
+    app.queues  # noqa: B018  (makes the file and the queue, which the raw side has by now too)
+    return app, noop
+
+
+def enqueue(task: Task[[str], None], count: int, text: str) -> None:
+    """Enqueue in bulk, 500 a write, which is the default."""
+    task.enqueue_many([(text,)] * count)
+
+
+def enqueue_singly(task: Task[[str], None], count: int, text: str) -> None:
+    """Enqueue one by one, each durable when its call returns."""
+    call: Callable[[str], object] = task.enqueue
+    for _ in range(count):
+        call(text)
+
+
+def drain(app: Dueline) -> None:
+    """Run one worker process with threads until nothing is due; starting and ending included."""
+    app.run_worker([QUEUE], burst=True)
+
+
+def is_empty(app: Dueline) -> bool:
+    """Tell whether the queue holds no job."""
+    return next(app.queues.jobs_of(QUEUE), None) is None
