@@ -9,6 +9,7 @@ import pytest
 
 from dueline.attempt import Done, Ended, Failed
 from dueline.clock import SECOND_US, SystemClock
+from dueline.errors import JobTimeout
 from dueline.handler import Context, Handler
 from dueline.job import Job
 from dueline.policy import Retry
@@ -198,6 +199,23 @@ def test_a_handler_that_takes_too_long_is_interrupted_once() -> None:
     assert "time.sleep" in first.ending.traceback
     assert second.ending == Done(b"2")
     assert first.ended_us - first.started_us >= 30_000
+
+
+def test_a_handler_may_clean_up_when_its_time_is_over() -> None:
+    # R9: it is interrupted once, not again and again
+    def handler(number: int) -> str:
+        try:
+            while True:
+                time.sleep(0.001)
+        except JobTimeout:
+            until_s = time.monotonic() + 0.1
+            while time.monotonic() < until_s:
+                time.sleep(0.001)
+            return "cleaned up"
+
+    with crew(handler, timeout_us=10_000) as made:
+        made.submit(1)
+        assert made.ends(1)[0].ending == Done(b'"cleaned up"')
 
 
 def test_a_handler_within_its_time_is_left_alone() -> None:

@@ -79,6 +79,23 @@ def test_an_idle_worker_waits_for_the_next_job_that_it_knows(
     assert bench.news.waits_s[:3] == [0.05, 0.05, 0.02]
 
 
+def test_an_idle_worker_sees_a_new_lane_at_its_next_look(queues: Queues, clock: HandClock) -> None:
+    bench = Bench(queues, clock, burst=False)
+    began_us: list[int] = []
+
+    def put_then_run() -> None:
+        if len(bench.news.waits_s) == 3:
+            put(queues, call(1, priority=7))
+        bench.run_all()
+        if bench.runner.began:
+            began_us.append(clock.wall_us())
+            bench.worker.stop()
+
+    bench.news.meanwhile = put_then_run
+    assert bench.run() == [1]
+    assert began_us[0] == NOW_US + 3 * 50_000
+
+
 def test_more_urgent_jobs_are_seen_within_a_listing_age(queues: Queues, clock: HandClock) -> None:
     # T3: workers + buffer + what is claimed within 250 ms
     put(queues, *(call(n) for n in range(200)))
@@ -89,13 +106,13 @@ def test_more_urgent_jobs_are_seen_within_a_listing_age(queues: Queues, clock: H
         bench.run_all()
         clock.advance(us=10_000)
         bench.news.set()
-        if len(bench.runner.began) == 50:
+        if len(bench.runner.began) == 27:  # just after a reading of the lanes
             put(queues, call(999, priority=1))
 
     bench.news.meanwhile = ten_milliseconds
     began = bench.run()
     assert sorted(began) == [*range(200), 999]
-    assert 50 <= began.index(999) <= 50 + 1 + 5 + 25 + 1
+    assert 27 <= began.index(999) <= 27 + 1 + 5 + 25 + 1
 
 
 # --- what others left ------------------------------------------------------------------------
