@@ -9,6 +9,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Store
 from dueline.stores.cassandra_place import place_of
 from dueline.stores.memory import MemoryStore
+from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.stores.sqlite import SqliteStore
 
 SCHEMES = ("memory", "sqlite", "cassandra")
@@ -18,7 +19,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """Make the store that an address names; it connects at its first call.
 
     Args:
-      url: `memory://`; `sqlite:///folder/file.db` (relative to the current folder) or
+      url: `memory://`, with `?transactional=off` for one that works in steps as Cassandra does;
+        `sqlite:///folder/file.db` (relative to the current folder) or
         `sqlite:////absolute/file.db`, with `?synchronous=NORMAL` for speed at the price of the
         last commits when power fails; `cassandra://host,host/keyspace`, with options such as
         `?dc=` and `&consistency=` (stores/cassandra_place.py).
@@ -31,6 +33,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme == "memory" and not options:
         return MemoryStore(clock or SystemClock())
+    if parts.scheme == "memory" and options == {"transactional": "off"}:
+        return SteppedMemoryStore(clock or SystemClock())
     if parts.scheme == "sqlite":
         return _sqlite(url, unquote(parts.path), options, clock or SystemClock())
     if parts.scheme == "cassandra":

@@ -6,6 +6,8 @@ every store passes; what is promised here in words is checked there.
 
 Any call may raise `Unknown` (it may or may not have happened) or `StoreUnavailable` (it did
 not happen); apart from those a call either happens as a whole or raises and changes nothing.
+A process may die in the middle of a call: on a store that is not transactional, between any two
+of its steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,7 +69,8 @@ class Move(NamedTuple):
     token: the row's fresh token.
     listing: the bucket of `at_us`; the lane is listed under it, or under the first bucket
       that is not closed, when the row comes to lie earlier than it did.
-    errors, crashes, alone, state, outcome, error: what the row says from now on.
+    errors, crashes, alone, state, outcome, error: what the row says from now on. One that gets
+      an outcome stays in its place: `to` is None, and `at_us` not before its position.
     to: the lane that the row is carried to; None keeps its lane.
     """
 
@@ -183,8 +186,9 @@ class Jobs(Protocol):
 
         Repeating a job with the same key adds nothing while the first row is alive.
 
-        Args: jobs: rows as they are born; each id at most once. The cells that claims change
-          are as at a first birth, unless `hop` says that it is a later one (a dead job's).
+        Args: jobs: rows as they are born; each id at most once, and the very same cells at
+          each repeat. The cells that claims change are as at a first birth, unless `hop` says
+          that it is a later one (a dead job's).
         Returns: per job True = durable and listed, False = unknown.
         """
         ...
@@ -286,6 +290,10 @@ class Store(Jobs, Records, Streams, Protocol):
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, each all or nothing; groups are independent of each other.
+
+        On a store that is not transactional only a group of one condition, its first write, is
+        all or nothing. Of any other the conditions that held before one failed stay applied,
+        and a call that raises may have applied a part.
 
         Returns: per group whether it was applied: every verdict and expectation held.
         """

@@ -1,0 +1,231 @@
+"""A cluster without transactions, in memory.
+
+What Cassandra gives, and no more: rows whose keys are born once, conditional batches on one
+lane, pointers that die once, marks and records that are written on a condition. Each primitive
+is one step that stands alone; whatever takes two of them can be stopped in between.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from dueline.job import Job, JobId
+from dueline.lane import Lane, Marks, Pointer
+from dueline.marks import NOTHING_CLOSED, Shard
+from dueline.recall import START, Key, Page, key_of
+from dueline.store import NO_VERSION, Delete, Put, Row, Write
+from dueline.stores.memory_rows import Change, Found, holds
+
+ROWS_A_PAGE = 100
+"""Of a lane that is read to its end."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Cluster:
+    """The data that several stores share, and the lock that makes each primitive one step.
+
+    births: every row ever born, as it was born; a key that went stays dead, as tombstones
+    keep it. removed: every pointer that was ever removed.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.lock = threading.Lock()
+        self.rows: dict[Lane, dict[Key, Found]] = {}
+        self.births: dict[Lane, dict[Key, Job]] = {}
+        self.places: dict[JobId, set[tuple[int, Lane, Key]]] = {}
+        self.pointers: dict[Shard, set[Pointer]] = {}
+        self.removed: set[Pointer] = set()
+        self.marks: dict[Shard, Marks] = {}
+        self.records: dict[str, dict[str, Put]] = {}
+        self.streams: dict[tuple[str, int], dict[tuple[int, bytes], Row]] = {}
+
+
+def _primitive(
+    method: Callable[Concatenate["Node", P], R],
+) -> Callable[Concatenate["Node", P], R]:
+    """Make a method one step: it is told of first, and then happens at once."""
+
+    @wraps(method)
+    def step(self: "Node", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.step(method.__name__)
+        with self.cluster.lock:
+            return method(self, *args, **kwargs)
+
+    return step
+
+
+class Node:
+    """The primitives of a cluster, as one client uses them; the `Board` of its lane lists."""
+
+    def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
+        """Take the data, and what is called with a primitive's name before each of them."""
+        self.cluster = cluster
+        self.step = step
+
+    # Rows
+
+    @_primitive
+    def index(self, jobs: Sequence[Job]) -> None:
+        """Note where rows will be, for looking up only."""
+        for job in jobs:
+            places = self.cluster.places.setdefault(job.id, set())
+            places.add((job.hop, job.lane, key_of(job)))
+
+    @_primitive
+    def insert(self, lane: Lane, jobs: Sequence[Job]) -> None:
+        """Insert rows of one lane; a key is born once, whatever became of its row."""
+        for job in jobs:
+            self._bear(lane, job)
+
+    @_primitive
+    def page(self, lane: Lane, page: Page) -> list[Found]:
+        """Read rows in the order of their keys."""
+        rows = self.cluster.rows.get(lane, {})
+        keys = sorted(key for key in rows if key > page.after)
+        return [rows[key] for key in keys[: page.limit]]
+
+    @_primitive
+    def some(self, lane: Lane, keys: Sequence[Key]) -> list[Found]:
+        """Read rows by their keys; those that are gone are not answered."""
+        rows = self.cluster.rows.get(lane, {})
+        return [rows[key] for key in keys if key in rows]
+
+    @_primitive
+    def places(self, job_id: JobId) -> list[tuple[int, Lane, Key]]:
+        """Read where a job's row may be: hop, lane, key."""
+        return sorted(self.cluster.places.get(job_id, ()))
+
+    @_primitive
+    def decide(self, lane: Lane, changes: Sequence[Change]) -> Mapping[Key, Found] | None:
+        """Write one conditional batch, whole or not at all.
+
+        Returns: None when it was applied; otherwise how the rows are that exist.
+        """
+        rows = self.cluster.rows.setdefault(lane, {})
+        if not all(holds(rows.get(change.key), change) for change in changes):
+            return {change.key: rows[change.key] for change in changes if change.key in rows}
+        for change in changes:
+            found = rows.pop(change.key)
+            if change.cells is not None:
+                stub = change.stub or found.stub
+                rows[change.key] = Found(found.job._replace(**change.cells), stub)
+            if change.birth is not None:
+                self._bear(lane, change.birth)
+        return None
+
+    def _bear(self, lane: Lane, job: Job) -> None:
+        """Let a row be born; a repeat must write the very same cells (RELIABILITY U3)."""
+        assert job.lane == lane
+        births = self.cluster.births.setdefault(lane, {})
+        if key_of(job) not in births:
+            births[key_of(job)] = job
+            self.cluster.rows.setdefault(lane, {})[key_of(job)] = Found(job)
+        assert births[key_of(job)] == job, "a birth was repeated with other cells"
+
+    # Lane lists and marks
+
+    def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
+        """Read the closed mark of each shard."""
+        return [self.marks(shard).closed for shard in shards]
+
+    @_primitive
+    def marks(self, shard: Shard) -> Marks:
+        """Read both marks."""
+        return self.cluster.marks.get(shard, NOTHING_CLOSED)
+
+    @_primitive
+    def raise_marks(self, shard: Shard, *, old: Marks, new: Marks) -> bool:
+        """Write the marks if they still are `old`."""
+        is_old = self.cluster.marks.get(shard, NOTHING_CLOSED) == old
+        if is_old:
+            self.cluster.marks[shard] = new
+        return is_old
+
+    def put(self, pointers: Collection[Pointer]) -> None:
+        """Add pointers, one by one."""
+        for pointer in pointers:
+            self.put_pointer(pointer)
+
+    @_primitive
+    def put_pointer(self, pointer: Pointer) -> None:
+        """Add a pointer; one that was removed stays away."""
+        if pointer not in self.cluster.removed:
+            shard = Shard(pointer.lane.queue, pointer.lane.shard)
+            self.cluster.pointers.setdefault(shard, set()).add(pointer)
+
+    def remove(self, pointers: Collection[Pointer]) -> None:
+        """Remove pointers, one by one."""
+        for pointer in pointers:
+            self.remove_pointer(pointer)
+
+    @_primitive
+    def remove_pointer(self, pointer: Pointer) -> None:
+        """Remove a pointer, for ever."""
+        shard = Shard(pointer.lane.queue, pointer.lane.shard)
+        self.cluster.removed.add(pointer)
+        self.cluster.pointers[shard].discard(pointer)
+
+    @_primitive
+    def pointers(self, shard: Shard, *, above: int, until: int) -> Sequence[Pointer]:
+        """Read the pointers with `above < listing <= until`, in order."""
+        listed = self.cluster.pointers.get(shard, ())
+        return sorted(pointer for pointer in listed if above < pointer.listing <= until)
+
+    def ats_us(self, lane: Lane) -> Iterator[int]:
+        """Read `at_us` of every row of a lane, page by page."""
+        after = START
+        while True:
+            rows = self.page(lane, Page(after, ROWS_A_PAGE))
+            yield from (found.job.at_us for found in rows)
+            if len(rows) < ROWS_A_PAGE:
+                return
+            after = key_of(rows[-1].job)
+
+    # Records and streams
+
+    @_primitive
+    def read(self, partition: str, now_us: int) -> Sequence[Put]:
+        """Read the records of a partition that live, in the order of their keys."""
+        table = self.cluster.records.get(partition, {})
+        return [table[key] for key in sorted(table) if _lives(table[key], now_us)]
+
+    @_primitive
+    def commit(self, partition: str, writes: Sequence[Write], now_us: int) -> bool:
+        """Write to one partition of records, whole or not at all."""
+        table = self.cluster.records.setdefault(partition, {})
+        for write in writes:
+            present = table.get(write.key)
+            is_there = present is not None and _lives(present, now_us)
+            version = present.version if present is not None and is_there else NO_VERSION
+            if write.expect is not None and write.expect != version:
+                return False
+        for write in writes:
+            if isinstance(write, Delete):
+                table.pop(write.key, None)
+            else:
+                table[write.key] = write
+        return True
+
+    @_primitive
+    def append(self, stream: str, shard: int, rows: Sequence[Row]) -> None:
+        """Append rows to one shard of a stream; one that is there is not added again."""
+        table = self.cluster.streams.setdefault((stream, shard), {})
+        for row in rows:
+            table.setdefault((row.at_us, row.id), row)
+
+    @_primitive
+    def tail(
+        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+    ) -> Sequence[Row]:
+        """Read a shard's rows in order."""
+        table = self.cluster.streams.get((stream, shard), {})
+        places = sorted(place for place in table if after is None or place > after)
+        return [table[place] for place in places[:limit]]
+
+
+def _lives(put: Put, now_us: int) -> bool:
+    return put.expires_us is None or put.expires_us > now_us

@@ -1,0 +1,125 @@
+"""Rows without transactions, what changes them.
+
+Pure: what a claim and a move make of a row that was read, as one change of a conditional batch.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dueline.clock import SECOND_US
+from dueline.job import Job, State, Token
+from dueline.recall import Key, Seen, key_of
+from dueline.store import Move
+
+HOP_AHEAD_US = 5 * SECOND_US
+"""A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
+
+
+class Stub(NamedTuple):
+    """What a row that is being carried will be elsewhere: its whole birth, fixed once.
+
+    listing: the bucket to list its new lane under.
+    """
+
+    target: Job
+    listing: int
+
+
+class Found(NamedTuple):
+    """A row as it is stored."""
+
+    job: Job
+    stub: Stub | None = None
+
+
+class Change(NamedTuple):
+    """One part of a conditional batch: what becomes of a row that is as it was read.
+
+    key, token: the row, and what it must carry. at_us, state: what else must be, None for
+    anything; at_us_max: same, at the most. cells: what is set; None: the row goes. stub: what
+    it will be. birth: a row that is born beside it, in the same lane.
+    """
+
+    key: Key
+    token: Token
+    at_us: int | None = None
+    state: int | None = None
+    at_us_max: int | None = None
+    cells: Mapping[str, Any] | None = None
+    stub: Stub | None = None
+    birth: Job | None = None
+
+
+class Terms(NamedTuple):
+    """What a claim writes into every row that it takes."""
+
+    now_us: int
+    lease_us: int
+    worker: str
+    token: Token
+
+
+def seen_of(found: Found) -> Seen:
+    """Tell what a claimer remembers of a row."""
+    return Seen(found.job.at_us, found.job.token)
+
+
+def holds(found: Found | None, change: Change) -> bool:
+    """Tell whether a row is as a change wants it; conditions compare born values only."""
+    return (
+        found is not None
+        and found.job.token == change.token
+        and change.at_us in (None, found.job.at_us)
+        and change.state in (None, found.job.state)
+        and (change.at_us_max is None or found.job.at_us <= change.at_us_max)
+    )
+
+
+_CLAIMED_CELLS = (
+    "at_us", "fence", "token", "worker", "claimed_us", "crashes", "alone", "state",
+)  # fmt: skip
+MOVED_CELLS = ("at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error")
+
+
+def claimed(row: Job, terms: Terms) -> Job:
+    """Tell what a claim makes of a row."""
+    has_crashed = row.state == State.STARTED
+    return row._replace(
+        at_us=terms.now_us + terms.lease_us,
+        fence=row.fence + 1,
+        token=terms.token,
+        worker=terms.worker,
+        claimed_us=terms.now_us,
+        crashes=row.crashes + has_crashed,
+        alone=row.alone or has_crashed,
+        state=State.CLAIMED,
+    )
+
+
+def claim(row: Job, terms: Terms) -> Change:
+    """Claim a row if it is as it was read.
+
+    Whatever happens to a row changes its token or its `at_us`, or marks it as started.
+    """
+    taken = claimed(row, terms)
+    cells = {name: getattr(taken, name) for name in _CLAIMED_CELLS}
+    return Change(key_of(row), row.token, at_us=row.at_us, state=row.state, cells=cells)
+
+
+def moved(move: Move) -> Job:
+    """Tell what a move makes of a row: in its place, elsewhere in its lane, or in another one.
+
+    It goes where it will be due when that is before its position, or far past it. A row with an
+    outcome stays: the effects of every repeat are told from its key.
+    """
+    job = move.job
+    row = job._replace(**{name: getattr(move, name) for name in MOVED_CELLS})
+    if move.outcome:
+        assert move.to is None
+        assert move.at_us >= job.pos_us, "a row with an outcome stays where it is"
+        return row
+    is_far = move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
+    if move.to not in (None, job.lane) or is_far or move.at_us < job.pos_us:
+        lane = move.to or job.lane
+        return row._replace(lane=lane, pos_us=move.at_us, hop=job.hop + 1)
+    return row

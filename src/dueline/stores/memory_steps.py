@@ -1,0 +1,392 @@
+"""The memory store without transactions.
+
+The model of a store like Cassandra: every step of add, sweep, move and finish stands alone, and
+the rules that make this safe (`marks`, `recall`, carrying by stub) are the ones that run there.
+Rows stay where they were born while their cells change; tests and the simulation stop a client,
+or let others go on, before each step.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from dueline.clock import Clock
+from dueline.errors import Unknown
+from dueline.job import Job, JobId, State, Token
+from dueline.lane import Lane, Marks, Pointer
+from dueline.marks import LaneList, Shard
+from dueline.recall import START, Key, Page, Recall, Seen, Visit, key_of
+from dueline.store import (
+    NO_VERSION,
+    SETTINGS_PARTITION,
+    Claimed,
+    Drop,
+    Extend,
+    Group,
+    JobPage,
+    LanePage,
+    Move,
+    Record,
+    Row,
+    RowPage,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.stores.memory_cluster import ROWS_A_PAGE, Cluster, Node
+from dueline.stores.memory_rows import (
+    MOVED_CELLS,
+    Change,
+    Found,
+    Stub,
+    Terms,
+    claim,
+    claimed,
+    moved,
+    seen_of,
+)
+
+VAIN_ROUNDS_MAX = 100
+"""How often a lane is tried when others take its rows first."""
+
+
+def nothing(_step: str) -> None:
+    """Let a step happen."""
+
+
+class SteppedMemoryStore:
+    """One client of a cluster in memory; with a memory of its own, as each process has one."""
+
+    transactional: bool = False
+    scope: Literal["process", "machine", "network"] = "process"
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        cluster: Cluster | None = None,
+        step: Callable[[str], None] = nothing,
+        remember: bool = True,
+    ) -> None:
+        """Take a clock, read by `clock_us` and for the expiry of records alone.
+
+        Args:
+          cluster: the data, which other clients may share; empty and its own by default.
+          step: called with the name of each primitive before it happens; what it raises stops
+            the client there.
+          remember: claims go on from where the last one ended.
+        """
+        self._clock = clock
+        self._node = Node(cluster or Cluster(), step)
+        self._recall = Recall(is_on=remember)
+        self._lists = LaneList(self._node)
+
+    # Jobs
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Store jobs: list their lanes, insert, then look whether they still are listed."""
+        by_lane: dict[Lane, list[Job]] = {}
+        for job in jobs:
+            by_lane.setdefault(job.lane, []).append(job)
+        _, unknown = self._lists.acknowledge(
+            {lane: lane.bucket for lane in by_lane}, lambda: self._insert(by_lane)
+        )
+        return [job.lane not in unknown for job in jobs]
+
+    def _insert(self, by_lane: Mapping[Lane, Sequence[Job]]) -> None:
+        for lane, jobs in by_lane.items():
+            self._node.index(jobs)
+            self._node.insert(lane, jobs)
+            for job in jobs:
+                self._recall.learn(lane, key_of(job), Seen(job.at_us, job.token))
+
+    def claim(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> Claimed:
+        """Claim the first rows that are due, want by want, by one conditional batch a lane."""
+        assert limit > 0
+        assert lease_us > 0
+        terms = Terms(now_us, lease_us, worker, token)
+        jobs: list[Job] = []
+        died: dict[JobId, Job] = {}
+        next_at_us: dict[Lane, int | None] = {}
+        for want in wants:
+            if len(jobs) == limit:
+                break
+            most = min(want.most, limit - len(jobs))
+            visit = self._recall.open(want.lane, now_us=now_us, lease_us=lease_us, most=most)
+            try:
+                rows = self._take(visit, terms)
+            except BaseException:
+                self._recall.abandon(visit)
+                raise
+            self._recall.close(visit)
+            jobs += [claimed(row, terms) for row in rows]
+            died.update((row.id, row) for row in rows if row.is_claimed())
+            next_at_us[want.lane] = visit.next_at_us()
+        return Claimed(jobs, died, next_at_us)
+
+    def _take(self, visit: Visit, terms: Terms) -> Sequence[Job]:
+        """Claim the first due rows of a lane; answer them as they were."""
+        read: dict[Key, Found] = {}
+        for _ in range(VAIN_ROUNDS_MAX):
+            self._read_on(visit, read)
+            keys = visit.due(visit.most)
+            unread = [
+                key for key in keys if key not in read or seen_of(read[key]) != visit.rows[key]
+            ]
+            stubs = [key for key in keys if key not in unread and read[key].stub]
+            if unread:  # known from memory alone: they must be had whole, and as they are
+                rows = self._node.some(visit.lane, unread)
+                self._know(visit, unread, read, {key_of(found.job): found for found in rows})
+                continue
+            for key in stubs:
+                self._complete(read[key])
+                visit.note(key, None)
+            if stubs:
+                continue
+            jobs = [read[key].job for key in keys]
+            if not jobs:
+                return ()
+            refused = self._node.decide(visit.lane, [claim(job, terms) for job in jobs])
+            if refused is None:
+                for key in keys:
+                    visit.note(key, Seen(terms.now_us + terms.lease_us, terms.token))
+                return jobs
+            self._know(visit, keys, read, refused)
+        return ()
+
+    def _read_on(self, visit: Visit, read: dict[Key, Found]) -> None:
+        """Read until the rows that come first are known."""
+        while (page := visit.next_page()) is not None:
+            rows = self._node.page(visit.lane, page)
+            read.update((key_of(found.job), found) for found in rows)
+            visit.take(page, [(key_of(found.job), seen_of(found)) for found in rows])
+
+    def _know(
+        self,
+        visit: Visit,
+        keys: Sequence[Key],
+        read: dict[Key, Found],
+        present: Mapping[Key, Found],
+    ) -> None:
+        """Replace what is known of rows by how they are; those not present are gone."""
+        for key in keys:
+            found = present.get(key)
+            visit.note(key, None if found is None else seen_of(found))
+            if found is not None:
+                read[key] = found
+
+    # Verdicts
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply verdicts, each on its own, in their order."""
+        return [self._settle(verdict) for verdict in verdicts]
+
+    def _settle(self, verdict: Verdict) -> bool:
+        job = verdict.job
+        key = key_of(job)
+        if isinstance(verdict, Drop):
+            return self._decide(job.lane, Change(key, job.token), None) is None
+        if isinstance(verdict, Extend):
+            cells: dict[str, object] = {"at_us": verdict.at_us}
+            if verdict.started:
+                cells["state"] = State.STARTED
+            change = Change(key, job.token, cells=cells)
+            return self._decide(job.lane, change, Seen(verdict.at_us, job.token)) is None
+        if verdict.to not in (None, job.lane):
+            return self._carry(verdict)
+        return self._move(verdict)
+
+    def _decide(self, lane: Lane, change: Change, seen: Seen | None) -> Mapping[Key, Found] | None:
+        """Make one change, and remember what the row is from then on; answers as the node."""
+        refused = self._node.decide(lane, [change])
+        if refused is None:
+            self._recall.learn(lane, change.key, seen)
+            if change.birth is not None:
+                born = change.birth
+                self._recall.learn(lane, key_of(born), Seen(born.at_us, born.token))
+        return refused
+
+    def _move(self, move: Move) -> bool:
+        """Move a row within its lane: in its place, or where it will be due.
+
+        Where the row comes to lie earlier than it does, which only the row can say, the lane is
+        listed first, and looked at afterwards as at a birth.
+        """
+        job, row = move.job, moved(move)
+        lane, is_hop = job.lane, key_of(row) != key_of(job)
+        if is_hop:
+            self._node.index([row])
+        cells = {name: getattr(row, name) for name in MOVED_CELLS}
+        change = Change(
+            key_of(job),
+            job.token,
+            cells=None if is_hop else cells,
+            birth=row if is_hop else None,
+        )
+        seen = None if is_hop else Seen(row.at_us, row.token)
+        if move.at_us >= job.at_us:
+            refused = self._decide(lane, change._replace(at_us_max=move.at_us), seen)
+            if refused is None:
+                return True
+            if all(found.job.token != job.token for found in refused.values()):
+                return False
+        refused, unknown = self._lists.acknowledge(
+            {lane: move.listing}, lambda: self._decide(lane, change, seen)
+        )
+        if unknown and refused is None:
+            raise Unknown("A job was moved, and maybe its lane is not listed for it.")
+        return refused is None
+
+    def _carry(self, move: Move) -> bool:
+        """Carry a row to another lane: first it becomes a stub, which whoever meets it heals."""
+        job, target = move.job, moved(move)
+        stub = Stub(target, move.listing)
+        change = Change(key_of(job), job.token, cells={"token": move.token}, stub=stub)
+        if self._decide(job.lane, change, Seen(job.at_us, move.token)) is not None:
+            return False
+        self._complete(Found(job._replace(token=move.token), stub))
+        return True
+
+    def _complete(self, found: Found) -> None:
+        """Do what a stub says: the row it becomes is born, listed and looked at; then it goes.
+
+        All of it may be repeated, by anybody: the target is born once.
+        """
+        assert found.stub is not None
+        target, listing = found.stub
+        _, unknown = self._lists.acknowledge(
+            {target.lane: listing}, lambda: self._insert({target.lane: [target]})
+        )
+        if not unknown:  # otherwise the stub stays, and the next one to meet it does this again
+            self._decide(found.job.lane, Change(key_of(found.job), found.job.token), None)
+
+    # Reads
+
+    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """Look jobs up by id; one that is being carried is carried to the end first."""
+        return [self._find(job_id) for job_id in ids]
+
+    def _find(self, job_id: JobId) -> Job | None:
+        for _, lane, key in reversed(self._node.places(job_id)):
+            for found in self._node.some(lane, [key]):
+                if found.stub is None:
+                    return found.job
+                self._complete(found)
+                return found.stub.target
+        return None
+
+    def scan(
+        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    ) -> JobPage:
+        """Read a lane in (at, id) order; rows that are being carried are not shown."""
+        rows: list[Job] = []
+        page = Page(START, ROWS_A_PAGE)
+        while found := self._node.page(lane, page):
+            rows += [one.job for one in found if one.stub is None]
+            page = page._replace(after=key_of(found[-1].job))
+        rows = sorted(
+            (
+                row
+                for row in rows
+                if (after is None or _order(row) > after)
+                and (until_us is None or row.at_us <= until_us)
+            ),
+            key=_order,
+        )
+        more = len(rows) > limit
+        return JobPage(rows[:limit], _order(rows[limit - 1]) if more else None)
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Read the marks, then the lane list, in (listing, lane) order."""
+        marks = self._node.marks(Shard(queue, shard))
+        pointers = [
+            pointer
+            for pointer in self._node.pointers(
+                Shard(queue, shard),
+                above=marks.swept,
+                until=max(until_bucket, marks.closed + 1),
+            )
+            if after is None or pointer > after
+        ]
+        page = pointers[:limit]
+        more = page[-1] if len(page) < len(pointers) else None
+        settings = self._node.read(SETTINGS_PARTITION, self.clock_us())
+        versions = {record.key: record.version for record in settings}
+        return LanePage(page, marks, more, versions.get(queue, NO_VERSION))
+
+    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
+        """Unlist empty lanes, list future ones later, then raise the marks: in that order."""
+        return self._lists.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
+
+    # Records and streams
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read records in key order; expired ones are absent."""
+        puts = self._node.read(partition, self.clock_us())
+        return [
+            Record(put.key, put.version, put.value)
+            for put in puts
+            if after is None or put.key > after
+        ][:limit]
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition: all or nothing."""
+        return self._node.commit(partition, writes, self.clock_us())
+
+    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
+        """Append rows, shard by shard; one that is there already is not added again."""
+        by_shard: dict[tuple[str, int], list[Row]] = {}
+        for row in rows:
+            by_shard.setdefault((row.stream, row.shard), []).append(row)
+        for (stream, shard), some in by_shard.items():
+            self._node.append(stream, shard, some)
+        return [True] * len(rows)
+
+    def tail(
+        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+    ) -> RowPage:
+        """Read a shard's rows in (at, id) order."""
+        page = self._node.tail(stream, shard, after=after, limit=limit)
+        return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
+
+    # The store
+
+    def clock_us(self) -> int:
+        """Read the clock that was passed in: microseconds UTC."""
+        return self._clock.wall_us()
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply groups, one after the other; each stops at the first condition that fails."""
+        return [self._apply(group) for group in groups]
+
+    def _apply(self, group: Group) -> bool:
+        held = all(self._settle(verdict) for verdict in group.verdicts) and all(
+            self.commit(commit.partition, commit.writes) for commit in group.commits
+        )
+        if held and not (all(self.add(group.jobs)) and all(self.append(group.rows))):
+            raise Unknown("What follows from some verdicts may be stored or not.")
+        return held
+
+    def describe(self) -> Mapping[str, str]:
+        """Say that nothing here outlives the process."""
+        return {
+            "store": "memory, without transactions",
+            "durability": "none: gone with the process",
+        }
+
+    def close(self) -> None:
+        """Do nothing: whoever holds the cluster holds the data."""
+
+
+def _order(job: Job) -> tuple[int, JobId]:
+    return (job.at_us, job.id)
