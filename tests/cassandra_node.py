@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from tests.servers import absent
+from tests.servers import absent, is_required
 from tools.cassandra import cql
 from tools.cassandra.jars import CACHE, CassandraError
 from tools.cassandra.ring import Ring
 
 HOST_VARIABLE = "DUELINE_TEST_CASSANDRA"
-"""An address that answers already, such as 127.0.0.1; a node is started where it is not set."""
+"""An address that answers already, such as 127.0.0.1."""
 
 FIRST = 61  # the address 127.0.0.61, so that a developer's own ring may be running
 
@@ -20,8 +20,9 @@ FIRST = 61  # the address 127.0.0.61, so that a developer's own ring may be runn
 def node_url() -> Iterator[str]:
     """Give the address of a node that answers: `cassandra://host`, without a keyspace.
 
-    One that the environment names; one on 127.0.0.1; else one of the tests' own, which several
-    test processes share and which is stopped by the process that started it.
+    One that the environment names, or one on 127.0.0.1. Where neither answers, the tests are
+    skipped, unless DUELINE_REQUIRE names cassandra: then a node of the tests' own is started,
+    which several test processes share and which is stopped by the process that started it.
     """
     if find_spec("cassandra") is None:
         absent("cassandra", "the driver is not installed: pip install 'dueline[cassandra]'")
@@ -29,6 +30,8 @@ def node_url() -> Iterator[str]:
         if host and cql.answers(host):
             yield f"cassandra://{host}"
             return
+    if not is_required("cassandra"):
+        absent("cassandra", "no node answers on 127.0.0.1; `make cassandra-up` starts one")
     ring = Ring(CACHE / "tests", fast_start=True, first=FIRST)
     has_run = ring.nodes[0].is_alive()
     try:
