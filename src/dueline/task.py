@@ -114,8 +114,8 @@ class Using(Generic[P, R]):
             raise BadInput(f"chunk is {chunk!r}.", hint=f"Use 1 to {CHUNK_MAX}.")
         if not isinstance(calls, Iterable):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
-        encode = self._handler.arguments.encode
-        bodies = iter([encode(args, {}) for args in map(_sequence, calls)])
+        checked = [_sequence(call) for call in calls]
+        bodies = iter(self._handler.arguments.encode_many(checked))
         jobs: list[Job[R]] = []
         while some := list(islice(bodies, chunk)):
             jobs += self._put(some)

@@ -5,9 +5,9 @@ bound array a statement, not as a statement a row: while other threads run Pytho
 a statement may cost a turn of the interpreter lock (5,000 rows: 0.4 s against 0.02; Nov 2026).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, groupby, islice
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice, repeat
+from operator import concat, itemgetter
 from typing import Any, Final
 
 from dueline.job import Job, JobId, State, Token
@@ -37,7 +37,8 @@ _INSERT = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {_PLACES}"  # noqa: S608
 _INSERT_ROWS = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {', '.join([_PLACES] * _ROWS)}"  # noqa: S608
 _INSERT_WHOLE = f"INSERT OR IGNORE INTO jobs VALUES ({', '.join('?' * 21)})"  # noqa: S608
 _BODY = 8  # the place of `body` in a row, and in a Job
-_lane_of, _hop_of = itemgetter(0), itemgetter(3)  # of a Job
+_lane_of, _hop_of, _body_of = itemgetter(0), itemgetter(3), itemgetter(_BODY)  # of a Job
+_rest_of = itemgetter(slice(1, 11))  # of a Job as it is born
 _ALONE = 17
 
 
@@ -84,17 +85,19 @@ def _births(database: Database, jobs: Sequence[Job]) -> Iterator[tuple[object, .
     for lane, same in groupby(jobs, key=_lane_of):
         if lane not in numbers:
             numbers[lane] = _list(database, lane, lane.bucket)
-        number = numbers[lane]
-        for job in same:
-            if len(job.body) <= INLINE_BYTES_MAX:
-                yield (number, *job[1:11])
-            else:
-                _put_body(database, job)
-                yield (number, *job[1:_BODY], None, *job[_BODY + 1 : 11])
+        run = list(same)
+        rest: Iterable[tuple[object, ...]] = map(_rest_of, run)
+        if max(map(len, map(_body_of, run))) > INLINE_BYTES_MAX:
+            rest = [_put_body(database, job) for job in run]
+        yield from map(concat, repeat((numbers[lane],)), rest)
 
 
-def _put_body(database: Database, job: Job) -> None:
+def _put_body(database: Database, job: Job) -> tuple[object, ...]:
+    """Put a long body aside; give the job's cells without it."""
+    if len(job.body) <= INLINE_BYTES_MAX:
+        return job[1:11]
     database.execute("INSERT OR IGNORE INTO bodies (id, body) VALUES (?, ?)", (job.id, job.body))
+    return (*job[1:_BODY], None, *job[_BODY + 1 : 11])
 
 
 def _list(database: Database, lane: Lane, listing: int) -> int:
@@ -193,9 +196,11 @@ def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
 
 
 def _set_of(verdict: Verdict) -> tuple[type[Verdict], *tuple[object, ...]]:
+    if isinstance(verdict, Drop):
+        return Drop, verdict.job.token
     if isinstance(verdict, Extend):
         return Extend, verdict.job.token, verdict.at_us, verdict.started
-    return type(verdict), verdict.job.token
+    return Move, verdict.job.token
 
 
 def _together(
