@@ -159,13 +159,15 @@ class ThreadRunner:
             self._work.notify_all()
 
     def _loop(self, slot: _Slot) -> None:
+        now_us = self._clock.monotonic_us()
         while not self._is_closing:
             try:
                 assignment = self._ready.popleft()
             except IndexError:
                 self._wait()
-                continue
-            self._run(slot, assignment)
+                now_us = self._clock.monotonic_us()
+            else:
+                now_us = self._run(slot, assignment, now_us)
 
     def _wait(self) -> None:
         self._news.set()
@@ -175,23 +177,24 @@ class ThreadRunner:
                 self._work.wait()
             self._idle -= 1
 
-    def _run(self, slot: _Slot, assignment: Assignment) -> None:
-        slot.started_us = started_mono_us = self._clock.monotonic_us()
+    def _run(self, slot: _Slot, assignment: Assignment, now_us: int) -> int:
+        """Run a job from now on; answer when it ended, by the monotonic clock."""
+        slot.started_us = now_us
         slot.assignment = assignment
-        started_us = started_mono_us + self._offset_us
+        offset_us = self._offset_us
         try:
             ending = self._execution.run(assignment)
             self._disarm(slot)
         except JobTimeout as error:  # it came after the handler, at most once
             self._disarm(slot)
             ending = Failed("JobTimeout", error.message, "", retry=True)
-        ended_mono_us = self._clock.monotonic_us()
-        took_us = ended_mono_us - started_mono_us
-        self._ended.append(Ended(assignment.job, ending, started_us, started_us + took_us))
-        if ended_mono_us - self._told_us > NEWS_EVERY_US:
-            self._told_us = ended_mono_us
+        ended_us = self._clock.monotonic_us()
+        self._ended.append(Ended(assignment.job, ending, now_us + offset_us, ended_us + offset_us))
+        if ended_us - self._told_us > NEWS_EVERY_US:
+            self._told_us = ended_us
             if not self._news.is_set():
                 self._news.set()
+        return ended_us
 
     def _disarm(self, slot: _Slot) -> None:
         """Leave no JobTimeout behind that could hit the thread's next job."""

@@ -155,11 +155,11 @@ class Worker:
         now_us = self._clock.monotonic_us()
         starts: list[Job] = []
         if now_us - self._flushed_us > FLUSH_US:
-            known = {one.job.claim() for one in self._ended} | self._flagged
+            over = {one.job.id for one in self._ended}
             starts = [
                 job
                 for job in self._runner.running()
-                if job.claim() not in known and self._holds(job)
+                if job.id not in over and job.claim() not in self._flagged and self._holds(job)
             ]
         if not self._ended and not starts:
             return
@@ -177,7 +177,8 @@ class Worker:
 
     def _let_go(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if self._holds(job):
+            held = self._held.get(job.id)
+            if held is not None and held.fence == job.fence:
                 self._held.pop(job.id, None)
         if self._flagged:
             self._flagged.difference_update([job.claim() for job in jobs])
