@@ -29,7 +29,10 @@ LATE_US = SECOND_US
 AGE_US_MAX = 15 * SECOND_US
 """A memory is replaced when it is older than this, or than half a lease."""
 
-PAGE_MIN, PAGE_MAX = 8, 500
+PAGE_MIN, PAGE_MAX, PAGE_GROWTH = 8, 2000, 4
+"""Pages of one visit grow from the first to the second: of a lane's last second many are done."""
+
+FIRST_PAGE_MAX = 500
 LANES_MAX = 10_000
 ROWS_MAX = 30_000
 
@@ -42,10 +45,15 @@ class Seen(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What to read next: so many rows of the lane, in the order of their keys, past one."""
+    """What to read next: so many rows of the lane, in the order of their keys, past one.
+
+    is_first: of its visit. That one mostly holds what is due; those that follow mostly hold what
+    is not, and need not be read whole.
+    """
 
     after: Key
     limit: int
+    is_first: bool = False
 
 
 def key_of(job: Job) -> Key:
@@ -90,6 +98,7 @@ class Visit:
         self.rows: dict[Key, Seen] = dict(known or {})
         self.last = start
         self.has_ended = False
+        self._limit = 0
         self.changes: list[tuple[Key, Seen | None]] = []
         """What others in this process did meanwhile."""
         self.memory: _Memory | None = None
@@ -102,12 +111,16 @@ class Visit:
         """
         if self.has_ended or sum(self._is_sure(*row) for row in self.rows.items()) > self.most:
             return None
-        return Page(self.last, min(max(self.most + 1, PAGE_MIN), PAGE_MAX))
+        if self._limit == 0:
+            first = min(max(self.most + 1, PAGE_MIN), FIRST_PAGE_MAX)
+            return Page(self.last, first, is_first=True)
+        return Page(self.last, min(PAGE_GROWTH * self._limit, PAGE_MAX), is_first=False)
 
     def take(self, page: Page, rows: Iterable[tuple[Key, Seen]]) -> None:
         """Take in what a page held, in the order of the keys; a short page is the last."""
         read = dict(rows)
         self.rows.update(read)
+        self._limit = page.limit
         if len(read) < page.limit:
             self.has_ended = True
         else:

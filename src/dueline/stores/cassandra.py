@@ -5,7 +5,7 @@ by conditional batches of one partition; records are conditional writes. Nothing
 partitions, so `together` is no transaction: whoever needs one puts the outcome first (DESIGN 4).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 from uuid import UUID
@@ -183,6 +183,10 @@ class CassandraStore:
 
         Raises: Unknown: some may have been applied or not.
         """
+        return [has_held for run in _runs(groups) for has_held in self._together(run)]
+
+    def _together(self, groups: Sequence[Group]) -> list[bool]:
+        """Apply groups, all verdicts at once, then the commits, then what follows."""
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         answers = iter(self.settle(verdicts))
         held = [all(list(islice(answers, len(group.verdicts)))) for group in groups]
@@ -235,3 +239,16 @@ class CassandraStore:
             known = (self._records.version(SETTINGS_PARTITION, queue), now_us)
             self._settings[queue] = known
         return known[0]
+
+
+def _runs(groups: Sequence[Group]) -> Iterator[list[Group]]:
+    """Cut groups where a verdict is on a job that an earlier one adds."""
+    run: list[Group] = []
+    added: set[JobId] = set()
+    for group in groups:
+        if any(verdict.job.id in added for verdict in group.verdicts):
+            yield run
+            run, added = [], set()
+        run.append(group)
+        added.update(job.id for job in group.jobs)
+    yield run

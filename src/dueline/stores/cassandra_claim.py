@@ -125,13 +125,19 @@ class Claims:
             if not pages:
                 return
             answers = self._session.read_many(
-                [rows.page(reach.lane, page) for reach, page in pages]
+                [
+                    (rows.whole_page if page.is_first else rows.thin_page)(reach.lane, page)
+                    for reach, page in pages
+                ]
             )
             for (reach, page), answer in zip(pages, answers, strict=True):
-                found = [rows.found(reach.lane, row) for row in answer]
-                reach.visit.take(page, [(key_of(one.job), rows.seen(one.job)) for one in found])
-                for one in found:
-                    reach.know(one)
+                if page.is_first:
+                    found = [rows.found(reach.lane, row) for row in answer]
+                    reach.visit.take(page, [(key_of(one.job), rows.seen(one.job)) for one in found])
+                    for one in found:
+                        reach.know(one)
+                else:
+                    reach.visit.take(page, map(rows.thin, answer))
 
     def _choose(self, active: Sequence[_Reach], left: int) -> list[_Reach]:
         """Fill each lane's next batch, in order; answer the lanes that are not done with.

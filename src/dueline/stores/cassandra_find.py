@@ -60,7 +60,7 @@ def scan(
     visit = Visit(lane, now_us=until_us, most=limit)
     found: dict[Key, Found] = {}
     while (page := visit.next_page()) is not None:
-        read = [rows.found(lane, row) for row in session.read(*rows.page(lane, page))]
+        read = [rows.found(lane, row) for row in session.read(*rows.whole_page(lane, page))]
         found |= {key_of(one.job): one for one in read}
         visit.take(page, [(key_of(one.job), rows.seen(one.job)) for one in read])
         for key, one in found.items():

@@ -10,8 +10,9 @@ from typing import Final
 
 from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import NOTHING_CLOSED, Shard
-from dueline.recall import START
-from dueline.stores.cassandra_rows import ats_us, chunks
+from dueline.recall import PAGE_MAX, START, Page
+from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_rows import chunks
 from dueline.stores.cassandra_session import Call, CassandraSession, Rows
 
 LISTINGS_A_DAY: Final = 8640
@@ -98,7 +99,13 @@ class CassandraBoard:
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
         """Read `at_us` of every row of a lane."""
-        return ats_us(self._session, lane, START)
+        page = Page(START, PAGE_MAX, is_first=True)
+        while True:
+            read = [rows.thin(row) for row in self._session.read(*rows.thin_page(lane, page))]
+            yield from (seen.at_us for _, seen in read)
+            if len(read) < page.limit:
+                break
+            page = page._replace(after=read[-1][0])
 
     def read(
         self, shard: Shard, *, until: int, after: Pointer | None, limit: int

@@ -15,7 +15,7 @@ from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane
 from dueline.recall import Key, Page, Seen, key_of
 from dueline.store import Extend, Move
-from dueline.stores.cassandra_session import Call, CassandraSession
+from dueline.stores.cassandra_session import Call
 
 BATCH_ROWS_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 1024 * 1024
@@ -49,7 +49,7 @@ _INDEX: Final = (
     "INSERT INTO {keyspace}.ids (part, id, hop, queue, shard, bucket, priority, tenant, pos_us)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1 AND TTL ?"
 )
-_PAGE: Final = (
+_WHOLE_PAGE: Final = (
     f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_LANE}"
     " AND (pos_us, id, hop) > (?, ?, ?) LIMIT ?"
 )
@@ -58,8 +58,8 @@ _PLACES: Final = (
     " WHERE part = ? AND id = ?"
 )
 _SOME: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_LANE} AND (pos_us, id, hop) IN ?"
-_ATS: Final = (
-    f"SELECT pos_us, id, hop, at_us FROM {{keyspace}}.jobs WHERE {_LANE}"
+_THIN_PAGE: Final = (
+    f"SELECT pos_us, id, hop, at_us, claim_token FROM {{keyspace}}.jobs WHERE {_LANE}"
     " AND (pos_us, id, hop) > (?, ?, ?) LIMIT ?"
 )
 # The state is compared too: an extension may set it and leave `at_us` as it is.
@@ -90,8 +90,6 @@ _UUID_TIME_ORDERED: Final = 7
 
 HOP_AHEAD_US: Final = 5 * SECOND_US
 """A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
-
-ATS_PAGE: Final = 1000
 
 Item = TypeVar("Item")
 
@@ -177,9 +175,9 @@ def birth_batches(
 # Reads
 
 
-def page(lane: Lane, page: Page) -> Call:
+def whole_page(lane: Lane, page: Page) -> Call:
     """Read whole rows in the order of their keys."""
-    return (_PAGE, (*lane, *page.after, page.limit))
+    return (_WHOLE_PAGE, (*lane, *page.after, page.limit))
 
 
 def some(lane: Lane, keys: Sequence[Key]) -> Call:
@@ -210,15 +208,14 @@ def found(lane: Lane, row: Sequence[Any]) -> Found:
     return Found(job, row[20] or b"")
 
 
-def ats_us(session: CassandraSession, lane: Lane, after: Key) -> Iterator[int]:
-    """Read `at_us` of all rows past a key, page by page."""
-    while True:
-        rows = session.read(_ATS, (*lane, *after, ATS_PAGE))
-        for row in rows:
-            yield row[3]
-        if len(rows) < ATS_PAGE:
-            return
-        after = rows[-1][:3]
+def thin_page(lane: Lane, page: Page) -> Call:
+    """Read what a claimer remembers of rows, in the order of their keys."""
+    return (_THIN_PAGE, (*lane, *page.after, page.limit))
+
+
+def thin(row: Sequence[Any]) -> tuple[Key, Seen]:
+    """Turn a row of a thin page into what is remembered of it."""
+    return (row[0], row[1], row[2]), Seen(row[3], row[4])
 
 
 # Claims and verdicts
