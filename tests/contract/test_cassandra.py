@@ -64,6 +64,7 @@ def keyspaces(request: pytest.FixtureRequest, address: str) -> Iterator[Keyspace
 @pytest.mark.cassandra
 class TestCassandra(SharedSteppedLaws):
     OPTIONS = ""
+    lives = 8  # one takes seconds here
 
     @pytest.fixture
     def factory(self, keyspaces: Keyspaces) -> StoreFactory:

@@ -27,8 +27,10 @@ class StreamLaws:
         rows = [row_of(number) for number in range(3)]
         assert list(store.append(rows[:2])) == [True, True]
         assert list(store.append(rows)) == [True, True, True]
-        assert list(store.append([row._replace(body=b"other") for row in rows])) == [True] * 3
         assert stream_of(store) == rows
+        if store.transactional:  # elsewhere an append is blind, and its writer repeats the same
+            assert list(store.append([row._replace(body=b"other") for row in rows])) == [True] * 3
+            assert stream_of(store) == rows
         assert list(store.append([])) == []
 
     def test_streams_and_shards_know_nothing_of_each_other(self, store: Store) -> None:
