@@ -21,6 +21,7 @@ import apsw
 
 from dueline.clock import DAY_US
 from dueline.ids import Ids
+from dueline.launch import worker_name
 
 BATCH: Final = 500
 _ROWS: Final = 50  # of one insert statement; divides BATCH
@@ -106,7 +107,7 @@ def drain(database: apsw.Connection) -> int:
 
     Returns: how many rows there were.
     """
-    token = os.urandom(16)
+    worker, token = worker_name(), os.urandom(16)
     drained = 0
     claimed = array("q")
     while True:
@@ -118,7 +119,7 @@ def drain(database: apsw.Connection) -> int:
             found: list[tuple[Any, ...]] = database.execute(_DUE, (1, now_us, BATCH)).fetchall()
             claimed = array("q", [row[0] for row in found])
             if claimed:
-                bound = (now_us + _LEASE_US, token, "raw", now_us, apsw.carray(claimed))
+                bound = (now_us + _LEASE_US, token, worker, now_us, apsw.carray(claimed))
                 database.execute(_CLAIM, bound)
         if not claimed:
             return drained
