@@ -12,14 +12,14 @@ from pathlib import Path
 from dueline import Context, Dueline, Retry
 
 FOLDER_VARIABLE = "DUELINE_FAILURES_FOLDER"
-LEASE_S = 1.0
+LEASE_VARIABLE = "DUELINE_FAILURES_LEASE_S"
 POLL_S = 0.01
 TIMEOUT_S = 0.3
 
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
 
 app = Dueline(f"sqlite:///{FOLDER}/queue.db")
-app.queue("default", lease=LEASE_S)
+app.queue("default", lease=float(os.environ.get(LEASE_VARIABLE, "30")))
 
 
 def note(what: str, tag: str) -> None:

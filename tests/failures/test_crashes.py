@@ -51,6 +51,7 @@ def test_a_job_that_kills_its_process_is_dead_after_three_children(world: World)
     worker.stop()
 
 
+@pytest.mark.parametrize("lease_s", [1.0])
 def test_a_job_that_kills_its_worker_is_dead_after_three_counted_crashes(world: World) -> None:
     poison = world.put("vanish", "poison")
     others = [world.put("fine", f"fine {number}") for number in range(20)]
@@ -62,6 +63,7 @@ def test_a_job_that_kills_its_worker_is_dead_after_three_counted_crashes(world: 
     worker.stop()
 
 
+@pytest.mark.parametrize("lease_s", [2.0])
 def test_suspects_run_alone_until_they_are_cleared(world: World) -> None:
     suspects = [world.put("hold", f"suspect {number}") for number in range(3)]
     first = world.worker(concurrency=4)
@@ -92,6 +94,7 @@ def test_suspects_run_alone_until_they_are_cleared(world: World) -> None:
     second.stop()
 
 
+@pytest.mark.parametrize("lease_s", [2.0])
 def test_nothing_starts_beside_a_suspect_that_takes_long(world: World) -> None:
     suspect = world.put("hold", "suspect")
     first = world.worker()

@@ -5,20 +5,22 @@ import signal
 
 import pytest
 
+from dueline.job import State
 from tests.failures.world import World
 
-AT_ONCE_S = 3.0
+AT_ONCE_S = 12.0  # a drain takes 25
 BOTH = pytest.mark.parametrize("processes", [0, 2])
 
 
 @BOTH
 def test_the_first_sigterm_drains(world: World, processes: int) -> None:
-    warm = [world.put("fine", f"warm {number}") for number in range(20)]
+    warm = [world.put("fine", f"warm {number}") for number in range(60)]
     worker = world.worker(processes=processes, concurrency=2)
     world.until_done(*warm)  # from now on it knows that jobs are short, and claims ahead
     running = [world.put("hold", f"hold {number}") for number in range(2)]
-    waiting = [world.put("brief", f"waiting {number}", 0.0) for number in range(20)]
     world.until_started("hold 0", "hold 1")
+    waiting = [world.put("brief", f"waiting {number}", 0.0) for number in range(5)]
+    world.until(lambda: any(world.row(job).is_claimed() for job in waiting))
     worker.signal(signal.SIGTERM)
     world.until(lambda: all(world.row(job).state == 0 for job in waiting))
     for job in waiting:
@@ -57,6 +59,7 @@ def test_a_drain_that_takes_too_long_gives_back(world: World, processes: int) ->
     assert (world.row(job).errors, world.row(job).crashes) == (0, 0)
 
 
+@pytest.mark.parametrize("lease_s", [2.0])
 @BOTH
 def test_a_stalled_worker_cannot_finish_what_another_took_over(
     world: World, processes: int
@@ -64,15 +67,14 @@ def test_a_stalled_worker_cannot_finish_what_another_took_over(
     job = world.put("hold", "a")
     stalled = world.worker(processes=processes, concurrency=2)
     world.until_started("a")
-    first = world.notes("start", "a")[0].process
-    for pid in {stalled.process.pid, first}:
-        os.kill(pid, signal.SIGSTOP)
+    world.until(lambda: world.row(job).state == State.STARTED)  # the parent knows, too
+    frozen = stalled.stall(*stalled.children())
     second = world.worker(concurrency=2)
     world.until(lambda: len(world.notes("start", "a")) == 2)
     world.let_go("a")
     world.until_done(job)
     result = job.result(0)
-    for pid in {stalled.process.pid, first}:
+    for pid in frozen:
         os.kill(pid, signal.SIGCONT)
     world.until(lambda: "lost its claim" in stalled.log())
     assert f"job={job.id} task=hold attempt=1 lost its claim" in stalled.log()
@@ -82,13 +84,14 @@ def test_a_stalled_worker_cannot_finish_what_another_took_over(
     second.stop()
 
 
+@pytest.mark.parametrize("lease_s", [1.0])
 @BOTH
 def test_a_worker_that_stalls_alone_finishes_each_job_once(world: World, processes: int) -> None:
     jobs = [world.put("listen", f"job {number}") for number in range(2)]
     worker = world.worker(processes=processes, concurrency=4)
     world.until_started("job 0", "job 1")
     lease_ends = [world.row(job).at_us for job in jobs]
-    worker.signal(signal.SIGSTOP)
+    worker.stall()
     world.until(lambda: world.app.clock.wall_us() > max(lease_ends) + 1_000_000)
     worker.signal(signal.SIGCONT)
     beaten = [world.row(job).at_us for job in jobs]
@@ -111,7 +114,7 @@ def test_a_handler_that_takes_too_long_is_interrupted(
     job = world.put(task, "a")
     other = world.put("brief", "b", 0.5)
     worker = world.worker(processes=processes, concurrency=4)
-    world.until(lambda: job.status == "dead", within_s=10)
+    world.until(lambda: job.status == "dead")
     assert world.row(job).error.startswith("JobTimeout")
     world.until_done(other)
     worker.stop()
@@ -149,6 +152,7 @@ def test_without_v_only_failures_are_logged(world: World) -> None:
     assert worker.log() == ""
 
 
+@pytest.mark.parametrize("lease_s", [1.0])
 @BOTH
 def test_a_crash_is_logged(world: World, processes: int) -> None:
     job = world.put("vanish", "a")

@@ -17,10 +17,10 @@ from dueline.history import attempts
 from dueline.job import Job as Row
 from dueline.job import JobId
 from dueline.queue import Calls
-from tests.failures.tasks import FOLDER_VARIABLE, LEASE_S
+from tests.failures.tasks import FOLDER_VARIABLE, LEASE_VARIABLE
 
 ROOT = Path(__file__).parent.parent.parent
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 60.0  # for a machine that is busy with other tests
 TICK_S = 0.01
 
 
@@ -53,6 +53,21 @@ class Running:
         """Wait until it ended; answer its exit code."""
         return self.process.wait(WAIT_S_MAX)
 
+    def stall(self, *children: int) -> list[int]:
+        """Freeze it, and children, outside of a transaction; answer what was frozen.
+
+        A process that is frozen while it writes keeps all others from writing.
+        """
+        some = [self.process.pid, *children]
+        for _ in range(1000):
+            for pid in some:
+                os.kill(pid, signal.SIGSTOP)
+            if not _locks_for_writing(self.process.pid):
+                return some
+            self.signal(signal.SIGCONT)
+            time.sleep(TICK_S)
+        raise AssertionError("it writes all the time")
+
     def stop(self) -> None:
         """End it gently."""
         self.signal(signal.SIGTERM)
@@ -69,11 +84,12 @@ class Running:
 class World:
     """What a test sees and does."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take an empty folder."""
+    def __init__(self, folder: Path, lease_s: float) -> None:
+        """Take an empty folder, and how long a claim lasts without a beat."""
         self.folder = folder
         self.app = Dueline(f"sqlite:///{folder}/queue.db")
-        self.app.queue("default", lease=LEASE_S)
+        self.app.queue("default", lease=lease_s)
+        self._environment = {FOLDER_VARIABLE: str(folder), LEASE_VARIABLE: str(lease_s)}
         self._workers: list[Running] = []
 
     def worker(self, *flags: str, processes: int = 0, concurrency: int = 4) -> Running:
@@ -86,7 +102,7 @@ class World:
                     *("--processes", str(processes), "-c", str(concurrency), *flags),
                 ],
                 cwd=ROOT,
-                env=os.environ | {FOLDER_VARIABLE: str(self.folder)},
+                env=os.environ | self._environment,
                 stderr=errors,
             )
         self._workers.append(Running(process, log))
@@ -154,6 +170,14 @@ class World:
             one.process.kill()
             one.process.wait()
         self.app.close()
+
+
+def _locks_for_writing(pid: int) -> bool:
+    """Tell whether a process, which is frozen, has a lock that keeps others from writing."""
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(TICK_S)
+    table = Path("/proc/locks").read_text()
+    return any(line.split()[3:5] == ["WRITE", str(pid)] for line in table.splitlines())
 
 
 def is_alive(pid: int) -> bool:
