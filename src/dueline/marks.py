@@ -136,10 +136,11 @@ class LaneList:
         """Unlist what is empty at or below `closed`, then raise both marks: in this order."""
         marks = self._board.marks(shard)  # (1) before any lane is looked at
         closed = marks.closed
+        self._seen(shard, closed)
         kept = closed + 1
         gone: list[Pointer] = []
         for pointer in sorted(self._board.pointers(shard, above=marks.swept, until=closed)):
-            if self._is_needed(pointer.lane, closed=closed, now_us=now_us, width_us=width_us):
+            if self._is_needed(pointer.lane, now_us=now_us, width_us=width_us):
                 kept = min(kept, pointer.listing)
             else:
                 gone.append(pointer)
@@ -147,7 +148,7 @@ class LaneList:
         raised = Marks(kept - 1, bucket_of(now_us - GUARD_US, width_us) - 1)
         return self._raise(shard, marks, raised)
 
-    def _is_needed(self, lane: Lane, *, closed: int, now_us: int, width_us: int) -> bool:
+    def _is_needed(self, lane: Lane, *, now_us: int, width_us: int) -> bool:
         """Tell whether a lane stays listed where it is; list it later where all is future."""
         head_us: int | None = None
         for at_us in self._board.ats_us(lane):
@@ -156,8 +157,7 @@ class LaneList:
             head_us = at_us if head_us is None else min(head_us, at_us)
         if head_us is None:
             return False
-        later = max(bucket_of(head_us, width_us), closed + 1)
-        _, unknown = self.acknowledge({lane: later}, _nothing)
+        _, unknown = self.acknowledge({lane: bucket_of(head_us, width_us)}, _nothing)
         return bool(unknown)
 
     def _raise(self, shard: Shard, present: Marks, raised: Marks) -> Marks:
@@ -168,7 +168,7 @@ class LaneList:
                 present = new
                 break
             present = self._board.marks(shard)
-        self._shards.setdefault(shard, _Seen(present.closed)).look(present.closed)
+        self._seen(shard, present.closed)
         return present
 
     def _read_unseen(self, shards: Iterable[Shard]) -> None:
@@ -179,7 +179,10 @@ class LaneList:
         looked = list(shards)
         if looked:
             for shard, closed in zip(looked, self._board.closed(looked), strict=True):
-                self._shards.setdefault(shard, _Seen(closed)).look(closed)
+                self._seen(shard, closed)
+
+    def _seen(self, shard: Shard, closed: int) -> None:
+        self._shards.setdefault(shard, _Seen(closed)).look(closed)
 
     def _list(self, listings: Mapping[Lane, int]) -> None:
         pointers = [Pointer(listing, lane) for lane, listing in listings.items()]
