@@ -1,10 +1,15 @@
 """A Cassandra node for tests."""
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import count
 
+from dueline.clock import Clock
+from dueline.connect import open_store
+from dueline.store import Store
 from tests.servers import absent, is_required
 from tools.cassandra import cql
 from tools.cassandra.jars import CACHE, CassandraError
@@ -14,6 +19,10 @@ HOST_VARIABLE = "DUELINE_TEST_CASSANDRA"
 """An address that answers already, such as 127.0.0.1."""
 
 FIRST = 61  # the address 127.0.0.61, so that a developer's own ring may be running
+
+
+TABLES = ("jobs", "ids", "shards", "lanes", "records", "streams", "stream_hours")
+KEYSPACES = 2
 
 
 @contextmanager
@@ -43,3 +52,35 @@ def node_url() -> Iterator[str]:
     finally:
         if not has_run:
             ring.stop()
+
+
+class Keyspaces:
+    """Empty keyspaces: a few that are made once, emptied and used in turn."""
+
+    def __init__(self, address: str, options: str) -> None:
+        self._urls = [
+            f"{address}/laws_{secrets.token_hex(4)}?dc=datacenter1{options}"
+            for _ in range(KEYSPACES)
+        ]
+        from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
+
+        stores = [open_store(url) for url in self._urls]
+        self._stores = [store for store in stores if isinstance(store, CassandraStore)]
+        for store in self._stores:
+            store.migrate()
+        self._turns = count()
+
+    def fresh(self) -> str:
+        turn = next(self._turns) % KEYSPACES
+        session = self._stores[turn]._session
+        session.define(f"TRUNCATE {session.place.keyspace}.{table}" for table in TABLES)
+        return self._urls[turn]
+
+    def open(self, url: str, *, clock: Clock | None = None) -> Store:
+        return open_store(url, clock=clock)
+
+    def remove(self) -> None:
+        for store in self._stores:
+            keyspace = store._session.place.keyspace
+            store._session.define([f"DROP KEYSPACE {keyspace}"])
+            store.close()

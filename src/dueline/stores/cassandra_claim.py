@@ -190,6 +190,8 @@ class Claims:
             present = {rows.key_in(row): row for row in answer.rows}
             for job in batch:
                 row = present.get(key_of(job))
+                if row is None or row["state"] != job.state:
+                    del reach.found[key_of(job)]  # it may be as it was but for its start
                 self._note(reach, job, Seen(row["at_us"], row["claim_token"]) if row else None)
             return 0
         return self._read_back(reach, batch, answer, terms)
