@@ -8,11 +8,13 @@ repeats the effects, which adds nothing, and drops the row; the handler never ru
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from dueline.attempt import Attempt, Outcome
 from dueline.codec import decode, encode
+from dueline.errors import StoreUnavailable
 from dueline.history import row_of
 from dueline.ids import Ids, derived
 from dueline.job import BORN_TOKEN, Job, State
@@ -30,7 +32,8 @@ class Finish:
     """All that the effects of an ending depend on, beside the job's birth cells.
 
     attempt: what history says, None for nothing. keep_us: how long the result is kept.
-    bucket: of the dead row. errors, crashes: with the last attempt counted.
+    bucket: of the dead row. errors, crashes: with the last attempt counted. fence, claimed_us:
+    of the claim that ended; whoever repeats the effects has another.
     """
 
     outcome: Outcome
@@ -39,6 +42,8 @@ class Finish:
     bucket: int
     errors: int
     crashes: int
+    fence: int
+    claimed_us: int
 
 
 class Finished(NamedTuple):
@@ -59,6 +64,8 @@ def finish_of(
         bucket_of(outcome.ended_us, settings.width_us),
         job.errors,
         job.crashes,
+        job.fence,
+        job.claimed_us,
     )
 
 
@@ -68,7 +75,8 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
     Args: others: groups of one verdict each, with rows to be appended before it.
 
     Returns: per end, then per other group, whether its verdict held. Where it did not, nothing
-    of it was recorded.
+    of it was recorded, but for rows of other groups where there is no transaction: those are
+    told of once, by their ids, whoever else tells of them.
     """
     if store.transactional:
         groups = [effects(job, end)._replace(verdicts=(Drop(job),)) for job, end in ends]
@@ -89,7 +97,8 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
         if sure and isinstance(verdict, Move)
     ]
     if decided:
-        complete(store, decided)
+        with suppress(StoreUnavailable):  # decided all the same: the next claimer repeats this
+            complete(store, decided)
     return held
 
 
@@ -139,8 +148,10 @@ def _grave(job: Job, end: Finish) -> Job:
         pos_us=end.outcome.ended_us,
         hop=job.hop + 1,
         at_us=end.outcome.ended_us,
+        fence=end.fence,
         token=BORN_TOKEN,
         worker="",
+        claimed_us=end.claimed_us,
         errors=end.errors,
         crashes=end.crashes,
         alone=False,

@@ -10,6 +10,8 @@ from dueline.store import Row, Streams
 
 HISTORY_SUFFIX = "!history"
 _PAGE = 1000
+_TOLD_MAX = 100_000
+"""How far back repeats are known, in rows."""
 
 
 def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
@@ -54,12 +56,21 @@ def died(
 def attempts(
     streams: Streams, queue: str, shards: int, *, since_us: int | None = None
 ) -> Iterator[Attempt]:
-    """Read a queue's attempts, shard by shard, each in the order of their ends."""
+    """Read a queue's attempts, shard by shard, each in the order of their ends.
+
+    A claim is told of once: who ended it too late may have told of it beside its next claimer.
+    """
     for shard in range(shards):
+        told: set[bytes] = set()
         after = None if since_us is None else (since_us, b"")
         while True:
             page = streams.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=_PAGE)
             for row in page.rows:
+                if row.id in told:
+                    continue
+                if len(told) >= _TOLD_MAX:
+                    told.clear()
+                told.add(row.id)
                 yield decode(row.body, Attempt)
             if len(page.rows) < _PAGE:
                 break

@@ -9,7 +9,7 @@ from dueline.attempt import Outcome
 from dueline.catalog import Catalog
 from dueline.clock import DAY_US, Clock, StoreTime
 from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, Unknown
-from dueline.finishing import Finished, finish, finish_of, stored
+from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State, status_of
 from dueline.lane import Lane, Pointer, bucket_of, living_queue
@@ -24,6 +24,8 @@ TENANT_CHARACTERS_MAX = 255
 
 _PAGE = 500
 _ROUNDS_MAX = 5
+_LOOKS = 2
+"""One look may overlook a row that is on its way to another place."""
 
 
 class Calls(NamedTuple):
@@ -109,12 +111,13 @@ class Queues:
 
         Raises: NotFound: no such job, or it ended and nothing was kept of it.
         """
-        row = self.store.find([job_id])[0]
-        if row is not None:
-            return self._found(row)
-        outcome = results.read(self.store, job_id)
-        if outcome is not None:
-            return Found(outcome.state, None, outcome)
+        for _ in range(_LOOKS):
+            row = self.store.find([job_id])[0]
+            if row is not None:
+                return self._found(row)
+            outcome = results.read(self.store, job_id)
+            if outcome is not None:
+                return Found(outcome.state, None, outcome)
         raise NotFound(
             f"No job {job_id.hex()} is known.",
             hint="Was its result kept long enough? Is this the right store?",
@@ -146,7 +149,7 @@ class Queues:
                 if room == 0:
                     break
                 page = self.store.scan(lane, after=places.get(lane), until_us=now_us, limit=room)
-                found += page.jobs
+                found += [job for job in page.jobs if not job.outcome]
                 if page.after is None:
                     visited[lane] = None
                 else:
@@ -210,6 +213,7 @@ class Queues:
         Raises: as `cancel`.
         """
         for _ in range(_ROUNDS_MAX):
+            self._see_through(job_id)
             found = self.find(job_id)
             row = found.row
             if row is None or found.status == "running":
@@ -218,19 +222,27 @@ class Queues:
                 return
         raise _refused(job_id, "retried", "changing")
 
+    def _see_through(self, job_id: JobId) -> None:
+        """Complete what a finisher decided about a job and did not see through."""
+        row = self.store.find([job_id])[0]
+        if row is not None and row.outcome:
+            complete(self.store, [stored(row)])
+
     def retry_all(self, rows: Sequence[Job]) -> int:
-        """Run waiting or dead jobs as soon as possible; those that changed meanwhile are left.
+        """Run waiting or dead jobs as soon as possible; others, or changed ones, are left.
 
         Returns: how many will.
         """
+        undecided = [row for row in rows if not row.outcome]
         count = 0
-        for start in range(0, len(rows), _PAGE):
-            held = self.store.settle([self.redrive(row) for row in rows[start : start + _PAGE]])
-            count += sum(held)
+        for start in range(0, len(undecided), _PAGE):
+            some = undecided[start : start + _PAGE]
+            count += sum(self.store.settle([self.redrive(row) for row in some]))
         return count
 
     def redrive(self, row: Job) -> Move:
         """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+        assert not row.outcome, "what has ended accepts nothing but its completion"
         now_us = self.time.latest_us()
         queue, lane = living_queue(row.lane.queue), row.lane
         bucket = bucket_of(now_us, self.catalog.settings(queue).width_us)

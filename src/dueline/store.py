@@ -221,7 +221,11 @@ class Jobs(Protocol):
         ...
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """Look jobs up by id, in the order of the ids; None where there is no row."""
+        """Look jobs up by id, in the order of the ids; None where there is no row.
+
+        On a store that is not transactional a row may be overlooked while it is on its way to
+        another place; the next look finds it.
+        """
         ...
 
     def scan(

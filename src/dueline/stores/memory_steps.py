@@ -48,6 +48,9 @@ from dueline.stores.memory_rows import (
 VAIN_ROUNDS_MAX = 100
 """How often a lane is tried when others take its rows first."""
 
+LOOKS_MAX = 3
+"""How often a job is looked up whose carry was completed meanwhile."""
+
 
 def nothing(_step: str) -> None:
     """Let a step happen."""
@@ -224,13 +227,10 @@ class SteppedMemoryStore:
         lane, is_hop = job.lane, key_of(row) != key_of(job)
         if is_hop:
             self._node.index([row])
-        cells = {name: getattr(row, name) for name in MOVED_CELLS}
-        change = Change(
-            key_of(job),
-            job.token,
-            cells=None if is_hop else cells,
-            birth=row if is_hop else None,
-        )
+        change = Change(key_of(job), job.token, birth=row)
+        if not is_hop:
+            cells = {name: getattr(row, name) for name in MOVED_CELLS}
+            change = Change(key_of(job), job.token, cells=cells)
         seen = None if is_hop else Seen(row.at_us, row.token)
         if move.at_us >= job.at_us:
             refused = self._decide(lane, change._replace(at_us_max=move.at_us), seen)
@@ -275,13 +275,20 @@ class SteppedMemoryStore:
         return [self._find(job_id) for job_id in ids]
 
     def _find(self, job_id: JobId) -> Job | None:
-        for _, lane, key in reversed(self._node.places(job_id)):
-            for found in self._node.some(lane, [key]):
-                if found.stub is None:
-                    return found.job
-                self._complete(found)
-                return found.stub.target
-        return None
+        """Look all places of a job up, the latest first.
+
+        What a stub says may be long past: the job is looked up again once it is completed.
+        """
+        row: Job | None = None
+        for _ in range(LOOKS_MAX):
+            places = reversed(self._node.places(job_id))
+            found = [one for _, lane, key in places for one in self._node.some(lane, [key])]
+            row = next((one.job for one in found if not one.stub), None)
+            for stub in [one for one in found if one.stub]:
+                self._complete(stub)
+            if row is not None or not found:
+                break
+        return row
 
     def scan(
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int

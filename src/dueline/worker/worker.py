@@ -226,13 +226,15 @@ class Worker:
     def _take(self, taken: Sequence[Taken]) -> None:
         decided = [job for job, _ in taken if job.outcome]
         if decided:  # checked first: such a job never runs again, whatever else it says
-            self._settler.complete(decided)
+            self._guarded(lambda: self._settler.complete(decided))
             taken = [one for one in taken if not one.job.outcome]
         died = [one for one in taken if one.before is not None]
         poison = [one for one in died if is_poison(one.job.crashes)]
         if died:
-            self._settler.tell_died([one for one in died if one not in poison])
-            self._settler.bury(poison)
+            self._guarded(
+                lambda: self._settler.tell_died([one for one in died if one not in poison])
+            )
+            self._guarded(lambda: self._settler.bury(poison))
             taken = [one for one in taken if one not in poison]
         self._held.update({job.id: job for job, _ in taken})
         plain = [job for job, before in taken if before is None and not job.alone]
