@@ -1,9 +1,12 @@
 """Jobs in threads of this process."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from dueline.worker.execution import Assignment, Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import number_of, row_of
 
+ROOT = Path(__file__).parent.parent.parent
 WAIT_S = 20
 NAME = "tests.task"
 
@@ -216,6 +220,31 @@ def test_a_handler_may_clean_up_when_its_time_is_over() -> None:
     with crew(handler, timeout_us=10_000) as made:
         made.submit(1)
         assert made.ends(1)[0].ending == Done(b'"cleaned up"')
+
+
+TRACED = """
+import threading, time
+threading.settrace(lambda frame, event, argument: None)
+from tests.worker.test_threads import crew
+
+def handler(number):
+    while number == 1:
+        time.sleep(0.001)
+    return number
+
+with crew(handler, timeout_us=10_000) as made:
+    made.submit(1, 2)
+    print([type(one.ending).__name__ for one in made.ends(2)])
+"""
+
+
+def test_an_interruption_leaves_the_interpreter_as_it_was() -> None:
+    # CPython 3.11 hangs in traced threads once an exception on its way was taken back
+    command = [sys.executable, "-c", TRACED]
+    answer = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert answer.stdout == "['Failed', 'Done']\n"
 
 
 def test_a_handler_within_its_time_is_left_alone() -> None:
