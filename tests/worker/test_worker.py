@@ -2,10 +2,11 @@
 
 import pytest
 
-from dueline.attempt import GivenBack
+from dueline.attempt import GivenBack, Outcome
 from dueline.clock import DAY_US, SECOND_US
 from dueline.contract.failing import FailingStore, Fault
 from dueline.errors import NotFound
+from dueline.finishing import Finished, finish, finish_of
 from dueline.ids import Ids
 from dueline.job import Job, State
 from dueline.queue import Queues
@@ -189,6 +190,24 @@ def test_a_mark_that_fails_is_made_again_and_no_job_is_forgotten(
     queues.store = FailsFirst(queues.store, fault)
     assert sorted(bench.run()) == [0, 1, 2]
     assert sorted(words(queues)) == ["crashed"] * 3 + ["done"] * 3
+
+
+def test_what_another_decided_is_seen_through_and_never_run(
+    queues: Queues, clock: HandClock
+) -> None:
+    # DESIGN 4 "Finishing": a claimer that finds an outcome replays the effects
+    put(queues, call(1))
+    (job,) = claim_all(queues, worker="dead:1:0")
+    outcome = Outcome("done", clock.wall_us(), value="7")
+    end = Finished(job, finish_of(job, outcome, None, queues.catalog.settings("default")))
+    stepwise = FailingStore(queues.store, {2: Fault.BEFORE})
+    stepwise.transactional = False
+    assert finish(stepwise, [end], (), queues.ids) == [True]
+    assert row_in(queues.store, job.id).outcome
+    clock.advance(us=LEASE_US)
+    assert Bench(queues, clock).run() == []
+    assert queues.find(job.id).outcome == outcome
+    assert list(queues.jobs_of("default")) == []
 
 
 def test_poison_is_never_started(queues: Queues, clock: HandClock) -> None:
