@@ -10,18 +10,18 @@ PY  := $(BIN)/python
 CODE := $(strip $(foreach folder,src tests benchmarks examples simulation tools,\
           $(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
-# The rooms whose branch coverage is held at COVERED_MIN per cent.
+# The rooms whose branch coverage is held at COVERED_MIN per cent (Cassandra's needs a node).
 COVERED_MIN := 95
 empty :=
 comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              job.py lane.py errors.py clock.py ids.py store.py \
              planner.py policy.py codec.py settings.py marks.py checker.py \
-             queue.py stream.py history.py explain.py stats.py results.py \
+             queue.py catalog.py finishing.py recall.py search.py stream.py history.py explain.py stats.py results.py \
              stores/*.py recipes/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check kills bench cassandra-up cassandra-down lock clean
+.PHONY: help demo test check mutants kills bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -31,9 +31,9 @@ demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing
 
 test: check ## check, then run all tests and hold the branch coverage
 	@rm -rf .coverage
-	$(PY) -m pytest -q -n $(WORKERS) --cov --cov-report=
+	$(PY) -m pytest -q -n $(WORKERS) -m "not mutants" --cov --cov-report=
 	@echo "coverage of nouns, rules, engines and stores, at least $(COVERED_MIN) %:"
-	@$(BIN)/coverage report --include='$(COVERED)' --fail-under=$(COVERED_MIN)
+	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*' --fail-under=$(COVERED_MIN)
 
 check: $(VENV)/.project ## format, lint, types, import walls, module sizes
 	$(BIN)/ruff format --check $(CODE)
@@ -41,6 +41,9 @@ check: $(VENV)/.project ## format, lint, types, import walls, module sizes
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m pytest -q tests/test_module_sizes.py
+
+mutants: $(VENV)/.project ## break one rule after the other, and see that a test notices each
+	$(PY) -m pytest -q -n $(WORKERS) -m mutants
 
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s
 	$(PY) -m tests.kills

@@ -96,6 +96,7 @@ def test_a_broken_store_is_noticed_by_the_law_that_it_breaks(broken: type[Memory
     assert BROKEN[broken] in failing_laws(broken)
 
 
+@pytest.mark.mutants
 @pytest.mark.parametrize("broken", [broken for broken in BROKEN if broken not in ONLY_BY_A_LAW])
 def test_a_broken_store_is_noticed_by_random_lives(broken: type[MemoryStore]) -> None:
     with pytest.raises(AssertionError):

@@ -8,6 +8,8 @@ from dueline.stores.memory import MemoryStore
 
 @pytest.mark.memory
 class TestMemory(Laws):
+    lives = 10  # it is compared with itself: what can fail is the machine
+
     @pytest.fixture
     def factory(self) -> StoreFactory:
         return KeepingFactory(MemoryStore)

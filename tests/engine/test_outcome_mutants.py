@@ -242,6 +242,7 @@ NOTICED: dict[Mutant, Callable[[], None]] = {
 }
 
 
+@pytest.mark.mutants
 @pytest.mark.parametrize("mutant", NOTICED, ids=lambda mutant: mutant.__name__)
 def test_without_its_rule_a_test_fails(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant(monkeypatch)

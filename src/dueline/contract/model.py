@@ -68,7 +68,7 @@ from dueline.stores.memory import MemoryStore
 Answer = TypeVar("Answer")
 
 STEPS = 40
-EXAMPLES_PER_LIFE = 3
+EXAMPLES_PER_LIFE = 6
 """A life takes long: so many of the profile's examples count as one."""
 SHARDS = (0, 1)
 DEAD = lane_of(queue=f"{QUEUE}!dead")
