@@ -166,6 +166,14 @@ def test_the_cursor_never_passes_what_was_not_read(lane: FakeLane) -> None:
     assert [place for some in claimed for place in some] == places
 
 
+def test_what_is_left_due_is_read_again_and_what_is_done_is_not(lane: FakeLane) -> None:
+    """A row behind the cursor must be fetched by itself before it can be claimed."""
+    places = [lane.born(NOW_US - 60 * SECOND_US, number) for number in range(40)]
+    assert lane.claim(NOW_US, most=10) == places[:10]
+    lane.claim(NOW_US + 1, most=10)
+    assert lane.read[0] == places[10]
+
+
 def test_a_birth_that_lands_late_is_found_at_once_within_a_second(lane: FakeLane) -> None:
     lane.born(NOW_US - 50 * SECOND_US, 9)
     lane.claim(NOW_US)
@@ -267,11 +275,14 @@ def test_of_two_visits_at_once_neither_forgets_what_the_other_has_seen(lane: Fak
     assert lane.claim(NOW_US, most=10) == places[:10]
     short = lane.visit(NOW_US + 1, most=1)
     long = lane.visit(NOW_US + 1, most=40)
+    for place in long.due(40):
+        lane.rows[place] = seen(NOW_US + LEASE_US, 99)
+        long.note(place, lane.rows[place])
     lane.recall.close(long)
     lane.recall.close(short)
-    lane.read = []
     visit = lane.visit(NOW_US + 2, most=60)
     assert set(visit.rows) == set(places)
+    assert set(lane.read) == set(places[50:])
 
 
 def test_a_visit_whose_memory_was_replaced_is_not_remembered(lane: FakeLane) -> None:

@@ -23,6 +23,9 @@ Key = tuple[int, JobId, int]
 START: Key = (-(2**63), JobId(b""), -(2**31))
 """Before every row."""
 
+END: Key = (2**63 - 1, JobId(b"\xff" * 16), 2**31 - 1)
+"""After every row."""
+
 LATE_US = SECOND_US
 """The cursor stays so far behind the present: births arrive a little after their position."""
 
@@ -143,6 +146,14 @@ class Visit:
         """Tell the least `at_us` in the lane; None when it is empty."""
         return min((seen.at_us for seen in self.rows.values()), default=None)
 
+    def left(self) -> Key:
+        """Tell the place before the first row that is due still: it is to be read whole again."""
+        past = [key for key in self.rows if key > self.start]
+        due = min((key for key in past if self.rows[key].at_us <= self.now_us), default=None)
+        if due is None:
+            return END
+        return max((key for key in past if key < due), default=self.start)
+
     def _is_sure(self, key: Key, seen: Seen) -> bool:
         return self.has_ended or (seen.at_us, key[1]) <= self.last[:2]
 
@@ -189,7 +200,7 @@ class Recall:
             cursor: Key = (visit.now_us - LATE_US, *START[1:])
             if not visit.has_ended:
                 cursor = min(cursor, visit.last)
-            self._remember(visit, max(cursor, visit.start))
+            self._remember(visit, max(min(cursor, visit.left()), visit.start))
 
     def abandon(self, visit: Visit) -> None:
         """Give back a visit that came to nothing; what was remembered before stays."""
