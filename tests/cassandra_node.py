@@ -1,9 +1,10 @@
 """A Cassandra node for tests."""
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import count
 
@@ -31,7 +32,7 @@ def node_url() -> Iterator[str]:
 
     One that the environment names, or one on 127.0.0.1. Where neither answers, the tests are
     skipped, unless DUELINE_REQUIRE names cassandra: then a node of the tests' own is started,
-    which several test processes share and which is stopped by the process that started it.
+    which several test processes share and which the last of them stops.
     """
     if find_spec("cassandra") is None:
         absent("cassandra", "the driver is not installed: pip install 'dueline[cassandra]'")
@@ -41,17 +42,22 @@ def node_url() -> Iterator[str]:
             return
     if not is_required("cassandra"):
         absent("cassandra", "no node answers on 127.0.0.1; `make cassandra-up` starts one")
-    ring = Ring(CACHE / "tests", fast_start=True, first=FIRST)
-    has_run = ring.nodes[0].is_alive()
-    try:
-        ring.start()
-    except CassandraError as error:
-        absent("cassandra", str(error))
-    try:
-        yield f"cassandra://{ring.hosts[0]}"
-    finally:
-        if not has_run:
-            ring.stop()
+    folder = CACHE / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    ring = Ring(folder, fast_start=True, first=FIRST)
+    with (folder / "users.lock").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        try:
+            ring.start()
+        except CassandraError as error:
+            absent("cassandra", str(error))
+        try:
+            yield f"cassandra://{ring.hosts[0]}"
+        finally:
+            # Whoever is the last to use it gets the lock alone, and stops it.
+            with suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                ring.stop()
 
 
 class Keyspaces:
