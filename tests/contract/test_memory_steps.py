@@ -33,6 +33,8 @@ class ClusterFactory:
 
 @pytest.mark.memory
 class TestMemoryWithoutTransactions(SteppedLaws):
+    lives = 15  # each of its steps is Python: one life takes a second under coverage
+
     @pytest.fixture(params=[True, False], ids=["remembering", "forgetful"])
     def factory(self, request: pytest.FixtureRequest) -> StoreFactory:
         remember: bool = request.param
