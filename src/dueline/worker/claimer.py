@@ -1,6 +1,7 @@
 """Finds lanes, claims jobs."""
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from dueline.clock import SECOND_US
@@ -112,7 +113,10 @@ class Claimer:
                     raise
                 break  # what is claimed already must not be forgotten
             self._next_at_us.update(claimed.next_at_us)
-            taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
+            if claimed.died:
+                taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
+            else:
+                taken += map(Taken, claimed.jobs, repeat(None))
             if queue in left:
                 left[queue] -= len(claimed.jobs)
         return taken
