@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import count
 
+import pytest
+
 from dueline.clock import Clock
 from dueline.connect import open_store
 from dueline.store import Store
@@ -26,22 +28,37 @@ TABLES = ("jobs", "ids", "shards", "lanes", "records", "streams", "stream_hours"
 KEYSPACES = 2
 
 
+def expect_node() -> None:
+    """Skip the module that is being imported, in one line, where no node can be had."""
+    if is_required("cassandra"):
+        return
+    reason = ""
+    if find_spec("cassandra") is None:
+        reason = "the driver is not installed: pip install 'dueline[cassandra]'"
+    elif not any(map(cql.answers, _hosts())):
+        reason = "no node answers on 127.0.0.1; `make cassandra-up` starts one"
+    if reason:
+        pytest.skip(f"cassandra is absent: {reason}", allow_module_level=True)
+
+
+def _hosts() -> list[str]:
+    return [host for host in (os.environ.get(HOST_VARIABLE), "127.0.0.1") if host]
+
+
 @contextmanager
 def node_url() -> Iterator[str]:
     """Give the address of a node that answers: `cassandra://host`, without a keyspace.
 
-    One that the environment names, or one on 127.0.0.1. Where neither answers, the tests are
-    skipped, unless DUELINE_REQUIRE names cassandra: then a node of the tests' own is started,
+    One that the environment names, or one on 127.0.0.1. Where neither answers (and
+    DUELINE_REQUIRE names cassandra, see `expect_node`) a node of the tests' own is started,
     which several test processes share and which the last of them stops.
     """
     if find_spec("cassandra") is None:
         absent("cassandra", "the driver is not installed: pip install 'dueline[cassandra]'")
-    for host in (os.environ.get(HOST_VARIABLE), "127.0.0.1"):
-        if host and cql.answers(host):
+    for host in _hosts():
+        if cql.answers(host):
             yield f"cassandra://{host}"
             return
-    if not is_required("cassandra"):
-        absent("cassandra", "no node answers on 127.0.0.1; `make cassandra-up` starts one")
     folder = CACHE / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     ring = Ring(folder, fast_start=True, first=FIRST)

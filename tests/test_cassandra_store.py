@@ -31,13 +31,14 @@ from dueline.contract.given import (
 from dueline.errors import ConfigError, StoreUnavailable, Unknown
 from dueline.job import Job, State
 from dueline.store import Drop, Extend, Move, Put, Verdict
-from tests.cassandra_node import Keyspaces, node_url
+from tests.cassandra_node import Keyspaces, expect_node, node_url
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra import CassandraStore
     from dueline.stores.cassandra_rows import Found
     from dueline.stores.cassandra_session import Call, Rows
 
+expect_node()
 pytestmark = pytest.mark.cassandra
 
 END_US = NOW_US + LEASE_US

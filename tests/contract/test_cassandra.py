@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from dueline.contract.laws import SharedSteppedLaws, StoreFactory
-from tests.cassandra_node import Keyspaces, node_url
+from tests.cassandra_node import Keyspaces, expect_node, node_url
+
+expect_node()
 
 
 @pytest.fixture(scope="session")
