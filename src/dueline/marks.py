@@ -6,6 +6,7 @@ Both are right without any bound on clocks or pauses; what they need is that a w
 returned is seen by every later read.
 """
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
@@ -68,21 +69,27 @@ class Board(Protocol):
 
 
 class _Seen:
-    """What one process knows of a shard's list: a `closed`, and pointers put above it."""
+    """What one process knows of a shard's list: a `closed`, and pointers put above it.
+
+    Its threads change it under the lock; `closed` only grows.
+    """
 
     def __init__(self, closed: int) -> None:
+        self._lock = threading.Lock()
         self.closed = closed
         self.listed: set[Pointer] = set()
 
     def look(self, closed: int) -> None:
-        if closed > self.closed:
-            self.closed = closed
-            self.listed = {pointer for pointer in self.listed if pointer.listing > closed}
+        with self._lock:
+            if closed > self.closed:
+                self.closed = closed
+                self.listed = {pointer for pointer in self.listed if pointer.listing > closed}
 
     def note(self, pointer: Pointer) -> None:
-        if len(self.listed) >= LISTED_MAX:
-            self.listed.clear()
-        self.listed.add(pointer)
+        with self._lock:
+            if len(self.listed) >= LISTED_MAX:
+                self.listed.clear()
+            self.listed.add(pointer)
 
 
 class LaneList:
