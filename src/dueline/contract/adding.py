@@ -14,7 +14,7 @@ from dueline.contract.given import (
     put_in,
     rows_in,
 )
-from dueline.job import Job
+from dueline.job import Job, State
 from dueline.store import Drop, Extend, Store
 
 FULL = born(1, at_us=NOW_US + 5, body=bytes(range(256)))._replace(
@@ -38,6 +38,23 @@ class AddingLaws:
         changed = ("at_us", "fence", "token", "worker", "claimed_us", "state")
         kept = [name for name in Job._fields if name not in changed]
         assert [getattr(claimed, name) for name in kept] == [getattr(FULL, name) for name in kept]
+
+    def test_a_job_that_has_lived_is_read_back_as_it_was_added(self, store: Store) -> None:
+        dead = FULL._replace(
+            lane=lane_of(queue="laws!dead"),
+            hop=1,
+            fence=3,
+            worker="host:1:abc",
+            claimed_us=NOW_US - 2,
+            errors=2,
+            crashes=1,
+            alone=True,
+            state=State.DEAD,
+            error="ValueError: no",
+        )
+        put_in(store, dead)
+        assert rows_in(store, dead.lane) == [dead]
+        assert list(store.find([dead.id])) == [dead]
 
     def test_bodies_of_any_size_are_kept(self, store: Store) -> None:
         sizes = (0, 1, 1023, 1024, 1025, 65_536, 262_144)

@@ -110,8 +110,9 @@ def place_of(job: Job) -> tuple[object, ...]:
 
 
 def birth(job: Job) -> Call:
-    """Write a row as it is born."""
-    return (_BIRTH, _born(job))
+    """Write a row as it is born; one that has lived before, as the dead have, with all cells."""
+    has_lived = job.worker or job.claimed_us or job.alone or job.outcome or job.error
+    return arrival(job) if has_lived else (_BIRTH, _born(job))
 
 
 def _born(job: Job) -> tuple[object, ...]:
