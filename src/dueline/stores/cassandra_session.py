@@ -16,6 +16,7 @@ from cassandra import (
     ConsistencyLevel,
     DriverException,
     InvalidRequest,
+    ReadFailure,
     Unauthorized,
     Unavailable,
 )
@@ -84,6 +85,10 @@ class Answer(NamedTuple):
     rows: Sequence[Mapping[str, Any]]
 
 
+class TooManyTombstones(StoreUnavailable):
+    """A read would have crossed more deleted rows than the server lets one read cross."""
+
+
 class CassandraSession:
     """Statements on one keyspace; connects at the first of them. Threads may share it."""
 
@@ -112,8 +117,14 @@ class CassandraSession:
 
     def read_many(self, calls: Sequence[Call]) -> list[Rows]:
         """Read with several statements at once; the first that fails is raised."""
+        return [_or_raise(rows) for rows in self.try_read_many(calls)]
+
+    def try_read_many(self, calls: Sequence[Call]) -> list[Rows | DuelineError]:
+        """Read with several statements at once; tell of each how it failed."""
         outcomes = self._gather((self._bound(*call) for call in calls), is_write=False)
-        return [_or_raise(outcome)[1] for outcome in outcomes]
+        return [
+            outcome if isinstance(outcome, DuelineError) else outcome[1] for outcome in outcomes
+        ]
 
     def read_serial(self, text: str, values: Sequence[object]) -> Rows:
         """Read what is decided, ending conditional writes that are half done."""
@@ -291,6 +302,8 @@ class CassandraSession:
             if any(sign in str(error) for sign in _NOT_SET_UP):
                 return ConfigError(f"{self.place} has not been set up.", hint=MIGRATE)
             return SchemaMismatch(f"{self.place} refuses a statement: {error}.", hint=MIGRATE)
+        if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
+            return TooManyTombstones(f"{self.place} found too many deleted rows in one read.")
         told = "; ".join(sorted({str(reason) for reason in reasons})) or type(error).__name__
         if is_write and not all(isinstance(reason, _NOT_SENT) for reason in reasons):
             return Unknown(f"{self.place} did not say whether a write happened: {told}.")
@@ -300,6 +313,9 @@ class CassandraSession:
 
 
 _NOT_SET_UP = ("does not exist", "unconfigured table", "No keyspace")
+_TOMBSTONES = 1
+"""Why a replica fails a read that crosses too many deleted rows, as the protocol numbers it."""
+
 _NOT_SENT = (Unavailable, ConnectionRefusedError)
 """What is told before anything was written."""
 
