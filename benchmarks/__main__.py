@@ -1,20 +1,23 @@
 """`python -m benchmarks`: ratios as JSON.
 
 Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000]
+         [--cassandra-jobs 20000] [--cassandra-singles 200] [--only sqlite|cassandra]
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import apsw
 
 from benchmarks import against_raw, ours, peers, raw
+from benchmarks.against_raw import Comparison
 from benchmarks.rounds import Rounds
 
 SYNCHRONOUS = ("NORMAL", "FULL")
@@ -26,19 +29,61 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=50_000, help="of each bulk measurement")
     parser.add_argument("--singles", type=int, default=2_000, help="enqueued one by one")
     parser.add_argument("--rounds", type=int, default=5, help="of everything, interleaved")
+    parser.add_argument("--cassandra-jobs", type=int, default=20_000, help="as --jobs")
+    parser.add_argument("--cassandra-singles", type=int, default=200, help="with a lock each")
+    parser.add_argument("--only", choices=("sqlite", "cassandra"), help="measure one store")
     asked = parser.parse_args()
-    if asked.jobs < raw.BATCH or asked.jobs % raw.BATCH or asked.rounds < 1 or asked.singles < 1:
-        parser.error(f"--jobs is a multiple of {raw.BATCH}, the others are 1 or more")
-    measured = {synchronous: _against_raw(synchronous, asked) for synchronous in SYNCHRONOUS}
-    report = {
+    if asked.jobs < raw.BATCH or asked.jobs % raw.BATCH:
+        parser.error(f"--jobs is a multiple of {raw.BATCH}")
+    if min(asked.rounds, asked.singles, asked.cassandra_jobs, asked.cassandra_singles) < 1:
+        parser.error("all counts are 1 or more")
+    report: dict[str, object] = {
         "machine": _machine(),
         "asked": {**vars(asked), "batch": raw.BATCH, "body_bytes": len(against_raw.BODY)},
-        "ratios_to_raw": {way: _ratios(rounds) for way, rounds in measured.items()},
+    }
+    if asked.only != "cassandra":
+        report |= _sqlite(asked)
+    if asked.only != "sqlite":
+        report["cassandra"] = _cassandra(asked)
+    print(json.dumps(report, indent=2))
+
+
+def _sqlite(asked: argparse.Namespace) -> Mapping[str, object]:
+    measured = {synchronous: _against_raw(synchronous, asked) for synchronous in SYNCHRONOUS}
+    compared = against_raw.COMPARISONS
+    return {
+        "ratios_to_raw": {way: _ratios(rounds, compared) for way, rounds in measured.items()},
         "jobs_per_s": {way: rounds.medians() for way, rounds in measured.items()},
-        "bars": [bar for way, rounds in measured.items() for bar in _bars(way, rounds)],
+        "bars": [
+            {**bar, "synchronous": way}
+            for way, rounds in measured.items()
+            for bar in _bars(rounds, compared)
+        ],
         "peers": {"huey": _huey(asked)},
     }
-    print(json.dumps(report, indent=2))
+
+
+def _cassandra(asked: argparse.Namespace) -> Mapping[str, object] | str:
+    """Compare on a node with raw loops and with a lock per job, where one answers."""
+    if importlib.util.find_spec("cassandra") is None:
+        return "skipped: the driver is not installed"
+    from benchmarks import against_cassandra  # noqa: PLC0415  (needs the driver)
+
+    host = against_cassandra.find_host()
+    if host is None:
+        return "skipped: no node answers; `make cassandra-up` starts one"
+
+    rounds = Rounds()
+    with against_cassandra.opened(host) as (url, raw_session):
+        for _ in range(asked.rounds):
+            against_cassandra.run(
+                rounds, url, raw_session, jobs=asked.cassandra_jobs, singles=asked.cassandra_singles
+            )
+    return {
+        "ratios_to_raw": _ratios(rounds, against_cassandra.COMPARISONS),
+        "jobs_per_s": rounds.medians(),
+        "bars": _bars(rounds, against_cassandra.COMPARISONS),
+    }
 
 
 def _against_raw(synchronous: str, asked: argparse.Namespace) -> Rounds:
@@ -51,19 +96,18 @@ def _against_raw(synchronous: str, asked: argparse.Namespace) -> Rounds:
     return rounds
 
 
-def _ratios(rounds: Rounds) -> Mapping[str, object]:
-    return {one.name: asdict(rounds.ratios(one.ours, one.raw)) for one in against_raw.COMPARISONS}
+def _ratios(rounds: Rounds, compared: Sequence[Comparison]) -> Mapping[str, object]:
+    return {one.name: asdict(rounds.ratios(one.ours, one.raw)) for one in compared}
 
 
-def _bars(synchronous: str, rounds: Rounds) -> list[Mapping[str, object]]:
+def _bars(rounds: Rounds, compared: Sequence[Comparison]) -> list[Mapping[str, object]]:
     found: list[Mapping[str, object]] = []
-    for one in against_raw.COMPARISONS:
+    for one in compared:
         if one.bar is not None:
             reached = rounds.ratios(one.ours, one.raw).median
             found.append(
                 {
                     "what": one.name,
-                    "synchronous": synchronous,
                     "at_least": one.bar,
                     "median": reached,
                     "is_met": reached >= one.bar,
@@ -81,7 +125,8 @@ def _huey(asked: argparse.Namespace) -> Mapping[str, object] | str:
     for _ in range(asked.rounds):
         with tempfile.TemporaryDirectory() as folder:
             peers.run_huey(rounds, Path(folder), jobs=asked.singles, text=against_raw.TEXT)
-            app, task = ours.open_app(Path(folder) / "ours.db", "FULL", history="off")
+            url = ours.sqlite(Path(folder) / "ours.db", "FULL")
+            app, task = ours.open_app(url, history="off")
             with rounds.timed("enqueue", asked.singles):
                 ours.enqueue_singly(task, asked.singles, against_raw.TEXT)
             with rounds.timed("drain", asked.singles):

@@ -1,4 +1,4 @@
-"""The project against the raw loop, round by round."""
+"""The project against the raw loop on SQLite, round by round."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ def run(rounds: Rounds, folder: Path, synchronous: str, *, jobs: int, singles: i
 
 def _batches(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
     database = raw.open_raw(folder / "raw.db", synchronous)
-    app, task = ours.open_app(folder / "ours.db", synchronous, history="off")
+    app, task = ours.open_app(ours.sqlite(folder / "ours.db", synchronous), history="off")
     births = raw.rows(jobs, BODY)
     with rounds.timed("raw insert", jobs):
         raw.insert(database, births)
@@ -56,7 +56,8 @@ def _batches(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
 
 
 def _history(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
-    app, task = ours.open_app(folder / "history.db", synchronous, history="attempts")
+    url = ours.sqlite(folder / "history.db", synchronous)
+    app, task = ours.open_app(url, history="attempts")
     ours.enqueue(task, jobs, TEXT)
     with rounds.timed("drain with history", jobs):
         ours.drain(app)
@@ -66,7 +67,7 @@ def _history(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
 
 def _singles(rounds: Rounds, folder: Path, synchronous: str, singles: int) -> None:
     database = raw.open_raw(folder / "raw_singles.db", synchronous)
-    app, task = ours.open_app(folder / "singles.db", synchronous, history="off")
+    app, task = ours.open_app(ours.sqlite(folder / "singles.db", synchronous), history="off")
     births = raw.rows(singles, BODY)
     with rounds.timed("raw single insert", singles):
         raw.insert_singly(database, births)

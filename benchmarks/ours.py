@@ -10,18 +10,23 @@ from dueline.task import Task
 QUEUE = "bench"
 
 
-def open_app(
-    path: Path, synchronous: str, *, history: Literal["attempts", "off"]
-) -> tuple[Dueline, Task[[str], None]]:
-    """Make an application on a new queue file, with one task that does nothing."""
-    app = Dueline(f"sqlite:///{path}?synchronous={synchronous}")
-    app.queue(QUEUE, history=history, keep=0)
+def sqlite(path: Path, synchronous: str) -> str:
+    """Give the address of a queue file."""
+    return f"sqlite:///{path}?synchronous={synchronous}"
 
-    @app.task(name="bench.noop", queue=QUEUE)
+
+def open_app(
+    url: str, queue: str = QUEUE, *, history: Literal["attempts", "off"]
+) -> tuple[Dueline, Task[[str], None]]:
+    """Make an application on a new queue, with one task that does nothing."""
+    app = Dueline(url)
+    app.queue(queue, history=history, keep=0)
+
+    @app.task(name="bench.noop", queue=queue)
     def noop(text: str) -> None:
         del text
 
-    app.queues  # noqa: B018  (makes the file and the queue, which the raw side has by now too)
+    app.queues  # noqa: B018  (makes or reaches the queue, as the raw side has done by now)
     return app, noop
 
 
@@ -37,11 +42,11 @@ def enqueue_singly(task: Task[[str], None], count: int, text: str) -> None:
         call(text)
 
 
-def drain(app: Dueline) -> None:
+def drain(app: Dueline, queue: str = QUEUE) -> None:
     """Run one worker process with threads until nothing is due; starting and ending included."""
-    app.run_worker([QUEUE], burst=True)
+    app.run_worker([queue], burst=True)
 
 
-def is_empty(app: Dueline) -> bool:
+def is_empty(app: Dueline, queue: str = QUEUE) -> bool:
     """Tell whether the queue holds no job."""
-    return next(app.queues.jobs_of(QUEUE), None) is None
+    return next(app.queues.jobs_of(queue), None) is None
