@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dueline.lane import Lane, Pointer
-from dueline.planner import Prospect, plan, prospects
+from dueline.planner import SHARD_SHARE_MIN, Prospect, plan, prospects
 from dueline.store import Want
 
 NOW_US = 1_000_000
@@ -109,6 +109,19 @@ def test_a_tenant_that_floods_leaves_the_others_their_share() -> None:
 
 def test_one_tenant_gets_the_whole_limit() -> None:
     assert wants(listed(lane(tenant="a")), limit=7) == [Want(lane(tenant="a"), 7)]
+
+
+def test_the_shards_of_a_queue_share_a_large_limit_and_other_queues_do_not() -> None:
+    shards = [lane(shard=shard) for shard in range(8)]
+    other = lane(queue="r")
+    found = wants(listed(*shards, other), limit=1001)
+    assert found == [*(Want(shard, 126) for shard in shards), Want(other, 1001)]
+
+
+def test_a_small_limit_is_not_spread_over_shards() -> None:
+    shards = [lane(shard=shard) for shard in range(8)]
+    assert {want.most for want in wants(listed(*shards), limit=300)} == {SHARD_SHARE_MIN}
+    assert {want.most for want in wants(listed(*shards), limit=7)} == {7}
 
 
 def test_a_lane_wants_no_more_than_its_queue_has_room_for() -> None:

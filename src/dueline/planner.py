@@ -1,11 +1,15 @@
 """Which lane to visit next."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
 from dueline.lane import Lane, Pointer
 from dueline.store import Want
+
+SHARD_SHARE_MIN = 100
+"""Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
 
 
 class Prospect(NamedTuple):
@@ -47,6 +51,8 @@ def plan(
 ) -> list[Want]:
     """Order lanes into wants: larger priority first, then tenants in turn, then older lanes.
 
+    A queue's shards share what is wanted of it if it is much: they are claimed from at once.
+
     Args:
       found: the prospects, one for each (queue, shard, priority, tenant).
       limit: jobs wanted in all.
@@ -62,8 +68,11 @@ def plan(
         share = -(-limit // len(tenants))
         start = turn % len(tenants)
         for lanes in tenants[start:] + tenants[:start]:
+            shards = Counter(prospect.lane.queue for prospect in lanes)
             for prospect in lanes:
-                most = min(share, room.get(prospect.lane.queue, share))
+                queue = prospect.lane.queue
+                most = max(-(-share // shards[queue]), min(share, SHARD_SHARE_MIN))
+                most = min(most, room.get(queue, share))
                 if most > 0:
                     wants.append(Want(prospect.lane, most))
     return wants
