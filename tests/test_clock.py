@@ -17,6 +17,7 @@ from dueline.clock import (
     to_datetime,
     to_us,
 )
+from dueline.errors import StoreUnavailable
 from tests.clocks import NOW_US, HandClock
 
 ALLOWANCE_US = 1000
@@ -34,6 +35,7 @@ class Server:
         self.machine = HandClock(NOW_US + skew_us, monotonic_us=12_345, drift_ppm=drift_ppm)
         self.there_us, self.back_us = 0, 0
         self.asked = 0
+        self.is_down = False
 
     def pass_us(self, us: int) -> None:
         """Let time pass everywhere."""
@@ -43,6 +45,8 @@ class Server:
     def read_us(self) -> int:
         """Answer the store's clock, as a call over the network does."""
         self.asked += 1
+        if self.is_down:
+            raise StoreUnavailable
         self.pass_us(self.there_us)
         answer = self.true.wall_us()
         self.pass_us(self.back_us)
@@ -192,3 +196,39 @@ def test_the_machines_own_clocks_tell_its_time() -> None:
     clock.sleep(0.001)
     assert abs(clock.wall_us() / SECOND_US - before_s) < 60
     assert 1000 <= clock.monotonic_us() - before_us < 60 * SECOND_US
+
+
+@pytest.mark.parametrize("drift_ppm", [-100, 0, 100])
+def test_time_goes_on_while_the_store_does_not_answer(drift_ppm: int) -> None:
+    server = Server(drift_ppm=drift_ppm)
+    estimate = server.time()
+    estimate.sample()
+    server.is_down = True
+    for _ in range(60):
+        server.pass_us(10 * SECOND_US)
+        true_us = server.true.wall_us()
+        assert estimate.earliest_us() <= true_us + ALLOWANCE_US
+        assert estimate.latest_us() >= true_us - ALLOWANCE_US
+    assert estimate.latest_us() - estimate.earliest_us() < SECOND_US
+    server.is_down = False
+    server.pass_us(2 * SECOND_US)
+    assert estimate.latest_us() - estimate.earliest_us() == 0
+
+
+def test_a_store_that_does_not_answer_is_asked_once_a_second() -> None:
+    server = Server()
+    estimate = server.time()
+    estimate.sample()
+    server.is_down = True
+    server.pass_us(11 * SECOND_US)
+    for _ in range(10):
+        estimate.latest_us()
+        server.pass_us(SECOND_US // 10)
+    assert server.asked == 2
+
+
+def test_a_store_that_never_answered_has_no_time() -> None:
+    server = Server()
+    server.is_down = True
+    with pytest.raises(StoreUnavailable):
+        server.time().latest_us()

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from dueline.errors import BadInput
+from dueline.errors import BadInput, StoreUnavailable
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
+DRIFT = 5_000  # a bad quartz is off by a ten-thousandth; that much again for its own reckoning
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -50,7 +52,9 @@ class StoreTime:
     Keeps (store - own monotonic) from the round trip with the least delay, so that a machine
     whose wall clock is minutes off neither starts a job early nor loses one (DESIGN 4, L3).
     A reading is replaced when it is older than `renew_us`, since clocks drift: 100 ppm, bad
-    for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4.
+    for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4. While the store does
+    not answer the last reading goes on, with an error that grows as much: whoever asks for the
+    time has no part in an outage.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class StoreTime:
         self._clock = clock
         self._renew_us = renew_us
         self._kept: _Reading | None = None  # replaced as one: threads share this
+        self._again_us = 0
 
     def sample(self) -> None:
         """Read the store's clock once; keep the reading if it is the surest so far."""
@@ -73,12 +78,23 @@ class StoreTime:
             self._kept = _Reading(store_us - (sent + came) // 2, error_us, came)
 
     def _reading(self) -> "_Reading":
+        """Give the reading as it is worth now."""
         kept = self._kept
-        if kept is None or self._clock.monotonic_us() - kept.taken_us > self._renew_us:
+        if kept is None:
             self.sample()
             kept = self._kept
             assert kept is not None
-        return kept
+            return kept
+        now_us = self._clock.monotonic_us()
+        if now_us - kept.taken_us <= self._renew_us:
+            return kept
+        if now_us >= self._again_us:
+            self._again_us = now_us + SECOND_US  # others need not wait for the same answer
+            with suppress(StoreUnavailable):
+                self.sample()
+                kept = self._kept or kept
+        overdue_us = max(0, now_us - kept.taken_us - self._renew_us)
+        return kept._replace(error_us=kept.error_us + overdue_us // DRIFT)
 
     def earliest_us(self) -> int:
         """Tell the least that the store's time can be now: what claims are judged by."""
