@@ -66,7 +66,8 @@ def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
 
     Raises: WorkerFault: a worker did what it should not.
     """
-    if app.queues.store.scope == "process":
+    set_up()
+    if app.store.scope == "process":
         raise WorkerFault("Two workers cannot share a store in memory: set DUELINE_STORE.")
     with progress(err) as bar, running(2, folder) as (victim, survivor):
         began_s = time.monotonic()
@@ -83,6 +84,13 @@ def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
                     bar.console.print(f"killed one of two workers; it held {len(held)} jobs")
         took_s = time.monotonic() - began_s
     return Story(jobs, list(placed), killed=victim, held=held, took_s=took_s)
+
+
+def set_up() -> None:
+    """Make the tables of a store that wants to be told to."""
+    migrate = getattr(app.store, "migrate", None)
+    if migrate is not None:
+        migrate()
 
 
 def enqueue(planned: Sequence[Planned]) -> dict[Enqueued[Counts], Planned]:
