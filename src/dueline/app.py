@@ -26,12 +26,14 @@ from dueline.settings import (
 )
 from dueline.store import Store
 from dueline.task import AsyncTask, Options, Task
+from dueline.worker.offspring import Wear
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 CONCURRENCY = 16
 DRAIN_S = 25.0
+MIB = 1024 * 1024
 
 _NAMES_SHOWN = 5
 _NAME_CHARACTERS_MAX = 255
@@ -165,6 +167,7 @@ class Dueline:
         priority: int = 0,
         retry: Retry | None = None,
         timeout: timedelta | float | None = None,
+        kill_after: timedelta | float | None = None,
     ) -> Registering: ...
 
     def task(
@@ -177,6 +180,7 @@ class Dueline:
         priority: int = 0,
         retry: Retry | None = None,
         timeout: timedelta | float | None = None,
+        kill_after: timedelta | float | None = None,
     ) -> Any:
         """Register a function as a task: `@app.task`, or `@app.task(queue="mail")`.
 
@@ -185,13 +189,12 @@ class Dueline:
           queue, priority: of calls that do not say otherwise.
           retry: how failures are tried again; 8 attempts by default.
           timeout: how long a call may run before JobTimeout is raised in it; no limit by default.
+          kill_after: how long before its process is killed, in workers with child processes.
 
         Raises: BadInput: the name is taken, or the signature cannot be used.
         """
         options = Options(queue=check_queue_name(queue), priority=priority)
-        timeout_us = None if timeout is None else duration_us(timeout)
-        if timeout_us is not None and timeout_us <= 0:
-            raise BadInput(f"timeout={timeout!r} leaves no time to run.")
+        timeout_us, kill_after_us = _limits_us(timeout, kill_after)
         if not isinstance(retry, Retry | None):
             raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
 
@@ -201,6 +204,7 @@ class Dueline:
                 name=_task_name(function, name),
                 retry=retry or Retry(),
                 timeout_us=timeout_us,
+                kill_after_us=kill_after_us,
             )
             if handler.name in self._tasks:
                 raise BadInput(
@@ -265,6 +269,8 @@ class Dueline:
         processes: int = 0,
         drain: timedelta | float = DRAIN_S,
         burst: bool = False,
+        recycle_jobs: int | None = None,
+        recycle_mb: int | None = None,
     ) -> int | None:
         """Run jobs until SIGTERM or Ctrl-C, or in a burst until nothing is due.
 
@@ -274,6 +280,8 @@ class Dueline:
           concurrency: handlers that run at once, in all.
           processes: child processes that run them; 0 runs them in threads of this one.
           drain: how long running handlers may go on after SIGTERM.
+          recycle_jobs, recycle_mb: a child process that has run so many jobs, or holds so many
+            MiB of memory, is replaced by a fresh one once it is idle.
 
         Returns: the number of the signal that stopped it; None after a burst.
         """
@@ -292,6 +300,12 @@ class Dueline:
             raise BadInput("concurrency is at least 1, processes at least 0.")
         if (drain_us := duration_us(drain)) < 0:
             raise BadInput(f"drain={drain!r} is negative.", hint="Use 0 to give back at once.")
+        for word, value in (("recycle_jobs", recycle_jobs), ("recycle_mb", recycle_mb)):
+            if value is not None and not (_is_count(value, least=1) and processes):
+                raise BadInput(
+                    f"{word} is {value!r} with {processes} processes.",
+                    hint="Use 1 or more, and child processes (processes=).",
+                )
         return launch(
             self,
             serving=names,
@@ -299,6 +313,7 @@ class Dueline:
             processes=processes,
             drain_us=drain_us,
             burst=burst,
+            wear=Wear(recycle_jobs, recycle_mb and recycle_mb * MIB),
         )
 
     def close(self) -> None:
@@ -324,6 +339,22 @@ def _task_name(function: object, name: object) -> str:
             hint=f"Give name=, one line of up to {_NAME_CHARACTERS_MAX} characters.",
         )
     return name
+
+
+def _limits_us(
+    timeout: timedelta | float | None, kill_after: timedelta | float | None
+) -> tuple[int | None, int | None]:
+    """Check how long a handler may run: before it is interrupted, before it is killed."""
+    timeout_us = None if timeout is None else duration_us(timeout)
+    if timeout_us is not None and timeout_us <= 0:
+        raise BadInput(f"timeout={timeout!r} leaves no time to run.")
+    kill_after_us = None if kill_after is None else duration_us(kill_after)
+    if kill_after_us is not None and kill_after_us <= (timeout_us or 0):
+        raise BadInput(
+            f"kill_after={kill_after!r} leaves no time, with timeout={timeout!r}.",
+            hint="A handler is interrupted first, and killed later if it does not end.",
+        )
+    return timeout_us, kill_after_us
 
 
 def _is_count(value: object, *, least: int) -> bool:

@@ -64,6 +64,7 @@ class Handler:
         "arguments",
         "function",
         "is_async",
+        "kill_after_us",
         "name",
         "result_kind",
         "retry",
@@ -72,9 +73,18 @@ class Handler:
     )
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str, retry: Retry, timeout_us: int | None
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        retry: Retry,
+        timeout_us: int | None,
+        kill_after_us: int | None = None,
     ) -> None:
         """Read the function's signature.
+
+        Args: timeout_us: after so long JobTimeout is raised in it. kill_after_us: after so long
+        the child process that runs it is killed.
 
         Raises: BadInput: its annotations cannot be used, or it takes a Context elsewhere than
         as its first parameter.
@@ -83,6 +93,7 @@ class Handler:
         self.function = function
         self.retry = retry
         self.timeout_us = timeout_us
+        self.kill_after_us = kill_after_us
         self.takes_context = _takes_context(function, name)
         self.arguments = Arguments(function, name, skip=1 if self.takes_context else 0)
         self.is_async = inspect.iscoroutinefunction(function)

@@ -19,6 +19,7 @@ from dueline.handler import Handler
 from dueline.queue import Queues
 from dueline.worker.execution import Execution
 from dueline.worker.log import log
+from dueline.worker.offspring import NO_WEAR, Wear
 from dueline.worker.processes import ProcessRunner
 from dueline.worker.settler import Settler
 from dueline.worker.threads import ThreadRunner
@@ -54,6 +55,7 @@ def launch(
     processes: int,
     drain_us: int,
     burst: bool,
+    wear: Wear = NO_WEAR,
 ) -> int | None:
     """Run a worker in this thread until it is stopped, or its burst is over.
 
@@ -69,7 +71,7 @@ def launch(
     name = worker_name()
     worker = Worker(
         queues,
-        _runner(app, concurrency, processes, news),
+        _runner(app, concurrency, processes, news, wear),
         Settler(queues, app.tasks, random.Random()),
         WorkerSettings(
             worker=name, serving=serving, tasks=sorted(app.tasks), burst=burst, drain_us=drain_us
@@ -89,9 +91,12 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
 
 
-def _runner(app: Application, concurrency: int, processes: int, news: threading.Event) -> Runner:
+def _runner(
+    app: Application, concurrency: int, processes: int, news: threading.Event, wear: Wear
+) -> Runner:
     time = app.queues.time
     if processes == 0:
+        _warn_of_limits(app.tasks)
         return ThreadRunner(
             Execution(app.tasks),
             threads=concurrency,
@@ -112,7 +117,19 @@ def _runner(app: Application, concurrency: int, processes: int, news: threading.
         clock=app.clock,
         now_us=time.earliest_us,
         news=news,
+        handlers=app.tasks,
+        wear=wear,
     )
+
+
+def _warn_of_limits(tasks: Mapping[str, Handler]) -> None:
+    """Say once which limits do not hold where handlers run in threads."""
+    names = sorted(name for name, handler in tasks.items() if handler.kill_after_us is not None)
+    if names:
+        log.warning(
+            "kill_after needs child processes (--processes): %s can only be interrupted",
+            ", ".join(names),
+        )
 
 
 @contextmanager

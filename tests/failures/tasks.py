@@ -15,6 +15,9 @@ FOLDER_VARIABLE = "DUELINE_FAILURES_FOLDER"
 LEASE_VARIABLE = "DUELINE_FAILURES_LEASE_S"
 POLL_S = 0.01
 TIMEOUT_S = 0.3
+KILL_AFTER_S = 0.6
+
+HOARD: list[bytes] = []
 
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
 
@@ -102,3 +105,27 @@ async def overdue_async(tag: str) -> None:
     """Take longer than allowed, in one wait."""
     note("start", tag)
     await asyncio.sleep(60)
+
+
+@app.task(name="endless", kill_after=KILL_AFTER_S, retry=Retry(attempts=2, base=0.0, cap=0.0))
+def endless(tag: str) -> None:
+    """Keep the interpreter busy for ever, and be killed for it."""
+    note("start", tag)
+    while True:
+        pass
+
+
+@app.task(name="deaf", timeout=TIMEOUT_S, kill_after=KILL_AFTER_S, retry=Retry(attempts=1))
+def deaf(tag: str) -> None:
+    """Wait in C, where no exception arrives."""
+    note("start", tag)
+    time.sleep(3600)
+
+
+@app.task(name="grow")
+def grow(tag: str, mib: int) -> int:
+    """Keep memory for good."""
+    note("start", tag)
+    HOARD.append(b"x" * (mib << 20))
+    note("end", tag)
+    return os.getpid()

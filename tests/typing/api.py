@@ -71,6 +71,10 @@ def counted(ctx: Context, day: str) -> list[int]:
     return [ctx.attempt]
 
 
+@app.task(timeout=30, kill_after=timedelta(minutes=1))
+def limited() -> None: ...
+
+
 @app.task
 async def load(day: str) -> dict[str, int]:
     return {day: 1}
@@ -100,6 +104,7 @@ app.task(queue=3)  # type: ignore[call-overload]
 app.task(priority="high")  # type: ignore[call-overload]
 app.task(retry=8)  # type: ignore[call-overload]
 app.task(timeout="30 s")  # type: ignore[call-overload]
+app.task(kill_after="30 s")  # type: ignore[call-overload]
 
 
 # --- a task is still the function that it was --------------------------------------------------
@@ -218,6 +223,8 @@ app.queue("mail", 30)  # type: ignore[call-arg]
 app.run_worker()
 app.run_worker(queues={"mail": 16, "etl": None}, processes=2, drain=30)
 app.run_worker(["mail"], concurrency=4, drain=timedelta(seconds=5), burst=True)
+app.run_worker(processes=2, recycle_jobs=1000, recycle_mb=500)
+app.run_worker(recycle_mb="500")  # type: ignore[arg-type]
 app.run_worker(queues="mail")  # type: ignore[arg-type]
 app.run_worker({"mail": "16"})  # type: ignore[dict-item]
 app.run_worker(threads=4)  # type: ignore[call-arg]

@@ -21,6 +21,7 @@ from dueline.lane import Lane
 from dueline.worker.execution import Assignment
 from dueline.worker.messages import (
     Finished,
+    Leave,
     Lost,
     Message,
     Ready,
@@ -81,6 +82,7 @@ messages = st.one_of(
     ),
     st.builds(Lost, st.lists(claims, max_size=3)),
     st.just(Recall()),
+    st.just(Leave()),
     st.just(Ready()),
     st.builds(Returned, st.lists(claims, max_size=3)),
     st.builds(Started, claims, INSTANTS),
@@ -122,6 +124,7 @@ EXAMPLES: list[Message] = [
     Run(1, []),
     Lost([]),
     Recall(),
+    Leave(),
     Ready(),
     Returned([]),
     Started(Claim(JobId(bytes(16)), 1), 2),

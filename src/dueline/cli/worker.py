@@ -35,6 +35,14 @@ def worker(
     processes: Annotated[
         int, typer.Option(metavar="N", help="Child processes that run them; 0: threads.")
     ] = 0,
+    recycle_jobs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Replace a child process after so many jobs."),
+    ] = None,
+    recycle_mb: Annotated[
+        int | None,
+        typer.Option(metavar="MIB", help="Replace one that holds so much memory."),
+    ] = None,
     drain: Annotated[
         str, typer.Option(metavar="TIME", help="How long running jobs may go on at a stop.")
     ] = f"{DRAIN_S:g}s",
@@ -51,7 +59,13 @@ def worker(
     _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     application = session_of(context).application(app)
     stopped_by = application.run_worker(
-        serving, concurrency=concurrency, processes=processes, drain=drain_s, burst=burst
+        serving,
+        concurrency=concurrency,
+        processes=processes,
+        drain=drain_s,
+        burst=burst,
+        recycle_jobs=recycle_jobs,
+        recycle_mb=recycle_mb,
     )
     return 0 if stopped_by is None else _SIGNALLED + stopped_by
 

@@ -14,6 +14,7 @@ from dueline.job import Claim
 from dueline.worker.execution import Assignment, Execution
 from dueline.worker.messages import (
     Finished,
+    Leave,
     Lost,
     Message,
     Ready,
@@ -57,6 +58,8 @@ class Child:
                 message = load(self._pipe.recv_bytes())
             except (EOFError, OSError):
                 # Without a parent nobody extends the leases: whatever runs is stopped at once.
+                os._exit(0)
+            if isinstance(message, Leave):
                 os._exit(0)
             if isinstance(message, Run):
                 self._offset_us = message.offset_us

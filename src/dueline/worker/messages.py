@@ -27,6 +27,10 @@ class Recall(NamedTuple):
     """Parent to child: hand back what was not started."""
 
 
+class Leave(NamedTuple):
+    """Parent to child: nothing more will come."""
+
+
 class Ready(NamedTuple):
     """Child to parent: the application is loaded."""
 
@@ -53,7 +57,7 @@ class Finished(NamedTuple):
     ended_us: int
 
 
-Message = Run | Lost | Recall | Ready | Returned | Started | Finished
+Message = Run | Lost | Recall | Leave | Ready | Returned | Started | Finished
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
     kind.__name__: kind for kind in (Done, Failed, Snoozed, Cancelled, Crashed, GivenBack)
@@ -79,6 +83,8 @@ def load(data: bytes) -> Message:
             return Lost([_claim(claim) for claim in parts[0]])
         case "Recall":
             return Recall()
+        case "Leave":
+            return Leave()
         case "Ready":
             return Ready()
         case "Returned":

@@ -1,31 +1,18 @@
 """Runs jobs in child processes, which may die."""
 
-import socket
-import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Mapping, Sequence
 
-from dueline.attempt import Crashed, Ended
-from dueline.clock import Clock
+from dueline.attempt import Ended
+from dueline.clock import SECOND_US, Clock
 from dueline.errors import ConfigError
+from dueline.handler import Handler
 from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.worker.execution import Assignment, overtaking
-from dueline.worker.messages import (
-    Finished,
-    Lost,
-    Message,
-    Ready,
-    Recall,
-    Returned,
-    Run,
-    Started,
-    dump,
-    load,
-    to_ended,
-)
+from dueline.worker.messages import Finished, Lost, Ready, Returned, Started, load, to_ended
+from dueline.worker.offspring import NO_WEAR, Offspring, Wear
 
 AHEAD_US = 5_000
 AHEAD_MAX = 100
@@ -36,27 +23,8 @@ STUCK_US = 4 * AHEAD_US
 
 STILLBORN_MAX = 3
 
-
-class _Child:
-    """One process, its pipe, and what it was given."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-                [*command, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-            )
-        self.pipe = Connection(ours.detach())
-        self.given: dict[Claim, Assignment] = {}
-        self.started: dict[Claim, int] = {}
-        self.is_ready = False
-        self.is_recalled = False
-
-    def has_lone(self) -> bool:
-        """Tell whether it runs a job that nothing may run beside."""
-        return any(one.alone for one in self.given.values())
+WEIGH_EVERY_US = SECOND_US
+"""How often it is asked how much memory children hold."""
 
 
 class ProcessRunner:
@@ -64,6 +32,7 @@ class ProcessRunner:
 
     The parent runs no handler. A child that dies takes down only what it was running: those
     jobs crashed; the ones that it was given and had not started go to another child.
+    A child that has worked enough goes once another is there in its place, and nothing is lost.
     """
 
     isolates = True
@@ -77,6 +46,8 @@ class ProcessRunner:
         clock: Clock,
         now_us: Callable[[], int],
         news: threading.Event,
+        handlers: Mapping[str, Handler] | None = None,
+        wear: Wear = NO_WEAR,
     ) -> None:
         """Take how a child is started; starts none yet.
 
@@ -84,6 +55,7 @@ class ProcessRunner:
           command: the program; the number of a pipe's descriptor is appended.
           threads: of all children together. now_us: the store's time.
           news: set when there is something to collect.
+          handlers: by task, for their limits. wear: when a child has worked enough.
         """
         self.threads = threads
         self.run_us = 0.0
@@ -93,8 +65,11 @@ class ProcessRunner:
         self._clock = clock
         self._now_us = now_us
         self._news = news
+        self._handlers = handlers or {}
+        self._wear = wear
+        self._weighed_us = 0
         self._guard = threading.Lock()
-        self._children: list[_Child] = []
+        self._children: list[Offspring] = []
         self._ready: deque[Assignment] = deque()
         self._alone: deque[Assignment] = deque()
         self._ended: deque[Ended] = deque()
@@ -104,8 +79,7 @@ class ProcessRunner:
     def start(self) -> None:
         """Start the children."""
         with self._guard:
-            for _ in range(self._count):
-                self._spawn()
+            self._fill_up()
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
         """Take jobs to run, in order; more urgent ones than those that wait go first."""
@@ -129,18 +103,19 @@ class ProcessRunner:
             )
         offset_us = self._now_us() - self._clock.monotonic_us()
         with self._guard:
-            children = sorted(self._children, key=lambda child: len(child.given))
+            staying = [child for child in self._children if not child.is_leaving]
+            children = sorted(staying, key=lambda child: len(child.given))
             if self._alone and children:
                 # The child that is emptiest gets nothing more until it is empty, then this one.
                 lone = children.pop(0)
                 if lone.is_ready and not lone.given:
-                    _give(lone, offset_us, [self._alone.popleft()])
+                    lone.give(offset_us, [self._alone.popleft()])
             children = [one for one in children if one.is_ready and not one.has_lone()]
             for child, count in self._shares(children):
-                _give(child, offset_us, [self._ready.popleft() for _ in range(count)])
+                child.give(offset_us, [self._ready.popleft() for _ in range(count)])
             self._free_stuck(children)
 
-    def _shares(self, children: Sequence[_Child]) -> list[tuple[_Child, int]]:
+    def _shares(self, children: Sequence[Offspring]) -> list[tuple[Offspring, int]]:
         """Share out what is ready: free threads first, then evenly what is sent ahead."""
         left = len(self._ready)
         if not left:
@@ -158,16 +133,16 @@ class ProcessRunner:
                 left -= more
         return [(child, share) for child, share in zip(children, shares, strict=True) if share]
 
-    def _is_stuck(self, child: _Child) -> bool:
+    def _is_stuck(self, child: Offspring) -> bool:
         late_us = self._now_us() - STUCK_US
         return sum(began_us < late_us for began_us in child.started.values()) >= self._each
 
-    def _free_stuck(self, children: Sequence[_Child]) -> None:
+    def _free_stuck(self, children: Sequence[Offspring]) -> None:
         """Fetch back what waits behind long handlers of one child while another has room."""
         if not self._ready and any(len(child.given) < self._each for child in children):
             for child in children:
                 if len(child.given) > self._each and self._is_stuck(child):
-                    _recall(child)
+                    child.recall()
 
     def collect(self) -> list[Ended]:
         """Take the attempts that ended since the last call."""
@@ -196,7 +171,7 @@ class ProcessRunner:
         """
         with self._guard:
             for child in self._children:
-                _recall(child)
+                child.recall()
             taken = [assignment.job for assignment in (*self._alone, *self._ready)]
             self._alone.clear()
             self._ready.clear()
@@ -214,7 +189,7 @@ class ProcessRunner:
                     for claim in theirs:
                         if claim not in child.started:
                             del child.given[claim]
-                    _send(child, Lost(theirs))
+                    child.send(Lost(theirs))
 
     def load(self) -> int:
         """Count the jobs that are ready or given to a child."""
@@ -230,7 +205,16 @@ class ProcessRunner:
         return len(self._alone) + len(self._ready)
 
     def interrupt_overdue(self) -> None:
-        """Nothing to do here: each child watches over its own handlers."""
+        """Kill children with a handler that runs longer than its task's `kill_after`.
+
+        Softer limits are each child's own business.
+        """
+        now_us = self._clock.monotonic_us()
+        with self._guard:
+            for child in self._children:
+                child.kill_overdue(now_us)
+            if self._wear != NO_WEAR:
+                self._renew(now_us)
 
     def close(self) -> None:
         """End the children and whatever runs in them."""
@@ -242,14 +226,35 @@ class ProcessRunner:
         for child in children:
             child.process.wait()
 
-    def _spawn(self) -> None:
-        child = _Child(self._command)
-        self._children.append(child)
-        threading.Thread(
-            target=self._listen, args=(child,), name=f"dueline-{child.process.pid}", daemon=True
-        ).start()
+    def _renew(self, monotonic_us: int) -> None:
+        """Start others for children that have worked enough, and let those go once they came."""
+        weigh = monotonic_us - self._weighed_us > WEIGH_EVERY_US
+        if weigh:
+            self._weighed_us = monotonic_us
+        for child in self._children:
+            child.wear_out(self._wear, weigh=weigh)
+        self._fill_up()
+        spare = sum(one.is_ready and not one.is_leaving for one in self._children) - self._count
+        for child in self._children:
+            if child.is_worn and not child.is_leaving and spare > 0:
+                child.is_leaving = True
+                spare -= 1
+            if child.is_leaving:
+                child.see_off()
 
-    def _listen(self, child: _Child) -> None:
+    def _fill_up(self) -> None:
+        """Start as many children as are missing."""
+        missing = self._count - sum(not child.is_worn for child in self._children)
+        if self._is_closing or self._stillborn >= STILLBORN_MAX:
+            return
+        for _ in range(missing):
+            child = Offspring(self._command, self._handlers)
+            self._children.append(child)
+            threading.Thread(
+                target=self._listen, args=(child,), name=f"dueline-{child.pid}", daemon=True
+            ).start()
+
+    def _listen(self, child: Offspring) -> None:
         while True:
             try:
                 message = load(child.pipe.recv_bytes())
@@ -260,54 +265,30 @@ class ProcessRunner:
                     case Ready():
                         child.is_ready = True
                         self._stillborn = 0
-                    case Started(claim, started_us):
-                        child.started[claim] = started_us
+                    case Started():
+                        child.hear_start(message, self._clock.monotonic_us())
                     case Returned(claims):
                         child.is_recalled = False
                         back = [child.given.pop(claim, None) for claim in claims]
                         self._ready.extendleft(one for one in reversed(back) if one is not None)
                     case Finished():
-                        child.started.pop(message.claim, None)
-                        given = child.given.pop(message.claim, None)
+                        given = child.hear_end(message)
                         if given is not None:
                             self._ended.append(to_ended(message, given.job))
             self._news.set()
         self._bury(child)
 
-    def _bury(self, child: _Child) -> None:
+    def _bury(self, child: Offspring) -> None:
         """Tell what died with a child, and start another in its place."""
-        code = child.process.wait()
-        detail = f"The process died with signal {-code}." if code < 0 else f"It exited: {code}."
+        child.process.wait()
         with self._guard:
             self._children.remove(child)
             child.pipe.close()
-            now_us = self._now_us()
-            for claim, given in reversed(child.given.items()):
-                started_us = child.started.get(claim)
-                if started_us is None:
-                    (self._alone if given.alone else self._ready).appendleft(given)
-                else:
-                    self._ended.append(Ended(given.job, Crashed(detail), started_us, now_us))
+            waiting, ended = child.post_mortem(self._now_us())
+            for given in reversed(waiting):
+                (self._alone if given.alone else self._ready).appendleft(given)
+            self._ended.extend(ended)
             if not child.is_ready:
                 self._stillborn += 1
-            if not self._is_closing and self._stillborn < STILLBORN_MAX:
-                self._spawn()
+            self._fill_up()
         self._news.set()
-
-
-def _give(child: _Child, offset_us: int, taken: list[Assignment]) -> None:
-    child.given.update((one.job.claim(), one) for one in taken)
-    _send(child, Run(offset_us, taken))
-
-
-def _recall(child: _Child) -> None:
-    if not child.is_recalled and len(child.given) > len(child.started):
-        child.is_recalled = True
-        _send(child, Recall())
-
-
-def _send(child: _Child, message: Message) -> None:
-    try:
-        child.pipe.send_bytes(dump(message))
-    except OSError:  # it died; its reader puts back what it was given
-        return
