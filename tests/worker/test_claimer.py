@@ -1,6 +1,8 @@
 """What a worker finds and claims."""
 
+import threading
 from collections.abc import Mapping
+from typing import Literal
 
 import pytest
 
@@ -12,7 +14,7 @@ from dueline.job import State
 from dueline.lane import Pointer
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
-from dueline.store import Drop, Extend
+from dueline.store import Drop, Extend, LanePage
 from dueline.stores.memory import MemoryStore
 from dueline.worker.claimer import Claimer
 from tests.calls import LEASE_US, call, claim_all, number_of, numbers, put, row_in
@@ -298,3 +300,29 @@ def test_a_worker_whose_clock_is_ahead_of_the_store_claims_nothing_early(
     clock.advance(1)
     ahead.advance(1)
     assert claimed(claimer) == [1]
+
+
+class DistantStore(MemoryStore):
+    """A memory store that lets a lane list be read only when those of four shards are."""
+
+    scope: Literal["process", "machine", "network"] = "network"
+
+    def __init__(self, clock: HandClock) -> None:
+        """Start empty."""
+        super().__init__(clock)
+        self.arrivals = threading.Barrier(4)
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Wait for the others, then read."""
+        self.arrivals.wait(timeout=10)
+        return super().lanes(queue, shard, until_bucket=until_bucket, after=after, limit=limit)
+
+
+def test_the_lane_lists_of_a_distant_store_are_read_at_once(clock: HandClock) -> None:
+    shards = QueueSettings(shards=4, shards_read=4)
+    queues = Queues(DistantStore(clock), clock=clock, ids=Ids(), defaults=shards)
+    put(queues, *map(call, range(9)))
+    claimer = claimer_of(queues)
+    assert sorted(claimed(claimer)) == list(range(9))

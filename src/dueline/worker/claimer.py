@@ -1,6 +1,8 @@
 """Finds lanes, claims jobs."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -13,6 +15,9 @@ from dueline.queue import Queues
 from dueline.store import Want
 
 LOOK_AHEAD_US = SECOND_US
+READERS_MAX = 8
+"""How many shards' lane lists are read at once where a read is a round trip."""
+
 _PAGE = 1000
 
 
@@ -34,22 +39,31 @@ class Claimer:
         self._pointers: list[Pointer] = []
         self._next_at_us: dict[Lane, int | None] = {}
         self._turn = 0
+        self._readers: ThreadPoolExecutor | None = None
+        if queues.store.scope == "network":  # each read waits for an answer
+            self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
 
     def refresh(self) -> None:
         """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
         empty = {lane for lane, at_us in self._next_at_us.items() if at_us is None}
         self._pointers = []
         self._next_at_us = {}
-        for queue in self._serving:
-            settings = self._queues.catalog.settings(queue)
-            for shard in range(settings.shards_read):
-                self._read(queue, shard, settings.width_us, empty)
+        shards = [
+            (queue, shard, settings.width_us)
+            for queue in self._serving
+            for settings in [self._queues.catalog.settings(queue)]
+            for shard in range(settings.shards_read)
+        ]
+        at_once = self._readers.map if self._readers else map
+        for found in at_once(partial(self._read, empty), shards):
+            self._pointers += found
 
-    def _read(self, queue: str, shard: int, width_us: int, empty: set[Lane]) -> None:
+    def _read(self, empty: set[Lane], place: tuple[str, int, int]) -> list[Pointer]:
+        queue, shard, width_us = place
         now_us = self._queues.time.earliest_us()
         today = bucket_of(now_us, width_us)
         after: Pointer | None = None
-        is_past = False
+        found: list[Pointer] = []
         while True:
             page = self._queues.store.lanes(
                 queue,
@@ -58,17 +72,15 @@ class Claimer:
                 after=after,
                 limit=_PAGE,
             )
-            self._pointers += page.pointers
-            is_past = is_past or any(
-                pointer.listing < today and pointer.lane in empty for pointer in page.pointers
-            )
+            found += page.pointers
             after = page.after
             if after is None:
                 break
         if not self._queues.catalog.is_current(queue, page.settings_version):
             self._queues.catalog.forget(queue)
-        if is_past:
+        if any(pointer.listing < today and pointer.lane in empty for pointer in found):
             self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
+        return found
 
     def claim(self, limit: int, room: Mapping[str, int]) -> list[Taken]:
         """Claim jobs that are due, the most urgent first.
