@@ -75,8 +75,24 @@ def test_every_node_uses_the_second_paxos(tmp_path: Path) -> None:
     assert "paxos_variant: v2" in lines(Settings(tmp_path))
 
 
-def test_no_setting_is_written_twice(tmp_path: Path) -> None:
-    names = [line.partition(":")[0] for line in lines(Settings(tmp_path)) if line[:1].isalpha()]
+def test_a_node_lets_everybody_in_unless_told_otherwise(tmp_path: Path) -> None:
+    assert "authenticator: AllowAllAuthenticator" in lines(Settings(tmp_path))
+    assert "authenticator: PasswordAuthenticator" in lines(Settings(tmp_path, logins=True))
+
+
+def test_a_node_with_a_keystore_speaks_tls_too(tmp_path: Path) -> None:
+    assert "client_encryption_options:" not in lines(Settings(tmp_path))
+    written = lines(Settings(tmp_path, keystore="/keys/node.p12"))
+    start = written.index("client_encryption_options:")
+    assert {"  enabled: true", "  optional: true", "  keystore: /keys/node.p12"} < {
+        *written[start + 1 :]
+    }
+
+
+@pytest.mark.parametrize("keystore", ["", "/keys/node.p12"])
+def test_no_setting_is_written_twice(tmp_path: Path, keystore: str) -> None:
+    settings = Settings(tmp_path, keystore=keystore)
+    names = [line.partition(":")[0] for line in lines(settings) if line[:1].isalpha()]
     assert len(names) == len(set(names))
 
 
@@ -194,7 +210,7 @@ def test_a_ring_has_one_node_or_three(tmp_path: Path) -> None:
 
 def test_a_ring_is_found_with_the_settings_it_was_started_with(tmp_path: Path) -> None:
     assert Ring.find(tmp_path) is None
-    ring = Ring(tmp_path, nodes=3, commitlog="periodic", fast_start=True, first=21)
+    ring = Ring(tmp_path, nodes=3, commitlog="periodic", fast_start=True, first=21, logins=True)
     ring.write()
     found = Ring.find(tmp_path)
     assert found is not None

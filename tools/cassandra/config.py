@@ -18,6 +18,7 @@ CQL_PORT = 9042
 STORAGE_PORT = 7000
 JMX_PORT_BASE = 7100
 NODES_ALLOWED = (1, 3)
+KEYSTORE_PASSWORD = "dueline"  # noqa: S105  (of files for tests)
 FIRST_MAX = 252  # the last address of three is then 127.0.0.254
 
 _TOKEN_MIN = -(2**63)
@@ -62,6 +63,10 @@ class Settings:
         first: last number of the first node's address 127.0.0.x, 1 to 252
         commitlog: `batch` loses no acknowledged write at a SIGKILL; `periodic` is faster
         fast_start: compile less: half the time to start, slower after
+        logins: who connects needs a name and a password; the first user is `cassandra`, with
+            that password
+        keystore: a PKCS 12 file, absolute, whose password is KEYSTORE_PASSWORD; with it the
+            node also speaks TLS, on the same port. Empty for none.
     """
 
     folder: Path
@@ -70,6 +75,8 @@ class Settings:
     first: int = 1
     commitlog: CommitLog = "batch"
     fast_start: bool = False
+    logins: bool = False
+    keystore: str = ""
 
     @property
     def host(self) -> str:
@@ -157,14 +164,27 @@ key_cache_size: 4MiB
 file_cache_enabled: false
 networking_cache_size: 16MiB
 
-# A node for tests: TRUNCATE and DROP are quick, nobody logs in.
+# A node for tests: TRUNCATE and DROP are quick, everybody who is let in may do all.
 dynamic_snitch: false
 auto_snapshot: false
-authenticator: AllowAllAuthenticator
+authenticator: {"PasswordAuthenticator" if settings.logins else "AllowAllAuthenticator"}
 authorizer: AllowAllAuthorizer
 materialized_views_enabled: false
 sasi_indexes_enabled: false
 user_defined_functions_enabled: false
+{_encryption(settings)}"""
+
+
+def _encryption(settings: Settings) -> str:
+    if not settings.keystore:
+        return ""
+    return f"""\
+client_encryption_options:
+  enabled: true
+  optional: true
+  keystore: {settings.keystore}
+  keystore_password: {KEYSTORE_PASSWORD}
+  store_type: PKCS12
 """
 
 

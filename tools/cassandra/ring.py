@@ -26,6 +26,7 @@ class Ring:
         fast_start: start in half the time and run slower; for tests that measure nothing
         first: last number of the first node's address 127.0.0.x, 1 to 252; rings whose
             addresses differ run side by side
+        logins, keystore: see `Settings`
         cache: the folder above the folder of the jars
     """
 
@@ -37,6 +38,8 @@ class Ring:
         commitlog: CommitLog = "batch",
         fast_start: bool = False,
         first: int = 1,
+        logins: bool = False,
+        keystore: str = "",
         cache: Path = CACHE,
     ) -> None:
         if nodes not in NODES_ALLOWED:
@@ -55,6 +58,8 @@ class Ring:
                     first=first,
                     commitlog=commitlog,
                     fast_start=fast_start,
+                    logins=logins,
+                    keystore=keystore,
                 ),
                 cache=cache,
             )
@@ -88,7 +93,8 @@ class Ring:
     def saved(self) -> Mapping[str, object]:
         """What the ring was made with, as `find` reads it again."""
         settings = dataclasses.asdict(self.nodes[0].settings)
-        return {name: settings[name] for name in ("nodes", "first", "commitlog", "fast_start")}
+        del settings["folder"], settings["number"]
+        return settings
 
     def write(self) -> None:
         """Write down what the ring was made with."""
