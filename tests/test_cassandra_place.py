@@ -13,18 +13,49 @@ from dueline.stores.cassandra_place import Place, place_of
 
 
 def test_an_address_names_hosts_and_a_keyspace() -> None:
-    place = place_of("cassandra://one,two/jobs", {})
-    assert place == Place(["one", "two"], "jobs")
+    place = place_of("cassandra://127.0.0.1,127.0.0.2/jobs", {})
+    assert place == Place(["127.0.0.1", "127.0.0.2"], "jobs")
     assert (place.port, place.consistency, place.dc, place.remember) == (9042, "QUORUM", "", True)
+    assert (place.timeout_us, place.tls, place.name) == (10 * SECOND_US, None, "")
 
 
 def test_every_option_has_its_place() -> None:
-    options = {"dc": "east", "consistency": "local_quorum", "remember": "0", "tls": "1"}
+    options = {
+        "dc": "east",
+        "consistency": "local_quorum",
+        "remember": "0",
+        "timeout": "1.5s",
+        "tls": "1",
+        "name": "node.example",
+    }
     place = place_of("cassandra://an%40a:p%3Ass@one:9043,two:9043/jobs", options)
     assert (place.user, place.password, place.port) == ("an@a", "p:ss", 9043)
     assert (place.dc, place.consistency, place.remember) == ("east", "LOCAL_QUORUM", False)
+    assert (place.timeout_us, place.name) == (1_500_000, "node.example")
     assert place.tls is not None
     assert place.tls.verify_mode == ssl.CERT_REQUIRED
+    assert place.tls.check_hostname
+
+
+@pytest.mark.parametrize(
+    ("hosts", "options", "is_encrypted"),
+    [
+        ("127.0.0.1,localhost,127.0.0.3", {}, False),
+        ("127.0.0.1", {"tls": "1"}, True),
+        ("127.0.0.1", {"name": "node"}, True),
+        ("10.0.0.1", {}, True),
+        ("127.0.0.1,10.0.0.1", {}, True),
+        ("node.example", {}, True),
+        ("node.example", {"insecure": "0"}, True),
+        ("node.example", {"insecure": "1"}, False),
+        ("node.example", {"insecure": "1", "tls": "0"}, False),
+    ],
+)
+def test_what_leaves_the_machine_is_encrypted(
+    *, hosts: str, options: dict[str, str], is_encrypted: bool
+) -> None:
+    place = place_of(f"cassandra://{hosts}/jobs", options)
+    assert (place.tls is not None) == is_encrypted
 
 
 def test_a_place_never_shows_its_password() -> None:
@@ -47,6 +78,14 @@ def test_a_place_never_shows_its_password() -> None:
         ("cassandra://one/jobs", {"consistency": "ONE"}, "not ONE"),
         ("cassandra://one/jobs", {"remember": "yes"}, "1 or 0"),
         ("cassandra://one/jobs", {"ca": "/nowhere.pem"}, "certificates cannot be read"),
+        ("cassandra://one/jobs", {"tls": "0"}, "write insecure=1"),
+        ("cassandra://127.0.0.1,one/jobs", {"tls": "0"}, "write insecure=1"),
+        ("cassandra://one/jobs", {"tls": "1", "insecure": "1"}, "asks for TLS, and says insecure"),
+        ("cassandra://one/jobs", {"ca": "/ca.pem", "insecure": "1"}, "only with TLS"),
+        ("cassandra://127.0.0.1/jobs", {"ca": "/ca.pem", "tls": "0"}, "only with TLS"),
+        ("cassandra://one/jobs", {"timeout": "soon"}, "a time such as 2s, not 'soon'"),
+        ("cassandra://one/jobs", {"timeout": "0s"}, "100ms to 10m, not 0s"),
+        ("cassandra://one/jobs", {"timeout": "1h"}, "100ms to 10m, not 1h"),
     ],
 )
 def test_a_wrong_address_is_told_what_is_wrong(

@@ -1,13 +1,14 @@
 """What is wrong with a store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from dueline.clock import SECOND_US
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
-from dueline.span import span_text
+from dueline.span import parse_span, span_text
 from dueline.stats import count
 
 SKEW_US_MAX = 30 * SECOND_US
@@ -57,13 +58,115 @@ def examine(queues: Queues) -> Report:
 
 
 def _of_store(store: Mapping[str, str]) -> Iterator[Check]:
-    if "schema" in store:
-        yield Check("schema", "good", f"version {store['schema']}")
-    finding = store.get("integrity")
+    """Judge what a store says of itself; each fact is one that some stores do not have."""
+    for fact, judge in _JUDGES.items():
+        if fact in store:
+            yield judge(store[fact], store)
+
+
+def _schema(version: str, _: Mapping[str, str]) -> Check:
+    return Check("schema", "good", f"version {version}")
+
+
+def _integrity(finding: str, _: Mapping[str, str]) -> Check:
     if finding == "ok":
-        yield Check("integrity", "good", "no damage found")
-    elif finding is not None:
-        yield Check("integrity", "bad", finding, "Stop all workers and restore a backup.")
+        return Check("integrity", "good", "no damage found")
+    return Check("integrity", "bad", finding, "Stop all workers and restore a backup.")
+
+
+def _server(versions: str, store: Mapping[str, str]) -> Check:
+    """Judge the versions of all nodes: the session sees only the one that it asks first."""
+    needed = store.get("server needed", "0")
+    several = versions.split(", ")
+    if any(_version(one) < _version(needed) for one in several):
+        return Check("server", "bad", versions, f"Bring every node to {needed} or later.")
+    if len(several) > 1:
+        return Check("server", "warning", versions, "End the upgrade of the servers.")
+    return Check("server", "good", versions)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))
+
+
+def _silent(hosts: str, _: Mapping[str, str]) -> Check:
+    return Check("nodes", "warning", f"no answer from {hosts}", "Start them, or see why.")
+
+
+def _apart(apart: str, _: Mapping[str, str]) -> Check:
+    apart_us = parse_span(apart)
+    if apart_us < SECOND_US:
+        return Check("nodes' clocks", "good", "in step")
+    verdict: Verdict = "bad" if apart_us >= SKEW_US_MAX else "warning"
+    return Check("nodes' clocks", verdict, f"{apart} apart", "Have the nodes keep time (NTP).")
+
+
+def _replication(strategy: str, _: Mapping[str, str]) -> Check:
+    if strategy == "SimpleStrategy":
+        advice = "Alter the keyspace to NetworkTopologyStrategy, with a number for each centre."
+        return Check("replication", "warning", f"{strategy}: blind to data centres", advice)
+    return Check("replication", "good", strategy)
+
+
+def _replicas(replicas: str, _: Mapping[str, str]) -> Check:
+    least = _least(replicas)
+    advice = "Alter the keyspace to 3 replicas, on as many nodes, then `nodetool repair --full`."
+    if least <= 1:
+        finding = f"{replicas}; loss of one node stops the queue, and may lose jobs"
+        return Check("replicas", "warning", finding, advice)
+    if least == 2:  # noqa: PLR2004  (a majority of two is both)
+        finding = f"{replicas}; loss of one node stops the queue"
+        return Check("replicas", "warning", finding, advice)
+    return Check("replicas", "good", replicas)
+
+
+def _least(replicas: str) -> int:
+    return min(int(one.rpartition(": ")[2]) for one in replicas.split(", "))
+
+
+def _consistency(level: str, store: Mapping[str, str]) -> Check:
+    """Judge where decisions are made: two data centres that decide alone both claim a job."""
+    if level.startswith("LOCAL") and ", " in store.get("replicas", ""):
+        return Check(
+            "consistency",
+            "warning",
+            f"{level}, and replicas in several data centres",
+            "Let all clients name one dc=, or use consistency=QUORUM.",
+        )
+    return Check("consistency", "good", level)
+
+
+def _paxos(variant: str, _: Mapping[str, str]) -> Check:
+    if variant == "v2":
+        return Check("paxos", "good", variant)
+    advice = "Set `paxos_variant: v2` on every node, and restart them one by one."
+    return Check("paxos", "warning", f"{variant}: claims take twice the round trips", advice)
+
+
+def _commit_log(mode: str, store: Mapping[str, str]) -> Check:
+    """Judge when a write reaches the disk: of three replicas two have it when one is lost."""
+    if mode in ("batch", "group"):
+        return Check("commit log", "good", mode)
+    if mode == "periodic" and _least(store.get("replicas", ": 1")) > 2:  # noqa: PLR2004
+        return Check("commit log", "good", "periodic; only a loss of all power at once loses jobs")
+    finding = f"{mode}: a node that is killed loses the last jobs"
+    advice = "Set `commitlog_sync: batch` on every node, or have 3 replicas."
+    return Check("commit log", "warning", finding, advice)
+
+
+_JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
+    "schema": _schema,
+    "integrity": _integrity,
+    "server": _server,
+    "nodes that are silent": _silent,
+    "nodes' clocks apart": _apart,
+    "replication": _replication,
+    "replicas": _replicas,
+    "consistency": _consistency,
+    "paxos": _paxos,
+    "commit log": _commit_log,
+}
+"""What is judged, by the name of the fact; a judge also gets all other facts."""
 
 
 def _clock(whose: str, skew_us: int) -> Check:

@@ -11,7 +11,7 @@ of its steps.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane, Marks, Pointer
@@ -309,4 +309,23 @@ class Store(Jobs, Records, Streams, Protocol):
 
     def close(self) -> None:
         """Let go of connections; the store is not used afterwards."""
+        ...
+
+
+class Migration(NamedTuple):
+    """What `migrate` did. made: what was missing, by name. version: of the schema, as it is now."""
+
+    made: Sequence[str]
+    version: str
+
+
+@runtime_checkable
+class Migratable(Protocol):
+    """A store that is set up on request: one that many share is not changed at a first use."""
+
+    def migrate(self) -> Migration:
+        """Make what is missing; what is there stays as it is.
+
+        Raises: SchemaMismatch: another version made it; nothing was changed.
+        """
         ...

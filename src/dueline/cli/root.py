@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from dueline import __version__
-from dueline.cli import dead, doctor, enqueue, jobs, queues, worker
+from dueline.cli import dead, doctor, enqueue, jobs, migrate, queues, worker
 from dueline.cli.failure import show_error, show_usage
 from dueline.cli.output import Output
 from dueline.cli.session import Format, Session, session_of
@@ -28,6 +28,7 @@ root.command("enqueue")(enqueue.enqueue)
 root.add_typer(jobs.jobs, name="jobs")
 root.add_typer(dead.dead, name="dead")
 root.add_typer(queues.queues, name="queues")
+root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)
 
 

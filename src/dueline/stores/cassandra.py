@@ -8,7 +8,6 @@ partitions, so `together` is no transaction: whoever needs one puts the outcome 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
-from uuid import UUID
 
 from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.errors import Unknown
@@ -23,6 +22,7 @@ from dueline.store import (
     Group,
     JobPage,
     LanePage,
+    Migration,
     Record,
     Row,
     RowPage,
@@ -30,7 +30,7 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores import cassandra_find, cassandra_schema
+from dueline.stores import cassandra_facts, cassandra_find, cassandra_schema
 from dueline.stores.cassandra_claim import Claims, Terms
 from dueline.stores.cassandra_listing import CassandraBoard
 from dueline.stores.cassandra_place import Place
@@ -41,13 +41,6 @@ from dueline.stores.cassandra_settle import Verdicts
 
 SETTINGS_AGE_US_MAX = SECOND_US
 """How old the settings' version may be that `lanes` answers: an idle poll is two reads."""
-
-_UUID_EPOCH_US = -12_219_292_800 * SECOND_US  # 1582-10-15, where version 1 counts from
-_PROMISES = {
-    "batch": "nothing is lost",
-    "group": "nothing is lost",
-    "periodic": "what the last sync of every replica missed is lost (commitlog_sync: periodic)",
-}
 
 
 class CassandraStore:
@@ -75,23 +68,15 @@ class CassandraStore:
 
     def clock_us(self) -> int:
         """Read the coordinator's clock: microseconds UTC."""
-        made: UUID = self._session.ask("SELECT now() FROM system.local")[0][0]
-        return made.time // 10 + _UUID_EPOCH_US
+        return cassandra_facts.instant_us(self._session.ask(cassandra_facts.NOW)[0][0])
 
-    def migrate(self) -> None:
+    def migrate(self) -> Migration:
         """Make the keyspace and its tables where they are not there yet."""
-        cassandra_schema.create(self._session)
+        return cassandra_schema.create(self._session)
 
     def describe(self) -> Mapping[str, str]:
         """Say what this store is and what it promises."""
-        told = cassandra_schema.describe(self._session)
-        return {
-            "store": "cassandra",
-            **told,
-            "clock": f"the server's, {self._time.skew_us() / 1000:+.1f} ms behind this machine's",
-            "survives a process crash": "nothing is lost",
-            "survives loss of power": _PROMISES.get(told["commit log"], "unknown"),
-        }
+        return {"store": "cassandra", **cassandra_facts.describe(self._session, self._clock)}
 
     def close(self) -> None:
         """Close the connections."""

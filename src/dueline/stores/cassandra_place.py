@@ -7,19 +7,38 @@ import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from dueline.errors import ConfigError
+from dueline.clock import SECOND_US
+from dueline.errors import BadInput, ConfigError
+from dueline.span import parse_span
 
 CONSISTENCIES: Final[Mapping[str, str]] = {"QUORUM": "SERIAL", "LOCAL_QUORUM": "LOCAL_SERIAL"}
 """At which level conditional writes are decided, by the level of all else."""
 
-OPTIONS: Final = ("dc", "consistency", "remember", "tls", "ca", "cert", "key")
+OPTIONS: Final = (
+    "dc",
+    "consistency",
+    "remember",
+    "timeout",
+    "tls",
+    "ca",
+    "cert",
+    "key",
+    "name",
+    "insecure",
+)
+
+TIMEOUT_US: Final = 10 * SECOND_US
+TIMEOUT_US_MIN: Final = SECOND_US // 10
+TIMEOUT_US_MAX: Final = 600 * SECOND_US
 
 _PORT: Final = 9042
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _TRUTH: Final = {"1": True, "0": False}
+_OF_TLS: Final = ("ca", "cert", "key", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +47,9 @@ class Place:
 
     hosts: addresses to begin with, all with one port. dc: the data centre whose nodes are
     asked; may be empty where there is only one. consistency: QUORUM, or LOCAL_QUORUM where
-    every client of the keyspace is in one data centre. tls: None for none.
-    remember: keep a claimer's memory of lanes.
+    every client of the keyspace is in one data centre. remember: keep a claimer's memory of
+    lanes. timeout_us: how long an answer is waited for. tls: None for none. name: what every
+    node's certificate is made out to; empty where it is the node's own address.
     """
 
     hosts: Sequence[str]
@@ -39,8 +59,10 @@ class Place:
     password: str = ""
     dc: str = ""
     consistency: str = "QUORUM"
-    tls: ssl.SSLContext | None = None
     remember: bool = True
+    timeout_us: int = TIMEOUT_US
+    tls: ssl.SSLContext | None = None
+    name: str = ""
 
     def __repr__(self) -> str:
         """Show where it is; never how to get in."""
@@ -53,7 +75,9 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
     Args:
       url: `cassandra://[user:password@]host[:port][,host…]/keyspace`.
       options: what follows the question mark: `dc`, `consistency`, `remember` (1 or 0),
-        `tls` (1 or 0), and the files `ca`, `cert` and `key` where TLS needs them.
+        `timeout` (such as 2s), `tls` (1 or 0; 1 unless all hosts are this machine), the files
+        `ca`, `cert` and `key` and the certificates' `name` where TLS needs them, and
+        `insecure=1` for no TLS between machines.
 
     Raises: ConfigError: something in it cannot be.
     """
@@ -78,8 +102,10 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         password=unquote(parts.password or ""),
         dc=options.get("dc", ""),
         consistency=consistency,
-        tls=_tls(options),
         remember=_truth(options, "remember", default="1"),
+        timeout_us=_timeout_us(options.get("timeout")),
+        tls=_tls(options, hosts),
+        name=options.get("name", ""),
     )
 
 
@@ -97,19 +123,49 @@ def _hosts(text: str) -> tuple[list[str], int]:
     return hosts, ports.pop() if ports else _PORT
 
 
-def _tls(options: Mapping[str, str]) -> ssl.SSLContext | None:
-    files = [options.get(name) for name in ("ca", "cert", "key")]
-    if not _truth(options, "tls", default="1" if any(files) else "0"):
+def _timeout_us(text: str | None) -> int:
+    if text is None:
+        return TIMEOUT_US
+    try:
+        timeout_us = parse_span(text)
+    except BadInput as error:
+        raise _bad(f"timeout is a time such as 2s, not {text!r}.") from error
+    if not TIMEOUT_US_MIN <= timeout_us <= TIMEOUT_US_MAX:
+        raise _bad(f"timeout is 100ms to 10m, not {text}.")
+    return timeout_us
+
+
+def _tls(options: Mapping[str, str], hosts: Sequence[str]) -> ssl.SSLContext | None:
+    """Encrypt what leaves this machine, unless it is said in so many words not to."""
+    is_insecure = _truth(options, "insecure", default="0")
+    is_wanted = any(name in options for name in _OF_TLS)
+    is_near = all(map(_is_here, hosts))
+    if not _truth(
+        options, "tls", default="0" if is_insecure or (is_near and not is_wanted) else "1"
+    ):
+        if is_wanted:
+            raise _bad(f"it has {', '.join(_OF_TLS)} only with TLS.")
+        if not is_insecure and not is_near:
+            raise _bad("without TLS everyone on the way reads it; write insecure=1 if that is so.")
         return None
+    if is_insecure:
+        raise _bad("it asks for TLS, and says insecure=1.")
+    files = [options.get(name) for name in ("ca", "cert", "key")]
     try:
         context = ssl.create_default_context(cafile=files[0])
         if files[1]:
             context.load_cert_chain(files[1], files[2])
     except OSError as error:
         raise _bad(f"its certificates cannot be read: {error}.") from error
-    # Nodes name each other by address, which their certificates seldom hold.
-    context.check_hostname = False
     return context
+
+
+def _is_here(host: str) -> bool:
+    """Tell whether a host is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _truth(options: Mapping[str, str], name: str, *, default: str) -> bool:

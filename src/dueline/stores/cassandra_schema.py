@@ -1,10 +1,13 @@
 """The tables of a Cassandra keyspace, made and checked."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Final
 
-from dueline.errors import SchemaMismatch
+from dueline.errors import ConfigError, SchemaMismatch
+from dueline.store import Migration
+from dueline.stores.cassandra_connection import MIGRATE
 from dueline.stores.cassandra_session import KEYSPACE, CassandraSession
 
 SCHEMA_VERSION: Final = 1
@@ -15,35 +18,70 @@ _NOTE: Final = "INSERT INTO {keyspace}.about (name, value) VALUES (?, ?) IF NOT 
 _NOTED: Final = "SELECT value FROM {keyspace}.about WHERE name = ?"
 _UNIFIED: Final = "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L4'}"
 _LEVELED: Final = "{'class': 'LeveledCompactionStrategy'}"
+_MADE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \w+\.(\w+)")
 
 
-def create(session: CassandraSession) -> None:
+def create(session: CassandraSession) -> Migration:
     """Make the keyspace and its tables; what is there stays as it is.
 
     A keyspace that is made here has three replicas in each data centre, or as many as there
     are nodes.
+
+    Raises:
+      ConfigError: the keyspace has tables of another program.
+      SchemaMismatch: the tables are of another version.
     """
     keyspace = session.place.keyspace
-    replicas = "".join(
-        f", '{centre}': {min(nodes, REPLICAS)}" for centre, nodes in session.centres().items()
-    )
-    made = (
-        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication ="
-        f" {{'class': 'NetworkTopologyStrategy'{replicas}}}"
-    )
-    session.define([made])
-    session.define(_statements(keyspace, _major(session)))
+    made: list[str] = []
+    if not _has_keyspace(session):
+        replicas = "".join(
+            f", '{centre}': {min(nodes, REPLICAS)}" for centre, nodes in session.centres().items()
+        )
+        statement = (
+            f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication ="
+            f" {{'class': 'NetworkTopologyStrategy'{replicas}}}"
+        )
+        session.define([statement])
+        made.append(f"keyspace {keyspace}")
+    missing = _missing(session)
+    if missing:
+        session.define(statement for _, statement in missing)
+        made += [f"table {table}" for table, _ in missing]
     session.decide([(_NOTE, ("schema", str(SCHEMA_VERSION)))])
+    return Migration(made, check(session))
+
+
+def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
+    """Name the tables that are not there, each with what makes it."""
+    keyspace = session.place.keyspace
+    rows = session.ask(
+        f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'"
+    )
+    present = {table for (table,) in rows}
+    wanted = dict(_tables(keyspace, _major(session)))
+    foreign = sorted(present & wanted.keys())
+    if next(iter(wanted)) not in present:  # it is made first
+        if foreign:
+            raise ConfigError(
+                f"{session.place} has tables of another program: {', '.join(foreign)}.",
+                hint="Give dueline a keyspace of its own.",
+            )
+    elif session.read(_NOTED, ("schema",)):
+        check(session)
+    return [(table, made) for table, made in wanted.items() if table not in present]
 
 
 def check(session: CassandraSession) -> str:
     """Read the schema's version.
 
     Raises:
-      ConfigError: there is no such keyspace, or it has no tables.
+      ConfigError: there is no such keyspace, or it has not all tables.
       SchemaMismatch: the tables are of another version.
     """
-    ((found,),) = session.read(_NOTED, ("schema",)) or [("none",)]
+    noted = session.read(_NOTED, ("schema",))
+    if not noted:
+        raise ConfigError(f"{session.place} has been set up in part.", hint=MIGRATE)
+    ((found,),) = noted
     if found != str(SCHEMA_VERSION):
         raise SchemaMismatch(
             f"{session.place} has schema version {found}; this dueline uses {SCHEMA_VERSION}.",
@@ -52,25 +90,13 @@ def check(session: CassandraSession) -> str:
     return str(found)
 
 
-def describe(session: CassandraSession) -> Mapping[str, str]:
-    """Say which server, how many replicas, how safe its commit log is; for people."""
-    rows = session.ask("SELECT name, value FROM system_views.settings")
-    set_to: dict[str, str] = {name: value for name, value in rows}  # noqa: C416  (of any tuples)
-    (replication,) = session.ask(
-        "SELECT replication FROM system_schema.keyspaces"
-        f" WHERE keyspace_name = '{session.place.keyspace}'"
-    )[0]
-    return {
-        "keyspace": str(session.place),
-        "server": session.ask("SELECT release_version FROM system.local")[0][0],
-        "schema": check(session),
-        "consistency": session.place.consistency,
-        "paxos": set_to.get("paxos_variant", "unknown"),
-        "replicas": ", ".join(
-            f"{name}: {count}" for name, count in replication.items() if name != "class"
-        ),
-        "commit log": set_to.get("commitlog_sync", "unknown"),
-    }
+def _has_keyspace(session: CassandraSession) -> bool:
+    return bool(
+        session.ask(
+            "SELECT keyspace_name FROM system_schema.keyspaces"
+            f" WHERE keyspace_name = '{session.place.keyspace}'"
+        )
+    )
 
 
 def _major(session: CassandraSession) -> int:
@@ -78,9 +104,13 @@ def _major(session: CassandraSession) -> int:
     return int(version.split(".")[0])
 
 
-def _statements(keyspace: str, major: int) -> Iterator[str]:
+def _tables(keyspace: str, major: int) -> Iterator[tuple[str, str]]:
+    """Name every table in the order in which they are made, each with its statement."""
     text = (files("dueline.stores") / "cassandra.cql").read_text(encoding="utf-8")
     code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     code = code.replace(KEYSPACE, keyspace)
     code = code.replace("{jobs_compaction}", _UNIFIED if major >= 5 else _LEVELED)  # noqa: PLR2004
-    return (statement.strip() for statement in code.split(";") if statement.strip())
+    for statement in filter(None, map(str.strip, code.split(";"))):
+        named = _MADE.match(statement)
+        assert named is not None
+        yield named[1], statement

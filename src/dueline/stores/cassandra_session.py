@@ -1,65 +1,28 @@
 """One connection to a Cassandra cluster.
 
-The only module that knows the driver: statements go in as text and values, rows come out as
-tuples, and the driver's errors stop here. No write is ever repeated by the driver.
+Statements go in as text and values, rows come out as tuples, and the driver's errors stop here.
+No write is ever repeated by the driver.
 """
 
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from socket import IPPROTO_TCP, TCP_NODELAY
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from cassandra import (
-    AuthenticationFailed,
-    ConsistencyLevel,
-    DriverException,
-    InvalidRequest,
-    ReadFailure,
-    Unauthorized,
-    Unavailable,
-)
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import (
-    EXEC_PROFILE_DEFAULT,
-    Cluster,
-    ExecutionProfile,
-    NoHostAvailable,
-    Session,
-)
-from cassandra.connection import ConnectionException
-from cassandra.policies import (
-    DCAwareRoundRobinPolicy,
-    FallthroughRetryPolicy,
-    RoundRobinPolicy,
-    TokenAwarePolicy,
-)
-from cassandra.protocol import ErrorMessage
-from cassandra.query import BatchStatement, BatchType, tuple_factory
+from cassandra import ConsistencyLevel
+from cassandra.cluster import Cluster, ResultSet, Session
+from cassandra.query import BatchStatement, BatchType
 
-from dueline.errors import (
-    ConfigError,
-    DuelineError,
-    SchemaMismatch,
-    StoreUnavailable,
-    Unknown,
-)
+from dueline.errors import DuelineError, Unknown
+from dueline.stores.cassandra_connection import FAILURES, connect, translated
 from dueline.stores.cassandra_place import CONSISTENCIES, Place
 
-VERSION_MIN: Final = (4, 1)
-"""The first release with Paxos v2."""
+DEFINE_TIMEOUT_S: Final = 60.0
+"""A change of the schema takes longer than a request: every node makes its files."""
 
-PROTOCOL: Final = 5
-"""Every server since 4.0 speaks it."""
-
-REQUEST_TIMEOUT_S: Final = 10.0
-CONNECT_TIMEOUT_S: Final = 5.0
 IN_FLIGHT_MAX: Final = 32
 """Requests of one call that are under way at once; the next waits for the oldest."""
-
-PAGE_ROWS: Final = 1000
-MIGRATE: Final = "Run `dueline migrate` with this address once."
 
 KEYSPACE: Final = "{keyspace}"
 """Stands for the keyspace's name in statements: servers warn of names without it."""
@@ -71,8 +34,6 @@ Rows = list[tuple[Any, ...]]
 
 Outcome = TypeVar("Outcome")
 
-_FAILURES = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
-
 
 class Answer(NamedTuple):
     """What became of a conditional batch.
@@ -83,10 +44,6 @@ class Answer(NamedTuple):
 
     is_applied: bool
     rows: Sequence[Mapping[str, Any]]
-
-
-class TooManyTombstones(StoreUnavailable):
-    """A read would have crossed more deleted rows than the server lets one read cross."""
 
 
 class CassandraSession:
@@ -139,7 +96,7 @@ class CassandraSession:
 
     def write_many(self, batches: Sequence[Sequence[Call]]) -> list[DuelineError | None]:
         """Write batches at once, each of one partition and whole; tell of each how it failed."""
-        outcomes = self._gather(map(self._batch, batches), is_write=True)
+        outcomes = self._gather_batches(batches)
         return [outcome if isinstance(outcome, DuelineError) else None for outcome in outcomes]
 
     def write(self, batches: Sequence[Sequence[Call]]) -> None:
@@ -150,7 +107,7 @@ class CassandraSession:
 
     def decide_many(self, batches: Sequence[Sequence[Call]]) -> list[Answer | DuelineError]:
         """Write conditional batches at once, each of one partition, whole or not at all."""
-        outcomes = self._gather(map(self._batch, batches), is_write=True)
+        outcomes = self._gather_batches(batches)
         return [
             outcome if isinstance(outcome, DuelineError) else _to_answer(*outcome)
             for outcome in outcomes
@@ -167,9 +124,14 @@ class CassandraSession:
         session = self._connected()
         for statement in statements:
             try:
-                session.execute(statement)
-            except _FAILURES as error:
-                raise self._translated(error, is_write=True) from error
+                result = session.execute(statement, timeout=DEFINE_TIMEOUT_S)
+            except FAILURES as error:
+                raise translated(error, self.place, is_write=True) from error
+            if not _is_agreed(result):
+                raise Unknown(
+                    f"The nodes of {self.place} do not agree on their schema.",
+                    hint="See that all of them are up, and do it again.",
+                )
         with self._lock:
             self._prepared = {}
 
@@ -177,8 +139,25 @@ class CassandraSession:
         """Read from the node's own tables, which needs no keyspace."""
         try:
             return list(self._connected().execute(text))
-        except _FAILURES as error:
-            raise self._translated(error, is_write=False) from error
+        except FAILURES as error:
+            raise translated(error, self.place, is_write=False) from error
+
+    def ask_each(self, text: str) -> Mapping[str, Rows | None]:
+        """Read from the own tables of every node that is near; None where one is silent."""
+        session = self._connected()
+        assert self._cluster is not None
+        near = [
+            host
+            for host in self._cluster.metadata.all_hosts()
+            if self.place.dc in ("", host.datacenter)
+        ]
+        found: dict[str, Rows | None] = {}
+        for host, future in [(host, session.execute_async(text, host=host)) for host in near]:
+            try:
+                found[host.address] = list(future.result())
+            except FAILURES:
+                found[host.address] = None
+        return found
 
     def centres(self) -> Mapping[str, int]:
         """Count the nodes of each data centre."""
@@ -200,14 +179,22 @@ class CassandraSession:
             batch.add(self._prepare(text), values)
         return batch
 
+    def _gather_batches(
+        self, batches: Sequence[Sequence[Call]]
+    ) -> list[tuple[Sequence[str], Rows] | DuelineError]:
+        # All before the first is sent: what fails here has written nothing.
+        for text in {text for batch in batches for text, _ in batch}:
+            self._prepare(text)
+        return self._gather(map(self._batch, batches), is_write=True)
+
     def _prepare(self, text: str) -> Any:  # noqa: ANN401  (the driver's)
         prepared = self._prepared.get(text)
         if prepared is None:
             session = self._connected()
             try:
                 prepared = session.prepare(text.replace(KEYSPACE, self.place.keyspace))
-            except _FAILURES as error:
-                raise self._translated(error, is_write=False) from error
+            except FAILURES as error:
+                raise translated(error, self.place, is_write=False) from error
             self._prepared[text] = prepared
         return prepared
 
@@ -223,8 +210,8 @@ class CassandraSession:
             try:
                 result = under_way.popleft().result()
                 outcomes.append((result.column_names or (), list(result)))
-            except _FAILURES as error:
-                outcomes.append(self._translated(error, is_write=is_write))
+            except FAILURES as error:
+                outcomes.append(translated(error, self.place, is_write=is_write))
 
         for statement in statements:
             if len(under_way) >= IN_FLIGHT_MAX:
@@ -245,103 +232,13 @@ class CassandraSession:
         return self._session
 
     def _connect(self) -> None:
-        place = self.place
-        cluster = Cluster(
-            list(place.hosts),
-            port=place.port,
-            protocol_version=PROTOCOL,
-            ssl_context=place.tls,
-            auth_provider=PlainTextAuthProvider(place.user, place.password) if place.user else None,
-            connect_timeout=CONNECT_TIMEOUT_S,
-            # Nagle's wait costs a batch of 50 or more 40 ms (measured, November 2026).
-            sockopts=[(IPPROTO_TCP, TCP_NODELAY, 1)],
-            execution_profiles={EXEC_PROFILE_DEFAULT: _profile(place)},
-        )
-        try:
-            session = cluster.connect()
-            session.default_fetch_size = PAGE_ROWS
-            self._check(cluster, session)
-        except _FAILURES as error:
-            cluster.shutdown()
-            raise self._translated(error, is_write=False) from error
-        except DuelineError:
-            cluster.shutdown()
-            raise
+        cluster, session = connect(self.place)
         self._prepared = {}
         self._cluster, self._session, self._process = cluster, session, os.getpid()
 
-    def _check(self, cluster: Cluster, session: Session) -> None:
-        """Refuse a server that is too old, and a choice among data centres that is not made."""
-        version = next(iter(session.execute("SELECT release_version FROM system.local")))[0]
-        if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < VERSION_MIN:
-            raise ConfigError(
-                f"{self.place} is Cassandra {version}, which has no Paxos v2.",
-                hint="Use Cassandra 4.1 or later.",
-            )
-        centres = {host.datacenter for host in cluster.metadata.all_hosts()}
-        if self.place.dc and self.place.dc not in centres:
-            raise ConfigError(
-                f"{self.place} has no data centre {self.place.dc!r}.",
-                hint=f"Write dc= with one of {', '.join(sorted(centres))}.",
-            )
-        if not self.place.dc and len(centres) > 1:
-            raise ConfigError(
-                f"{self.place} has the data centres {', '.join(sorted(centres))}.",
-                hint="Say which one is near: ?dc=NAME.",
-            )
 
-    def _translated(self, error: Exception, *, is_write: bool) -> DuelineError:
-        """Say what a driver's error means for the call."""
-        reasons = list(_reasons(error))
-        if any(isinstance(reason, AuthenticationFailed | Unauthorized) for reason in reasons):
-            return ConfigError(
-                f"{self.place} does not let {self.place.user or 'nobody'} in.",
-                hint="Check the user and password in the address, and what the user may do.",
-            )
-        if isinstance(error, InvalidRequest):
-            if any(sign in str(error) for sign in _NOT_SET_UP):
-                return ConfigError(f"{self.place} has not been set up.", hint=MIGRATE)
-            return SchemaMismatch(f"{self.place} refuses a statement: {error}.", hint=MIGRATE)
-        if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
-            return TooManyTombstones(f"{self.place} found too many deleted rows in one read.")
-        told = "; ".join(sorted({str(reason) for reason in reasons})) or type(error).__name__
-        if is_write and not all(isinstance(reason, _NOT_SENT) for reason in reasons):
-            return Unknown(f"{self.place} did not say whether a write happened: {told}.")
-        return StoreUnavailable(
-            f"{self.place} does not answer: {told}.", hint="Is it running, and reachable?"
-        )
-
-
-_NOT_SET_UP = ("does not exist", "unconfigured table", "No keyspace")
-_TOMBSTONES = 1
-"""Why a replica fails a read that crosses too many deleted rows, as the protocol numbers it."""
-
-_NOT_SENT = (Unavailable, ConnectionRefusedError)
-"""What is told before anything was written."""
-
-
-def _profile(place: Place) -> ExecutionProfile:
-    near = DCAwareRoundRobinPolicy(place.dc) if place.dc else RoundRobinPolicy()
-    level = ConsistencyLevel.name_to_value
-    return ExecutionProfile(
-        # The replicas in one order, so that Paxos has one coordinator a partition if it can.
-        load_balancing_policy=TokenAwarePolicy(near, shuffle_replicas=False),
-        retry_policy=FallthroughRetryPolicy(),
-        consistency_level=level[place.consistency],
-        serial_consistency_level=level[CONSISTENCIES[place.consistency]],
-        request_timeout=REQUEST_TIMEOUT_S,
-        row_factory=tuple_factory,
-    )
-
-
-def _reasons(error: Exception) -> Iterator[BaseException]:
-    """Look into an error that stands for several: one for each host that was tried."""
-    inner = getattr(error, "errors", None)
-    if isinstance(error, NoHostAvailable) and isinstance(inner, Mapping):
-        for one in inner.values():
-            yield from _reasons(one) if isinstance(one, Exception) else ()
-    else:
-        yield error
+def _is_agreed(result: ResultSet) -> bool:
+    return bool(result.response_future.is_schema_agreed)
 
 
 def _or_raise(outcome: Outcome | DuelineError) -> Outcome:

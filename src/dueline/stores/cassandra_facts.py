@@ -1,0 +1,107 @@
+"""What a Cassandra cluster says of itself.
+
+Every near node is asked: settings are a node's own, and so are clocks.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from dueline.clock import SECOND_US, Clock
+from dueline.span import span_text
+from dueline.stores.cassandra_connection import VERSION_MIN
+from dueline.stores.cassandra_schema import check
+from dueline.stores.cassandra_session import CassandraSession, Rows
+
+NOW: Final = "SELECT now() FROM system.local"
+
+_VERSION: Final = "SELECT release_version, now() FROM system.local"
+_UUID_EPOCH_US: Final = -12_219_292_800 * SECOND_US  # 1582-10-15, where version 1 counts from
+_SETTINGS: Final = (
+    "SELECT name, value FROM system_views.settings"
+    " WHERE name IN ('commitlog_sync', 'paxos_variant')"
+)
+_LOSSES: Final = {
+    "batch": "nothing is lost",
+    "group": "nothing is lost",
+    "periodic": "what the last sync of every replica missed is lost (commitlog_sync: periodic)",
+}
+
+
+_LOST_MACHINES: Final = (
+    "no: no replica",
+    "no: one replica",
+    "nothing is lost, and the queue stops until it is back",
+    "nothing is lost, and the queue goes on",
+)
+"""What the loss of one node does, by the number of replicas."""
+
+
+def instant_us(made: UUID) -> int:
+    """Tell when a server made an id of its clock: microseconds UTC."""
+    return made.time // 10 + _UUID_EPOCH_US
+
+
+def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
+    """Say which servers there are, how they are set, how many replicas a row has.
+
+    Args: clock: the machine's; its monotonic time tells how long the nodes took to answer.
+
+    Raises: as `cassandra_schema.check`.
+    """
+    schema = check(session)
+    settings: list[dict[str, str]] = [dict(rows) for rows in _answers(session.ask_each(_SETTINGS))]
+    before_us = clock.monotonic_us()
+    versions = session.ask_each(_VERSION)
+    delay_us = clock.monotonic_us() - before_us
+    answers = [rows[0] for rows in _answers(versions)]
+    ((replication,),) = session.ask(
+        "SELECT replication FROM system_schema.keyspaces"
+        f" WHERE keyspace_name = '{session.place.keyspace}'"
+    )
+    silent = sorted(host for host, rows in versions.items() if rows is None)
+    commit_log = _all([one.get("commitlog_sync") for one in settings])
+    replicas = {
+        "anywhere" if name == "replication_factor" else name: int(count.partition("/")[0])
+        for name, count in replication.items()
+        if name != "class"
+    }
+    least = min(replicas.values(), default=0)
+    return {
+        "keyspace": str(session.place),
+        "server": _all([version for version, _ in answers]),
+        "server needed": ".".join(map(str, VERSION_MIN)),
+        "nodes": _counts(session.centres()),
+        **({"nodes that are silent": ", ".join(silent)} if silent else {}),
+        "nodes' clocks apart": span_text(
+            _apart_us([instant_us(made) for _, made in answers], delay_us)
+        ),
+        "schema": schema,
+        "consistency": session.place.consistency,
+        "replication": replication["class"].rpartition(".")[2],
+        "replicas": _counts(replicas),
+        "paxos": _all([one.get("paxos_variant") for one in settings]),
+        "commit log": commit_log,
+        "encrypted": "no" if session.place.tls is None else "yes",
+        "survives a process crash": "nothing is lost",
+        "survives loss of power": _LOSSES.get(commit_log, _LOSSES["periodic"]),
+        "survives loss of the machine": _LOST_MACHINES[min(len(_LOST_MACHINES) - 1, least)],
+    }
+
+
+def _answers(by_host: Mapping[str, Rows | None]) -> Sequence[Rows]:
+    return [rows for rows in by_host.values() if rows is not None]
+
+
+def _apart_us(instants_us: Sequence[int], delay_us: int) -> int:
+    """Tell how far clocks are apart at least that were read within a time."""
+    return max(0, max(instants_us, default=0) - min(instants_us, default=0) - delay_us)
+
+
+def _all(values: Sequence[str | None]) -> str:
+    """Name each value once: nodes may differ."""
+    return ", ".join(sorted({value or "unknown" for value in values})) or "unknown"
+
+
+def _counts(by_name: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in sorted(by_name.items()))

@@ -1,0 +1,106 @@
+"""What is made of the facts that a store states."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from dueline.clock import SystemClock
+from dueline.health import Check, examine
+from dueline.ids import Ids
+from dueline.queue import Queues
+from dueline.settings import QueueSettings
+from dueline.stores.memory import MemoryStore
+
+SOUND = {
+    "server": "5.0.8",
+    "server needed": "4.1",
+    "nodes' clocks apart": "3ms",
+    "replication": "NetworkTopologyStrategy",
+    "replicas": "east: 3",
+    "consistency": "QUORUM",
+    "paxos": "v2",
+    "commit log": "batch",
+}
+
+
+class Telling(MemoryStore):
+    """A store that states the facts it is given."""
+
+    def __init__(self, facts: Mapping[str, str]) -> None:
+        super().__init__(SystemClock())
+        self._facts = facts
+
+    def describe(self) -> Mapping[str, str]:
+        return self._facts
+
+
+def checks(**facts: str) -> dict[str, Check]:
+    """Examine a sound store but for some facts; `_` stands for a space in their names."""
+    told = SOUND | {name.replace("_", " "): text for name, text in facts.items()}
+    queues = Queues(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    return {check.name: check for check in examine(queues).checks}
+
+
+def test_a_sound_cluster_is_good_all_over() -> None:
+    found = checks()
+    assert {check.verdict for check in found.values()} == {"good"}
+    assert {"server", "nodes' clocks", "replication", "replicas", "paxos"} < found.keys()
+
+
+def test_what_a_store_does_not_state_is_not_judged() -> None:
+    queues = Queues(Telling({}), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    assert {check.name for check in examine(queues).checks} == {"clock of this machine", "workers"}
+
+
+@pytest.mark.parametrize(
+    ("fact", "told", "name", "verdict", "finding"),
+    [
+        ("server", "4.1.0", "server", "good", "4.1.0"),
+        ("server", "4.0.17, 5.0.8", "server", "bad", "4.0.17"),
+        ("server", "3.11.19", "server", "bad", "3.11.19"),
+        ("server", "4.1.9, 5.0.8", "server", "warning", "4.1.9, 5.0.8"),
+        ("server", "10.0", "server", "good", "10.0"),
+        ("nodes_that_are_silent", "10.0.0.3", "nodes", "warning", "no answer from 10.0.0.3"),
+        ("nodes'_clocks_apart", "999ms", "nodes' clocks", "good", "in step"),
+        ("nodes'_clocks_apart", "1s", "nodes' clocks", "warning", "1s apart"),
+        ("nodes'_clocks_apart", "30s", "nodes' clocks", "bad", "30s apart"),
+        ("nodes'_clocks_apart", "1m5s", "nodes' clocks", "bad", "1m5s apart"),
+        ("replication", "SimpleStrategy", "replication", "warning", "blind to data centres"),
+        ("replicas", "east: 1", "replicas", "warning", "may lose jobs"),
+        ("replicas", "east: 3, west: 1", "replicas", "warning", "may lose jobs"),
+        ("replicas", "east: 2", "replicas", "warning", "loss of one node stops the queue"),
+        ("replicas", "east: 3, west: 3", "replicas", "good", "east: 3, west: 3"),
+        ("paxos", "v1", "paxos", "warning", "twice the round trips"),
+        ("paxos", "v1, v2", "paxos", "warning", "twice the round trips"),
+        ("paxos", "unknown", "paxos", "warning", "unknown"),
+        ("commit_log", "group", "commit log", "good", "group"),
+        ("commit_log", "periodic", "commit log", "good", "only a loss of all power at once"),
+        ("commit_log", "unknown", "commit log", "warning", "unknown"),
+    ],
+)
+def test_a_fact_is_judged(fact: str, told: str, name: str, verdict: str, finding: str) -> None:
+    check = checks(**{fact: told})[name]
+    assert check.verdict == verdict
+    assert finding in check.finding
+    assert bool(check.advice) == (verdict != "good")
+
+
+@pytest.mark.parametrize("replicas", ["east: 1", "east: 2"])
+@pytest.mark.parametrize("mode", ["periodic", "batch, periodic"])
+def test_a_late_commit_log_needs_three_replicas(replicas: str, mode: str) -> None:
+    check = checks(replicas=replicas, commit_log=mode)["commit log"]
+    assert check.verdict == "warning"
+    assert "loses the last jobs" in check.finding
+    assert "commitlog_sync: batch" in check.advice
+
+
+def test_paxos_of_the_first_kind_is_told_the_setting() -> None:
+    assert "`paxos_variant: v2`" in checks(paxos="v1")["paxos"].advice
+
+
+@pytest.mark.parametrize(
+    ("replicas", "verdict"), [("east: 3", "good"), ("east: 3, west: 3", "warning")]
+)
+def test_two_data_centres_must_not_decide_each_for_itself(replicas: str, verdict: str) -> None:
+    check = checks(replicas=replicas, consistency="LOCAL_QUORUM")["consistency"]
+    assert check.verdict == verdict
