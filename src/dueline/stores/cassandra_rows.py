@@ -17,7 +17,7 @@ from dueline.recall import Key, Page, Seen, key_of
 from dueline.store import Extend, Move
 from dueline.stores.cassandra_session import Call
 
-BATCH_ROWS_MAX: Final = 100
+BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 1024 * 1024
 
 _BORN: Final = (

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Cluster, ResultSet, Session
-from cassandra.query import BatchStatement, BatchType
+from cassandra.query import BatchStatement
 
 from dueline.errors import DuelineError, Unknown
+from dueline.stores.cassandra_binding import batch_of
 from dueline.stores.cassandra_connection import FAILURES, connect, translated
 from dueline.stores.cassandra_place import CONSISTENCIES, Place
 
@@ -174,10 +175,7 @@ class CassandraSession:
         return self._prepare(text).bind(values)
 
     def _batch(self, calls: Sequence[Call]) -> BatchStatement:
-        batch = BatchStatement(BatchType.UNLOGGED)
-        for text, values in calls:
-            batch.add(self._prepare(text), values)
-        return batch
+        return batch_of(calls, self._prepare)
 
     def _gather_batches(
         self, batches: Sequence[Sequence[Call]]
