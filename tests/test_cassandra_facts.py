@@ -1,0 +1,141 @@
+"""What is said of a cluster whose nodes differ, without one."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+import pytest
+
+from dueline.clock import SECOND_US
+from dueline.stores.cassandra_place import place_of
+from tests.clocks import HandClock
+
+pytest.importorskip("cassandra", reason="the driver is not installed")
+
+if TYPE_CHECKING:
+    from dueline.stores.cassandra_session import CassandraSession
+
+NOW_US = 1_800_000_000 * SECOND_US
+_EPOCH_US = 12_219_292_800 * SECOND_US
+NETWORK = {"class": "org.apache.cassandra.locator.NetworkTopologyStrategy", "east": "3"}
+
+
+def timed(instant_us: int) -> UUID:
+    """Make the id that a server's clock makes."""
+    ticks = (instant_us + _EPOCH_US) * 10
+    return UUID(fields=(ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 | 0x1000, 128, 0, 0))
+
+
+class Cluster:
+    """The answers of a session to a cluster of several nodes; None: a silent one."""
+
+    place = place_of("cassandra://127.0.0.1/jobs", {})
+
+    def __init__(
+        self,
+        nodes: Mapping[str, tuple[str, int] | None],
+        settings: Sequence[Mapping[str, str]],
+        replication: Mapping[str, str],
+        *,
+        clock: HandClock,
+        delay_us: int = 0,
+    ) -> None:
+        self._nodes, self._settings, self._replication = nodes, settings, replication
+        self._clock, self._delay_us = clock, delay_us
+
+    def read(self, *_: object) -> list[tuple[str]]:
+        return [("1",)]
+
+    def ask(self, _: str) -> list[tuple[Mapping[str, str]]]:
+        return [(self._replication,)]
+
+    def ask_each(self, text: str) -> Mapping[str, list[tuple[Any, ...]] | None]:
+        if "settings" in text:
+            return {str(n): [*one.items()] for n, one in enumerate(self._settings)}
+        self._clock.advance(us=self._delay_us)
+        return {
+            host: told and [(told[0], timed(NOW_US + told[1]))]
+            for host, told in self._nodes.items()
+        }
+
+    def centres(self) -> Mapping[str, int]:
+        return {"west": 1, "east": 2}
+
+
+def facts(
+    nodes: Mapping[str, tuple[str, int] | None] | None = None,
+    *,
+    settings: Sequence[Mapping[str, str]] = (),
+    replication: Mapping[str, str] | None = None,
+    delay_us: int = 0,
+) -> Mapping[str, str]:
+    """Describe a cluster."""
+    from dueline.stores import cassandra_facts  # noqa: PLC0415  (needs the driver)
+
+    clock = HandClock()
+    cluster = Cluster(
+        nodes or {"a": ("5.0.8", 0)},
+        settings,
+        replication or NETWORK,
+        clock=clock,
+        delay_us=delay_us,
+    )
+    return cassandra_facts.describe(cast("CassandraSession", cluster), clock)
+
+
+def test_each_answer_is_told_once() -> None:
+    told = facts(
+        {"a": ("5.0.8", 0), "b": ("4.1.9", 0), "c": ("5.0.8", 0)},
+        settings=[
+            {"commitlog_sync": "batch", "paxos_variant": "v2"},
+            {"commitlog_sync": "periodic", "paxos_variant": "v2"},
+        ],
+    )
+    assert told["server"] == "4.1.9, 5.0.8"
+    assert (told["paxos"], told["commit log"]) == ("v2", "batch, periodic")
+    assert told["survives loss of power"].startswith("what the last sync of every replica missed")
+    assert told["nodes"] == "east: 2, west: 1"
+    assert "nodes that are silent" not in told
+
+
+def test_what_no_node_says_is_unknown() -> None:
+    told = facts(settings=[{}])
+    assert (told["paxos"], told["commit log"]) == ("unknown", "unknown")
+
+
+def test_a_silent_node_is_named_and_the_others_are_told() -> None:
+    told = facts({"a": ("5.0.8", 0), "b": None})
+    assert (told["nodes that are silent"], told["server"]) == ("b", "5.0.8")
+
+
+@pytest.mark.parametrize(
+    ("ahead_us", "delay_us", "apart"),
+    [(0, 0, "0ms"), (1_500_000, 0, "1s"), (-40_000_000, 0, "40s"), (700_000, 300_000, "400ms")],
+)
+def test_clocks_are_apart_by_what_delays_do_not_explain(
+    ahead_us: int, delay_us: int, apart: str
+) -> None:
+    told = facts({"a": ("5.0.8", 0), "b": ("5.0.8", ahead_us)}, delay_us=delay_us)
+    assert told["nodes' clocks apart"] == apart
+
+
+@pytest.mark.parametrize(
+    ("replication", "replicas", "lost"),
+    [
+        (NETWORK, "east: 3", "nothing is lost, and the queue goes on"),
+        (NETWORK | {"west": "2"}, "east: 3, west: 2", "nothing is lost, and the queue stops"),
+        (NETWORK | {"east": "5/1"}, "east: 5", "nothing is lost, and the queue goes on"),
+        (
+            {"class": "org.apache.cassandra.locator.SimpleStrategy", "replication_factor": "1"},
+            "anywhere: 1",
+            "no: one replica",
+        ),
+    ],
+)
+def test_replicas_say_what_a_lost_machine_takes_along(
+    replication: Mapping[str, str], replicas: str, lost: str
+) -> None:
+    told = facts(replication=replication)
+    assert told["replicas"] == replicas
+    assert told["replication"] == replication["class"].rpartition(".")[2]
+    assert told["survives loss of the machine"].startswith(lost)
