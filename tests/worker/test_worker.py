@@ -39,6 +39,22 @@ class FailsFirst(FailingStore):
         return super().together(groups)
 
 
+class GoesAway(FailingStore):
+    """Takes five seconds for its first claim, and fails the call that follows."""
+
+    def __init__(self, store: Store, clock: HandClock) -> None:
+        super().__init__(store, {})
+        self.clock: HandClock | None = clock
+
+    def claim(self, *wants, **terms):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003, ANN201
+        claimed = super().claim(*wants, **terms)
+        if self.clock is not None:
+            self.clock.advance(5)
+            self.clock = None
+            self._plan = {self.calls + 1: Fault.BEFORE}
+        return claimed
+
+
 # --- slots and waiting -----------------------------------------------------------------------
 
 
@@ -241,6 +257,24 @@ def test_a_worker_outlasts_a_store_that_is_away(store: Store, clock: HandClock) 
     bench.news.meanwhile = until_done
     assert bench.run() == [0, 1, 2, 3, 4]
     assert clock.slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+
+
+def test_no_job_is_held_for_ever_when_the_store_goes_away_after_a_claim(
+    store: Store, clock: HandClock
+) -> None:
+    # invariant 1: never stalled
+    queues = Queues(GoesAway(store, clock), clock=clock, ids=Ids(), defaults=QueueSettings())
+    put(queues, calls(0, 3))
+    bench = Bench(queues, clock, burst=False, threads=4)
+
+    def until_done() -> None:
+        bench.run_all()
+        bench.beat()
+        if len(bench.runner.began) == 3 and not list(queues.jobs_of("default")):
+            bench.worker.stop()
+
+    bench.news.meanwhile = until_done
+    assert sorted(bench.run()) == [0, 1, 2]
 
 
 def test_a_beat_keeps_what_is_held_and_says_who_lives(queues: Queues, clock: HandClock) -> None:

@@ -236,12 +236,13 @@ class Worker:
             )
             self._guarded(lambda: self._settler.bury(poison))
             taken = [one for one in taken if one not in poison]
-        self._held.update({job.id: job for job, _ in taken})
         plain = [job for job, before in taken if before is None and not job.alone]
+        assignments = self._assignments(plain)  # may fail: then none of them is held for ever
+        self._held.update({job.id: job for job, _ in taken})
         if len(plain) < len(taken):
             self._take_careful(taken)
         if plain:
-            self._runner.submit(self._assignments(plain))
+            self._runner.submit(assignments)
 
     def _take_careful(self, taken: Sequence[Taken]) -> None:
         for job, before in taken:
@@ -281,12 +282,13 @@ class Worker:
         """Start the first jobs of a waiting line; they leave it once they are marked."""
         some = list(islice(source, count))
         jobs = [job for job in some if self._holds(job)]
+        assignments = self._assignments(jobs)  # may fail: then they wait in their line
         lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
         for _ in some:
             source.popleft()
         self._lose([job for job in jobs if job.id in lost])
         self._flagged.update(job.claim() for job in jobs if job.id not in lost)
-        self._runner.submit(self._assignments([job for job in jobs if job.id not in lost]))
+        self._runner.submit([one for one in assignments if one.job.id not in lost])
         return some
 
     # Wait, end
