@@ -28,6 +28,7 @@ from cassandra.cluster import (
 from cassandra.connection import ConnectionException
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
     FallthroughRetryPolicy,
     RoundRobinPolicy,
     TokenAwarePolicy,
@@ -52,6 +53,9 @@ PROTOCOL: Final = 5
 """Every server since 4.0 speaks it."""
 
 CONNECT_TIMEOUT_S: Final = 5.0
+RECONNECT_S: Final = (0.5, 5.0)
+"""The first and the longest wait for a node that went away; the driver's own is ten minutes."""
+
 PAGE_ROWS: Final = 1000
 MIGRATE: Final = "Run `dueline migrate` with this address once."
 
@@ -107,6 +111,7 @@ def _cluster(place: Place) -> Cluster:
         ssl_options={"server_hostname": place.name} if place.name else None,
         auth_provider=PlainTextAuthProvider(place.user, place.password) if place.user else None,
         connect_timeout=CONNECT_TIMEOUT_S,
+        reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S, max_attempts=None),
         control_connection_timeout=CONNECT_TIMEOUT_S,
         # Nagle's wait costs a batch of 50 or more 40 ms (measured, November 2026).
         sockopts=[(IPPROTO_TCP, TCP_NODELAY, 1)],
