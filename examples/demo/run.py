@@ -21,6 +21,7 @@ from dueline import DuelineError
 from dueline import Job as Enqueued
 from dueline.config import STORE_VARIABLE
 from dueline.job import Job
+from dueline.store import Migratable
 from examples.demo import report
 from examples.demo.facts import Story, collect
 from examples.demo.files import Planned, plan
@@ -88,9 +89,8 @@ def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
 
 def set_up() -> None:
     """Make the tables of a store that wants to be told to."""
-    migrate = getattr(app.store, "migrate", None)
-    if migrate is not None:
-        migrate()
+    if isinstance(app.store, Migratable):
+        app.store.migrate()
 
 
 def enqueue(planned: Sequence[Planned]) -> dict[Enqueued[Counts], Planned]:
