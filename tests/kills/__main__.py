@@ -1,33 +1,66 @@
-"""`python -m tests.kills`: the long loop.
+"""`python -m tests.kills [--store cassandra]`: the long loop.
 
-KILLS and JOBS, from the environment, say how many.
+KILLS and JOBS, from the environment, say how many; NODE_KILLS how often Cassandra's node itself
+is killed.
 """
 
+import argparse
 import json
 import os
 import tempfile
 import time
 from pathlib import Path
 
+from tests.kills.judge import Report
 from tests.kills.loop import Loop
+from tests.kills.node import killed_node
 
-KILLS, JOBS = 50, 20_000
+DEFAULTS = {
+    "sqlite": {"KILLS": 50, "JOBS": 20_000, "NODE_KILLS": 0},
+    "cassandra": {"KILLS": 30, "JOBS": 5_000, "NODE_KILLS": 5},
+}
 
 
 def main() -> int:
     """Run the loop once and print its report as JSON; answer 1 where there is a fault."""
-    kills, jobs = int(os.environ.get("KILLS") or KILLS), int(os.environ.get("JOBS") or JOBS)
-    seed = int.from_bytes(os.urandom(4))
+    parser = argparse.ArgumentParser(prog="python -m tests.kills")
+    parser.add_argument("--store", choices=DEFAULTS, default="sqlite")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
+    chosen = parser.parse_args()
+    seed = chosen.seed
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = Loop(Path(folder), jobs=jobs, kills=kills, seed=seed).run()
-    faults = {verdict: len(found) for verdict, found in report.faults.items()}
+    report = _run(chosen.store, seed)
     examples = {verdict: found[:5] for verdict, found in report.faults.items() if found}
-    took_s = round(time.monotonic() - began, 1)
-    print(json.dumps({"seed": seed, "took_s": took_s, **report.counts, "faults": faults}, indent=2))  # noqa: T201
+    told = {
+        "store": chosen.store,
+        "seed": seed,
+        "took_s": round(time.monotonic() - began, 1),
+        **report.counts,
+        "faults": {verdict: len(found) for verdict, found in report.faults.items()},
+    }
+    print(json.dumps(told, indent=2))  # noqa: T201
     if examples:
         print(json.dumps(examples, indent=2))  # noqa: T201
     return 1 if examples else 0
+
+
+def _run(store: str, seed: int) -> Report:
+    counts = {name: int(os.environ.get(name) or most) for name, most in DEFAULTS[store].items()}
+    jobs, kills = counts["JOBS"], counts["KILLS"]
+    with tempfile.TemporaryDirectory() as folder:
+        if store == "sqlite":
+            return Loop(Path(folder), jobs=jobs, kills=kills, seed=seed).run()
+        with killed_node(Path(folder, "node")) as node:
+            diaries = Path(folder, "diaries")
+            diaries.mkdir()
+            return Loop(
+                diaries,
+                jobs=jobs,
+                kills=kills,
+                seed=seed,
+                node=node,
+                node_kills=counts["NODE_KILLS"],
+            ).run()
 
 
 if __name__ == "__main__":

@@ -10,15 +10,21 @@ from itertools import pairwise
 from typing import NamedTuple
 
 EARLY_US_MAX = 1000
+OUTAGE_US_MAX = 30_000_000
+"""For so long after its server was killed a store may not be had."""
+
+FOREVER_US = 2**63
+
 ENDINGS = ("done", "dead", "cancelled")
 
 
 class Event(NamedTuple):
     """What a process wrote down.
 
-    kind: attempt (a call is about to be enqueued), ack (it is stored), start, finish or raise
-    (a handler), kill (the loop killed `process`). process, parent: who wrote it, and who
-    started that. number: of the call, unique. job: its id, once it has one.
+    kind: attempt (a call is about to be enqueued), ack (it is stored), unknown (nobody can say,
+    it is sent again), start, finish or raise (a handler), kill (the loop killed `process`),
+    outage (the loop killed the store's server). process, parent: who wrote it, and who started
+    that. number: of the call, unique. job: its id, where it is known.
     """
 
     kind: str
@@ -63,6 +69,7 @@ def judge(
       lost: acknowledged, and neither done nor dead. unexpected: ran, never attempted.
       doubled: one call under two ids. early: started before it was due.
       unexplained: started again though nothing that ended the claim before is known.
+      stale: ended by the verdict of one claim though a later one was started.
       finished twice: more than one recorded finish. phantom: done, never started.
       wrong: the result is another job's.
     """
@@ -72,8 +79,8 @@ def judge(
     starts: dict[str, list[Event]] = defaultdict(list)
     for event in by_kind["start"]:
         starts[event.job].append(event)
-    acknowledged = {event.job: event for event in by_kind["ack"]}
-    reasons = _reasons(by_kind, recorded)
+    acknowledged = _acknowledged(by_kind)
+    reasons = _reasons(by_kind, starts, recorded)
     faults = {
         "lost": [job for job in acknowledged if _state(finals, job) not in ("done", "dead")],
         "unexpected": _unexpected(by_kind),
@@ -84,6 +91,7 @@ def judge(
             for job, some in starts.items()
             for event in _unexplained(some, reasons)
         ],
+        "stale": _stale(starts, recorded),
         "finished twice": _finished_twice(recorded),
         "phantom": [
             job for job, final in finals.items() if final.state == "done" and job not in starts
@@ -91,6 +99,15 @@ def judge(
         "wrong": _wrong(finals, acknowledged),
     }
     return Report(_counts(by_kind, starts, finals, reasons), faults)
+
+
+def _acknowledged(by_kind: Mapping[str, Sequence[Event]]) -> dict[str, Event]:
+    """Give what was acknowledged, by the job's id, or by the number where no id ever appears."""
+    ids = {event.number: event.job for event in [*by_kind["ack"], *by_kind["start"]] if event.job}
+    return {
+        event.job or ids.get(event.number, f"number {event.number}"): event
+        for event in by_kind["ack"]
+    }
 
 
 def _state(finals: Mapping[str, Final], job: str) -> str:
@@ -104,23 +121,37 @@ def _unexpected(by_kind: Mapping[str, Sequence[Event]]) -> list[str]:
 
 def _doubled(by_kind: Mapping[str, Sequence[Event]]) -> list[str]:
     ids: dict[int, set[str]] = defaultdict(set)
-    for event in [*by_kind["ack"], *by_kind["start"]]:
-        ids[event.number].add(event.job)
+    for event in [*by_kind["ack"], *by_kind["unknown"], *by_kind["start"]]:
+        if event.job:
+            ids[event.number].add(event.job)
     return [f"number {number}: {sorted(jobs)}" for number, jobs in ids.items() if len(jobs) > 1]
 
 
 def _reasons(
-    by_kind: Mapping[str, Sequence[Event]], recorded: Sequence[Recorded]
+    by_kind: Mapping[str, Sequence[Event]],
+    starts: Mapping[str, Sequence[Event]],
+    recorded: Sequence[Recorded],
 ) -> dict[tuple[str, int], str]:
-    """Say why a claim, named by job and fence, was followed by another."""
-    reasons = {(one.job, one.fence): "expired" for one in recorded if one.outcome == "crashed"}
-    reasons |= {
-        (one.job, one.fence): "given back" for one in recorded if one.outcome == "given_back"
-    }
-    killed = {event.process for event in by_kind["kill"]}
-    for event in by_kind["start"]:
-        if event.process in killed or event.parent in killed:
-            reasons[event.job, event.fence] = "killed"
+    """Say why a claim, named by job and fence, was followed by another.
+
+    An outage may keep a worker from its beat, and the next claimer from telling of that.
+    """
+    killed_us = {event.process: event.t_us for event in by_kind["kill"]}
+    outages_us = [event.t_us for event in by_kind["outage"]]
+    reasons: dict[tuple[str, int], str] = {}
+    for some in starts.values():
+        for event, following in pairwise(_in_order(some)):
+            died_us = min(
+                killed_us.get(event.process, FOREVER_US), killed_us.get(event.parent, FOREVER_US)
+            )
+            if died_us < following.t_us:
+                reasons[event.job, event.fence] = "killed"
+            elif any(event.t_us - OUTAGE_US_MAX <= t_us < following.t_us for t_us in outages_us):
+                reasons[event.job, event.fence] = "outage"
+    words = {"crashed": "expired", "given_back": "given back"}
+    for one in recorded:
+        if one.outcome in words:
+            reasons.setdefault((one.job, one.fence), words[one.outcome])
     for event in by_kind["raise"]:
         reasons[event.job, event.fence] = "raised"
     return reasons
@@ -128,12 +159,25 @@ def _reasons(
 
 def _unexplained(starts: Sequence[Event], reasons: Mapping[tuple[str, int], str]) -> list[Event]:
     """Pick the starts of a job that another one followed for no known reason."""
-    ordered = sorted(starts, key=lambda event: (event.fence, event.t_us))
     found = []
-    for event, following in pairwise(ordered):
+    for event, following in pairwise(_in_order(starts)):
         if event.fence == following.fence or (event.job, event.fence) not in reasons:
             found.append(event)
     return found
+
+
+def _in_order(starts: Sequence[Event]) -> Sequence[Event]:
+    return sorted(starts, key=lambda event: (event.fence, event.t_us))
+
+
+def _stale(starts: Mapping[str, Sequence[Event]], recorded: Sequence[Recorded]) -> list[str]:
+    """Pick the endings by a claim that another had followed: who claims an ended job sees that."""
+    return [
+        f"{one.job} ended under fence {one.fence}"
+        for one in recorded
+        if one.outcome in ENDINGS
+        and any(event.fence > one.fence for event in starts.get(one.job, ()))
+    ]
 
 
 def _finished_twice(recorded: Sequence[Recorded]) -> list[str]:
@@ -155,19 +199,21 @@ def _counts(
     finals: Mapping[str, Final],
     reasons: Mapping[tuple[str, int], str],
 ) -> dict[str, int]:
-    acknowledged = {event.job for event in by_kind["ack"]}
+    acknowledged = _acknowledged(by_kind).keys()
     again = Counter(
         reasons.get((event.job, event.fence), "unexplained")
         for some in starts.values()
-        for event in sorted(some, key=lambda event: event.fence)[:-1]
+        for event in _in_order(some)[:-1]
     )
     return {
         "attempted": len(by_kind["attempt"]),
         "acknowledged": len(acknowledged),
+        "unknown at first": len({event.number for event in by_kind["unknown"]}),
         "recovered": len(starts.keys() - acknowledged),
         "done": sum(final.state == "done" for final in finals.values()),
         "dead": sum(final.state == "dead" for final in finals.values()),
         "kills": len(by_kind["kill"]),
+        "kills of the server": len(by_kind["outage"]),
         "starts": len(by_kind["start"]),
         **{f"started again: {reason}": count for reason, count in sorted(again.items())},
     }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +18,9 @@ from dueline.errors import NotFound
 from dueline.history import attempts
 from dueline.job import JobId
 from tests.kills.judge import Event, Final, Recorded, Report, judge
+from tests.kills.node import KilledNode
 from tests.kills.producer import GATE
-from tests.kills.workload import FOLDER_VARIABLE, QUEUE
+from tests.kills.workload import FOLDER_VARIABLE, QUEUE, STORE_VARIABLE, file_in
 
 ROOT = Path(__file__).parent.parent.parent
 BACKLOG = 400
@@ -28,8 +30,12 @@ PRODUCER_SHARE, CHILD_SHARE = 0.25, 0.5
 """Shares of the kills: producers; of those of the worker with children, a child alone."""
 
 TICK_S = 0.01
-DRAIN_S_MAX = 60.0
+LOOK_S = 0.2
+DRAIN_S_MAX = 120.0
+JOBS_A_SECOND_MIN = 10
+OUTAGE_S_MAX = 60.0
 LAST_BREATH_S = 2.0
+READERS = 8
 
 
 class Role(NamedTuple):
@@ -52,12 +58,27 @@ class Actor:
 class Loop:
     """One run: a folder with the queue, and the diaries of all processes."""
 
-    def __init__(self, folder: Path, *, jobs: int, kills: int, seed: int) -> None:
-        """Take an empty folder, how much there is to do, and the seed of the loop's choices."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        jobs: int,
+        kills: int,
+        seed: int,
+        node: KilledNode | None = None,
+        node_kills: int = 0,
+    ) -> None:
+        """Take an empty folder, how much there is to do, and the seed of the loop's choices.
+
+        Args: node: where the queue is, and what is killed too; None for a file in the folder.
+        """
         self._folder = folder
         self._jobs = jobs
-        self._kills = kills
+        self._node = node
+        self._url = node.url if node else file_in(folder)
         self._choice = random.Random(seed)
+        self._kills = [self._kill_one] * kills + [self._kill_node] * node_kills
+        self._choice.shuffle(self._kills)
         self._killed: list[Event] = []
         self._read: dict[Path, int] = {}
         self._seen: Counter[str] = Counter()
@@ -104,7 +125,7 @@ class Loop:
             actor.process = subprocess.Popen(
                 [sys.executable, "-m", f"tests.kills.{role.kind}", *arguments],
                 cwd=ROOT,
-                env=os.environ | {FOLDER_VARIABLE: str(self._folder)},
+                env=os.environ | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
                 stderr=errors,
             )
 
@@ -149,15 +170,21 @@ class Loop:
 
     def _kill_along(self) -> None:
         """Spread the kills over the work, each at a random moment of its share."""
-        deadline = time.monotonic() + DRAIN_S_MAX + self._jobs / 50
-        for number in range(self._kills):
-            share = (number + self._choice.random()) / self._kills
+        deadline = time.monotonic() + OUTAGE_S_MAX * len(self._kills) / 4
+        deadline += self._jobs / JOBS_A_SECOND_MIN
+        for number, kill in enumerate(self._kills):
+            share = (number + self._choice.random()) / len(self._kills)
             while self._seen["finish"] < share * self._jobs * 0.95:
                 assert time.monotonic() < deadline, f"no progress: {dict(self._seen)}"
                 self._watch()
                 time.sleep(TICK_S)
             time.sleep(self._choice.random() * TICK_S)
-            self._kill_one()
+            kill()
+
+    def _kill_node(self) -> None:
+        assert self._node is not None
+        self._killed.append(Event("outage", time.time_ns() // 1000, 0))
+        self._node.kill()
 
     def _kill_one(self) -> None:
         is_producer = self._choice.random() < PRODUCER_SHARE
@@ -176,19 +203,21 @@ class Loop:
         self._start(victim)
 
     def _kill(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
         self._killed.append(Event("kill", time.time_ns() // 1000, pid))
+        os.kill(pid, signal.SIGKILL)
 
     # The end
 
     def _drain(self) -> None:
         """Let the workers work until no job is left, alive or asleep."""
+        if self._node is not None:
+            self._node.wait_ready()
         app = self._app()
         give_up = time.monotonic() + DRAIN_S_MAX
         while any(a.role.kind == "producer" and a.process for a in self._actors) or _rows(app):
             self._watch()
             assert time.monotonic() < give_up, f"not drained: {_rows(app)} rows, {self._errors()}"
-            time.sleep(TICK_S)
+            time.sleep(LOOK_S)
         app.close()
 
     def _stop(self) -> None:
@@ -209,19 +238,21 @@ class Loop:
             time.sleep(TICK_S)
 
     def _app(self) -> Dueline:
-        return Dueline(f"sqlite:///{self._folder}/queue.db")
+        return Dueline(self._url)
 
     def _judge(self) -> Report:
         app = self._app()
         ids = {event.job for event in self.events if event.job}
-        finals = {job: _final(app, job) for job in ids}
+        with ThreadPoolExecutor(READERS) as readers:
+            finals = dict(zip(ids, readers.map(lambda job: _final(app, job), ids), strict=True))
+        shards = app.queues.catalog.settings(QUEUE).shards_read
         recorded = [
             Recorded(one.job, one.fence, one.outcome, one.ended_us)
-            for one in attempts(app.store, QUEUE, 1)
+            for one in attempts(app.store, QUEUE, shards)
         ]
-        integrity = app.store.describe()["integrity"]
+        told = app.store.describe()
         app.close()
-        assert integrity == "ok"
+        assert self._node is not None or told["integrity"] == "ok"
         return judge(self.events + self._killed, finals, recorded)
 
 

@@ -1,13 +1,26 @@
 """A producer of the loop: `python -m tests.kills.producer BASE FIRST LAST`."""
 
+import json
 import random
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from dueline import Job
+from dueline import EnqueueUnknown, Job, StoreUnavailable
 from dueline.clock import to_datetime
-from tests.kills.workload import FOLDER, diary, event_of, now_us, work
+from dueline.codec import decode, encode
+from dueline.job import Job as Row
+from tests.kills.workload import (
+    AGAIN_S,
+    FOLDER,
+    app,
+    diary,
+    event_of,
+    now_us,
+    wait_for_store,
+    work,
+)
 
 GATE = FOLDER / "gate"
 """Holds how many numbers each producer may use, so that they live as long as the loop."""
@@ -23,8 +36,13 @@ _GATE_S = 0.005
 def produce(base: int, first: int, last: int) -> None:
     """Enqueue the numbers from first to last, each attempted once; write down each step.
 
+    What the life before this one left unknown is sent again first.
+
     Args: base: the first number of the producer's first life.
     """
+    kept = FOLDER / f"{base}.unknown"
+    if kept.exists():
+        _send_again(decode(kept.read_bytes(), list[Row]), kept)
     number = first
     while number <= last:
         while (open_to := base + int(GATE.read_text()) - 1) < number:
@@ -32,23 +50,68 @@ def produce(base: int, first: int, last: int) -> None:
         count = 1 if random.random() < SINGLE else random.randint(2, BULK_MAX)
         numbers = range(number, min(number + count, last + 1, open_to + 1))
         number = numbers.stop
-        _enqueue(numbers)
+        _enqueue(numbers, kept)
 
 
-def _enqueue(numbers: Sequence[int]) -> None:
+def _enqueue(numbers: Sequence[int], kept: Path) -> None:
     due_us = now_us()
     if random.random() < LATER:
         due_us += int(random.random() * DUE_S_MAX * 1e6)
-    task = work.using(due=to_datetime(due_us), priority=random.choice((0, 0, 5, -5)))
     diary.write(*(event_of("attempt", number=number) for number in numbers))
-    jobs: Sequence[Job[int]]
-    if len(numbers) == 1:
-        jobs = [task.enqueue(numbers[0], due_us)]
+    try:
+        jobs = _put(numbers, due_us)
+    except EnqueueUnknown as error:
+        unknown = {number_of(row) for row in error.jobs}
+        for number in numbers:
+            if number not in unknown:
+                diary.write(event_of("ack", number=number))  # under an id that nobody told
+        _send_again(error.jobs, kept)
     else:
-        jobs = task.enqueue_many([(number, due_us) for number in numbers])
-    for number, job in zip(numbers, jobs, strict=True):
-        diary.write(event_of("ack", number=number, job=job.id))
+        for number, job in zip(numbers, jobs, strict=True):
+            diary.write(event_of("ack", number=number, job=job.id))
+
+
+def _put(numbers: Sequence[int], due_us: int) -> Sequence[Job[int]]:
+    """Call until the store can be had: it says that before nothing was written."""
+    while True:
+        task = work.using(due=to_datetime(due_us), priority=random.choice((0, 0, 5, -5)))
+        try:
+            if len(numbers) == 1:
+                return [task.enqueue(numbers[0], due_us)]
+            return task.enqueue_many([(number, due_us) for number in numbers])
+        except EnqueueUnknown:
+            raise
+        except StoreUnavailable:
+            time.sleep(AGAIN_S)
+
+
+def _send_again(rows: Sequence[Row], kept: Path) -> None:
+    """Send the very same rows until they are stored; keep them in a file until then."""
+    new = kept.with_suffix(".new")
+    new.write_bytes(encode(list(rows)))
+    new.replace(kept)
+    _note("unknown", rows)
+    while True:
+        try:
+            app.queues.enqueue_again(rows)
+        except StoreUnavailable:
+            time.sleep(AGAIN_S)
+        else:
+            break
+    _note("ack", rows)
+    kept.unlink()
+
+
+def _note(kind: str, rows: Sequence[Row]) -> None:
+    diary.write(*(event_of(kind, number=number_of(row), job=row.id.hex()) for row in rows))
+
+
+def number_of(row: Row) -> int:
+    """Read the number of a call off its row."""
+    number: int = json.loads(row.body)[0]
+    return number
 
 
 if __name__ == "__main__":
+    wait_for_store()
     produce(*map(int, sys.argv[1:]))

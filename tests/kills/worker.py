@@ -2,9 +2,10 @@
 
 import sys
 
-from tests.kills.workload import QUEUE, app
+from tests.kills.workload import QUEUE, app, wait_for_store
 
 CONCURRENCY = 8
 
 if __name__ == "__main__":
+    wait_for_store()
     app.run_worker([QUEUE], concurrency=CONCURRENCY, processes=int(sys.argv[1]), drain=5)

@@ -9,20 +9,32 @@ import random
 import time
 from pathlib import Path
 
-from dueline import Context, Dueline, Retry
+from dueline import Context, Dueline, Retry, StoreUnavailable
 from tests.kills.judge import Event
 
 FOLDER_VARIABLE = "DUELINE_KILLS_FOLDER"
+STORE_VARIABLE = "DUELINE_KILLS_STORE"
+"""The store's address; without it a file in the folder."""
+
 QUEUE = "kills"
 LEASE_S = 1.0
 RUN_S_MAX = 0.004
 RAISES_ONCE_EVERY, RAISES_ALWAYS_EVERY = 97, 499
 """Some handlers fail: numbers that these divide."""
 
+AGAIN_S = 0.2
+"""How long a process waits before it calls a store again that could not be had."""
+
+
+def file_in(folder: Path) -> str:
+    """Give the address of the queue in a folder."""
+    return f"sqlite:///{folder}/queue.db"
+
+
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
 PARENT = os.getppid()
 
-app = Dueline(f"sqlite:///{FOLDER}/queue.db")
+app = Dueline(os.environ.get(STORE_VARIABLE) or file_in(FOLDER))
 app.queue(QUEUE, lease=LEASE_S)
 
 
@@ -52,6 +64,18 @@ def now_us() -> int:
 def event_of(kind: str, **fields: int | str) -> Event:
     """Make an event of this process."""
     return Event(kind, now_us(), os.getpid(), PARENT)._replace(**fields)  # type: ignore[arg-type]  # names as in Event
+
+
+def wait_for_store() -> None:
+    """Wait until the store answers: a process may be started while its node is down."""
+    while True:
+        try:
+            app.queues.catalog.settings(QUEUE)
+            app.queues.time.latest_us()
+        except StoreUnavailable:
+            time.sleep(AGAIN_S)
+        else:
+            return
 
 
 @app.task(name="work", queue=QUEUE, retry=Retry(attempts=3, base=0.05, cap=0.2))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from dueline.app import Dueline
 from dueline.errors import NotFound
 from dueline.job import JobId
-from tests.kills.workload import FOLDER_VARIABLE
+from tests.kills.workload import FOLDER_VARIABLE, file_in
 
 ROOT = Path(__file__).parent.parent.parent
 WRITERS = 16
@@ -60,7 +60,7 @@ def crowd(folder: Path, *, seconds: float, writers: int = WRITERS) -> Crowd:
         for process in [worker, *some]:
             process.kill()
             process.wait()
-    app = Dueline(f"sqlite:///{folder}/queue.db")
+    app = Dueline(file_in(folder))
     cancelled = {job for one in said for job in one["cancelled"]}
     stored = {job for one in said for job in one["stored"]} - cancelled
     answer = Crowd(
