@@ -20,6 +20,9 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              queue.py catalog.py finishing.py recall.py search.py stream.py history.py explain.py stats.py results.py \
              stores/*.py recipes/*.py))
 
+# How much the kill loop does on a Cassandra node of its own, which it kills too.
+CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check mutants kills bench cassandra-up cassandra-down lock clean
 
@@ -48,6 +51,7 @@ mutants: $(VENV)/.project ## break one rule after the other, and see that a test
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s
 	$(PY) -m tests.kills
 	$(PY) -m tests.kills.writers
+	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
 
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks
