@@ -33,6 +33,7 @@ from dueline.store import (
 from dueline.stores import cassandra_facts, cassandra_find, cassandra_schema
 from dueline.stores.cassandra_claim import Claims, Terms
 from dueline.stores.cassandra_listing import CassandraBoard
+from dueline.stores.cassandra_pages import LanePages
 from dueline.stores.cassandra_place import Place
 from dueline.stores.cassandra_records import CassandraRecords, CassandraStreams
 from dueline.stores.cassandra_rows import chunks
@@ -58,10 +59,11 @@ class CassandraStore:
         self._clock = clock
         self._time = StoreTime(self.clock_us, clock)
         recall = Recall(is_on=place.remember)
-        self._board = CassandraBoard(self._session)
+        self._pages = LanePages(self._session)
+        self._board = CassandraBoard(self._session, self._pages)
         self._lists = LaneList(self._board)
         self._verdicts = Verdicts(self._session, recall, self._lists)
-        self._claims = Claims(self._session, recall, self._verdicts.carry)
+        self._claims = Claims(self._session, self._pages, recall, self._verdicts.carry)
         self._records = CassandraRecords(self._session, self._time.earliest_us)
         self._streams = CassandraStreams(self._session)
         self._settings: dict[str, tuple[bytes, int]] = {}
@@ -119,7 +121,7 @@ class CassandraStore:
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
     ) -> JobPage:
         """Read a lane in (at, id) order."""
-        return cassandra_find.scan(self._session, lane, after=after, until_us=until_us, limit=limit)
+        return cassandra_find.scan(self._pages, lane, after=after, until_us=until_us, limit=limit)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 from dueline.errors import DuelineError, StoreUnavailable
 from dueline.job import Job, JobId, Token
 from dueline.lane import Lane
-from dueline.recall import Key, Recall, Seen, Visit, key_of
+from dueline.recall import Key, Page, Recall, Seen, Visit, key_of
 from dueline.store import Claimed, Want
 from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_pages import LanePages, Slice
 from dueline.stores.cassandra_rows import BATCH_ROWS_MAX, Found
 from dueline.stores.cassandra_session import Answer, Call, CassandraSession
 
@@ -63,11 +64,13 @@ class Claims:
     def __init__(
         self,
         session: CassandraSession,
+        pages: LanePages,
         recall: Recall,
         carry: Callable[[Sequence[Found]], object],
     ) -> None:
-        """Take the session, the memory, and what completes the stubs that a claim meets."""
+        """Take the session, what reads lanes, the memory, and what completes stubs."""
         self._session = session
+        self._pages = pages
         self._recall = recall
         self._carry = carry
 
@@ -120,24 +123,29 @@ class Claims:
         """Read until each lane's first rows are known."""
         while True:
             pages = [
-                (reach, page) for reach in active if (page := reach.visit.next_page()) is not None
+                (reach, self._bounded(reach.lane, page, len(active)))
+                for reach in active
+                if (page := reach.visit.next_page()) is not None
             ]
             if not pages:
                 return
-            answers = self._session.read_many(
-                [
-                    (rows.whole_page if page.is_first else rows.thin_page)(reach.lane, page)
-                    for reach, page in pages
-                ]
+            answers = self._pages.read(
+                [Slice(reach.lane, page, is_whole=page.is_first) for reach, page in pages]
             )
             for (reach, page), answer in zip(pages, answers, strict=True):
                 if page.is_first:
-                    found = [rows.found(reach.lane, row) for row in answer]
+                    found = self._pages.whole(reach.lane, answer)
                     reach.visit.take(page, [(key_of(one.job), rows.seen(one.job)) for one in found])
                     for one in found:
                         reach.know(one)
                 else:
                     reach.visit.take(page, map(rows.thin, answer))
+
+    def _bounded(self, lane: Lane, page: Page, share: int) -> Page:
+        """Ask for fewer rows where they are read whole and may be large."""
+        if not page.is_first:
+            return page
+        return page._replace(limit=min(page.limit, self._pages.whole_max(lane.queue, share)))
 
     def _choose(self, active: Sequence[_Reach], left: int) -> list[_Reach]:
         """Fill each lane's next batch, in order; answer the lanes that are not done with.
@@ -147,8 +155,9 @@ class Claims:
         again: list[_Reach] = []
         unread: list[tuple[_Reach, list[Key]]] = []
         for reach in active:
-            most = min(reach.most - len(reach.won), left, BATCH_ROWS_MAX)
-            keys = reach.visit.due(most)
+            due = reach.visit.due(min(reach.most - len(reach.won), left))
+            whole_max = self._pages.whole_max(reach.lane.queue, len(active))
+            keys = due[: min(BATCH_ROWS_MAX, whole_max)]
             reach.batch = []
             missing = [key for key in keys if not reach.is_known(key)]
             stubs = [reach.found[key] for key in keys if key not in missing]
@@ -159,12 +168,12 @@ class Claims:
                 self._complete(reach, stubs)
             else:
                 reach.batch = [reach.found[key].job for key in keys]
-            if keys:
+            if due or left == 0:  # where nothing is left for it, the lanes before may run dry
                 again.append(reach)
-            left -= len(keys)
-        answers = self._session.read_many([rows.some(reach.lane, keys) for reach, keys in unread])
-        for (reach, keys), answer in zip(unread, answers, strict=True):
-            self._refresh(reach, keys, [rows.found(reach.lane, row) for row in answer])
+            left -= len(due)  # what a later batch of this lane takes is no other lane's
+        answers = self._pages.some([(reach.lane, keys) for reach, keys in unread])
+        for (reach, keys), found in zip(unread, answers, strict=True):
+            self._refresh(reach, keys, found)
         return again
 
     def _refresh(self, reach: _Reach, keys: Sequence[Key], found: Sequence[Found]) -> None:

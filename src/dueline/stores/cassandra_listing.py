@@ -12,6 +12,7 @@ from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import NOTHING_CLOSED, Shard
 from dueline.recall import PAGE_MAX, START, Page
 from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_pages import LanePages, Slice
 from dueline.stores.cassandra_rows import chunks
 from dueline.stores.cassandra_session import Call, CassandraSession, Rows
 
@@ -52,9 +53,10 @@ _PAGE_ROWS: Final = 1000
 class CassandraBoard:
     """The steps of `dueline.marks.Board`."""
 
-    def __init__(self, session: CassandraSession) -> None:
-        """Take the session; reads nothing yet."""
+    def __init__(self, session: CassandraSession, pages: LanePages) -> None:
+        """Take the session, and what reads lanes; reads nothing yet."""
         self._session = session
+        self._pages = pages
         self._days: set[tuple[str, int, int]] = set()
 
     def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
@@ -99,9 +101,9 @@ class CassandraBoard:
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
         """Read `at_us` of every row of a lane."""
-        page = Page(START, PAGE_MAX, is_first=True)
+        page = Page(START, PAGE_MAX)
         while True:
-            read = [rows.thin(row) for row in self._session.read(*rows.thin_page(lane, page))]
+            read = [rows.thin(row) for row in self._pages.read([Slice(lane, page)])[0]]
             yield from (seen.at_us for _, seen in read)
             if len(read) < page.limit:
                 break

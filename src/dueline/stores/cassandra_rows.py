@@ -13,7 +13,7 @@ from dueline.codec import pack, unpack
 from dueline.ids import born_us
 from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane
-from dueline.recall import Key, Page, Seen, key_of
+from dueline.recall import END, Key, Page, Seen, key_of
 from dueline.store import Extend, Move
 from dueline.stores.cassandra_session import Call
 
@@ -49,18 +49,22 @@ _INDEX: Final = (
     "INSERT INTO {keyspace}.ids (part, id, hop, queue, shard, bucket, priority, tenant, pos_us)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1 AND TTL ?"
 )
-_WHOLE_PAGE: Final = (
-    f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_LANE}"
-    " AND (pos_us, id, hop) > (?, ?, ?) LIMIT ?"
-)
 _PLACES: Final = (
     "SELECT hop, queue, shard, bucket, priority, tenant, pos_us FROM {keyspace}.ids"
     " WHERE part = ? AND id = ?"
 )
 _SOME: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_LANE} AND (pos_us, id, hop) IN ?"
-_THIN_PAGE: Final = (
-    f"SELECT pos_us, id, hop, at_us, claim_token FROM {{keyspace}}.jobs WHERE {_LANE}"
-    " AND (pos_us, id, hop) > (?, ?, ?) LIMIT ?"
+_PAST: Final = f"{_LANE} AND (pos_us, id, hop) > (?, ?, ?)"
+_UNTIL: Final = f"{_PAST} AND (pos_us, id, hop) <= (?, ?, ?)"
+_SEEN: Final = "pos_us, id, hop, at_us, claim_token"
+_WHOLE_PAGE: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
+_WHOLE_UNTIL: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
+_THIN_PAGE: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
+_THIN_UNTIL: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
+# Filters within one partition: the server reads it, and answers few of its rows.
+_THIN_BETWEEN: Final = (
+    f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} AND at_us >= ? AND at_us <= ?"
+    " LIMIT ? ALLOW FILTERING"
 )
 # The state is compared too: an extension may set it and leave `at_us` as it is.
 _CLAIM: Final = (
@@ -176,9 +180,11 @@ def birth_batches(
 # Reads
 
 
-def whole_page(lane: Lane, page: Page) -> Call:
-    """Read whole rows in the order of their keys."""
-    return (_WHOLE_PAGE, (*lane, *page.after, page.limit))
+def whole_page(lane: Lane, page: Page, *, until: Key = END) -> Call:
+    """Read whole rows in the order of their keys, up to and including `until`."""
+    if until == END:
+        return (_WHOLE_PAGE, (*lane, *page.after, page.limit))
+    return (_WHOLE_UNTIL, (*lane, *page.after, *until, page.limit))
 
 
 def some(lane: Lane, keys: Sequence[Key]) -> Call:
@@ -209,9 +215,18 @@ def found(lane: Lane, row: Sequence[Any]) -> Found:
     return Found(job, row[20] or b"")
 
 
-def thin_page(lane: Lane, page: Page) -> Call:
-    """Read what a claimer remembers of rows, in the order of their keys."""
-    return (_THIN_PAGE, (*lane, *page.after, page.limit))
+def thin_page(
+    lane: Lane, page: Page, *, until: Key = END, ats_us: tuple[int, int] | None = None
+) -> Call:
+    """Read what a claimer remembers of rows, in the order of their keys.
+
+    Args: ats_us: read only rows whose `at_us` is not below the first nor above the second.
+    """
+    if ats_us is not None:
+        return (_THIN_BETWEEN, (*lane, *page.after, *until, *ats_us, page.limit))
+    if until == END:
+        return (_THIN_PAGE, (*lane, *page.after, page.limit))
+    return (_THIN_UNTIL, (*lane, *page.after, *until, page.limit))
 
 
 def thin(row: Sequence[Any]) -> tuple[Key, Seen]:
