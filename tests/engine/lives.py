@@ -1,7 +1,8 @@
 """Whole lives of jobs, stopped at any step.
 
-Workers run the real engine on the memory store without transactions. What a stage watches is the
-cluster itself, before each step of anybody: when an end was first recorded, and which.
+Workers run the real engine on the memory store without transactions, or on another that a kind
+of stage opens. What a stage watches is the cluster itself, before each step of anybody: when an
+end was first recorded, and which.
 """
 
 import random
@@ -21,6 +22,7 @@ from dueline.job import Claim, Job, JobId
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
+from dueline.store import Store
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.worker.execution import Assignment, Execution
@@ -36,7 +38,6 @@ WIDTH_US = QueueSettings().width_us
 AFTER_LEASES_US = 2 * LEASE_US + 1
 WORKERS_MAX = 12
 KEEPING = QueueSettings(keep_us=30 * DAY_US)
-QUEUES = ("default", "default!dead")
 
 Act = Callable[[int], object]
 """What a handler does, told which call of it this is, the first being 1."""
@@ -79,6 +80,12 @@ class Stage:
     store_class: type[SteppedMemoryStore] = SteppedMemoryStore
     ends: dict[JobId, Outcome] = field(default_factory=dict)
     calls_at_end: dict[JobId, int] = field(default_factory=dict)
+    queue: str = "default"
+
+    @property
+    def dead_queue(self) -> str:
+        """Name the queue where dead jobs lie."""
+        return f"{self.queue}!dead"
 
     def step(self, name: str) -> None:
         """Wait for the turn, watch, then stop if this is the step to stop at."""
@@ -99,12 +106,10 @@ class Stage:
         for row in self.rows():
             if row.outcome:
                 self._note(row.id, stored(row).finish.outcome)
-            elif row.lane.queue == "default!dead":
+            elif row.lane.queue == self.dead_queue:
                 self._note(row.id, Outcome("dead", row.at_us, error=row.error))
-        for partition, table in self.cluster.records.items():
-            if partition.startswith("results/"):
-                for put in table.values():
-                    self._note(JobId(bytes.fromhex(put.key)), decode(put.value, Outcome))
+        for job_id, outcome in self.results():
+            self._note(job_id, outcome)
 
     def _note(self, job_id: JobId, outcome: Outcome) -> None:
         if job_id not in self.ends:
@@ -120,10 +125,19 @@ class Stage:
             if found.stub is None
         ]
 
+    def results(self) -> list[tuple[JobId, Outcome]]:
+        """List the results that are kept."""
+        return [
+            (JobId(bytes.fromhex(put.key)), decode(put.value, Outcome))
+            for partition, table in self.cluster.records.items()
+            if partition.startswith("results/")
+            for put in table.values()
+        ]
+
     def is_over(self) -> bool:
         """Tell whether nothing but the dead is left, and nothing is on its way."""
         return not any(
-            found.stub or lane.queue == "default"
+            found.stub or lane.queue == self.queue
             for lane, rows in self.cluster.rows.items()
             for found in rows.values()
         )
@@ -133,9 +147,13 @@ class Stage:
     def queues(self) -> Queues:
         """Begin a process: a client of the cluster, and the engine on it."""
         self.clients += 1
-        store = self.store_class(self.clock, cluster=self.cluster, step=self.step)
+        store = self.open_store()
         ids = Ids(random.Random(self.clients).randbytes)
         return Queues(store, clock=self.clock, ids=ids, defaults=self.settings)
+
+    def open_store(self) -> Store:
+        """Make a client of the cluster."""
+        return self.store_class(self.clock, cluster=self.cluster, step=self.step)
 
     def work(self) -> None:
         """Begin a worker, and let it work until nothing is due."""
@@ -147,7 +165,7 @@ class Stage:
             queues,
             runner,
             Settler(queues, runner.handlers, random.Random(1)),
-            WorkerSettings(f"w{self.clients}", {"default": None}, ["tests.task"], burst=True),
+            WorkerSettings(f"w{self.clients}", {self.queue: None}, ["tests.task"], burst=True),
             clock=self.clock,
             news=news,
         )
@@ -181,7 +199,7 @@ class Stage:
     def sweep(self) -> None:
         """Sweep once."""
         store = self.queues().store
-        for queue in QUEUES:
+        for queue in (self.queue, self.dead_queue):
             store.sweep(queue, 0, now_us=self.clock.wall_us(), width_us=WIDTH_US)
 
     # What is there in the end
@@ -196,7 +214,11 @@ class Stage:
 
     def history(self) -> int:
         """Count the rows in the history of the queue, repeats included."""
-        return len(self.cluster.streams.get(("default" + HISTORY_SUFFIX, 0), {}))
+        return len(self.cluster.streams.get((self.queue + HISTORY_SUFFIX, 0), {}))
+
+    def first_job(self) -> Job:
+        """Make the job whose life is led."""
+        return row_of(1)
 
 
 class Runner:
@@ -284,7 +306,7 @@ class Runner:
 
 def put_one(stage: Stage) -> Job:
     """Enqueue a job, with nothing in the way."""
-    job = row_of(1)
+    job = stage.first_job()
     stage.queues().enqueue_again([job])
     stage.steps = 0
     return job

@@ -97,7 +97,11 @@ LIVES = {
 
 def stage_of(life: Life, *stops: int) -> Stage:
     """Set a stage with one job on it."""
-    stage = Stage(life.act, retry=life.retry, settings=life.settings)
+    return set_stage(Stage(life.act, retry=life.retry, settings=life.settings), *stops)
+
+
+def set_stage(stage: Stage, *stops: int) -> Stage:
+    """Put the job on a stage, then say where it is stopped."""
     put_one(stage)
     stage.stop_at = frozenset(stops)
     return stage
@@ -135,12 +139,12 @@ def check_end(stage: Stage, life: Life) -> None:
         with pytest.raises(NotFound):
             queues.find(job_id)
     assert len(stage.rows()) == (end.state == "dead")
-    assert [row.lane.queue for row in stage.rows()] == ["default!dead"] * (end.state == "dead")
-    assert stage.listed("default") == 0
-    assert stage.listed("default!dead") == (end.state == "dead")
-    told_ends = Counter(one.fence for one in attempts(queues.store, "default", 1))
-    assert set(told_ends.values()) <= {1}
-    finals = [one for one in attempts(queues.store, "default", 1) if one.outcome in FINAL]
+    assert [row.lane.queue for row in stage.rows()] == [stage.dead_queue] * (end.state == "dead")
+    assert stage.listed(stage.queue) == 0
+    assert stage.listed(stage.dead_queue) == (end.state == "dead")
+    told_ends = list(attempts(queues.store, stage.queue, 1))
+    assert set(Counter(one.fence for one in told_ends).values()) <= {1}
+    finals = [one for one in told_ends if one.outcome in FINAL]
     has_history = life.settings.history != "off" and not (life.operator and end.value == "")
     assert [one.outcome for one in finals] == [end.state] * has_history
 
@@ -155,21 +159,25 @@ def states_of(life: Life) -> set[str]:
     return {life.state, "done"} if life.operator else {life.state}
 
 
-@pytest.mark.parametrize("name", LIVES)
-def test_a_job_has_one_end_wherever_its_worker_is_stopped(name: str) -> None:
-    life = LIVES[name]
+def stop_everywhere(life: Life, set_stage_for: Callable[[Life, int], Stage]) -> int:
+    """Lead a life once for every step of it; tell how many there are."""
     for number in range(1, STEPS_MAX):
-        stage = stage_of(life, number)
+        stage = set_stage_for(life, number)
         lead(stage, life)
         check_end(stage, life)
         check_calls(stage)
         (end,) = stage.ends.values()
         if stage.steps < number:  # nothing was stopped
             assert (stage.calls, end.state) == (life.calls, life.state)
-            return
+            return stage.steps
         assert end.state in states_of(life)
         assert stage.calls <= max(1, life.calls) + 1
     raise AssertionError("the life never runs through")
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_a_job_has_one_end_wherever_its_worker_is_stopped(name: str) -> None:
+    assert stop_everywhere(LIVES[name], stage_of) > 0
 
 
 @pytest.mark.parametrize("name", ["done", "dead", "cancelled by an operator"])
