@@ -9,7 +9,7 @@ old is replaced by a reading from the lane's start.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -209,12 +209,18 @@ class Recall:
 
     def learn(self, lane: Lane, key: Key, seen: Seen | None) -> None:
         """Take in what this process did to a row: born, moved, extended; None: it is gone."""
+        self.learn_all(lane, [(key, seen)])
+
+    def learn_all(self, lane: Lane, changes: Sequence[tuple[Key, Seen | None]]) -> None:
+        """Take in what this process did to rows of a lane, in order."""
         with self._lock:
             for visit in self._visits.get(lane, ()):
-                visit.changes.append((key, seen))
+                visit.changes += changes
             memory = self._memories.get(lane)
-            if memory is not None and key <= memory.cursor:
-                _note(memory.rows, key, seen)
+            if memory is not None:
+                for key, seen in changes:
+                    if key <= memory.cursor:
+                        _note(memory.rows, key, seen)
 
     def _end(self, visit: Visit) -> None:
         visits = self._visits[visit.lane]

@@ -41,6 +41,7 @@ class _Reach:
         self.visit = visit
         self.found: dict[Key, Found] = {}
         self.batch: list[Job] = []
+        self.claimed: list[Job] = []
         self.won: list[Job] = []
         self.died: list[Job] = []
         self.vain_rounds = 0
@@ -191,8 +192,7 @@ class Claims:
         """Take in what became of a batch; return how many jobs were won."""
         batch, reach.batch = reach.batch, []
         if isinstance(answer, Answer) and answer.is_applied:
-            for job in batch:
-                self._win(reach, job, terms)
+            self._win(reach, batch, reach.claimed)
             return len(batch)
         reach.vain_rounds += 1
         if isinstance(answer, Answer):
@@ -219,21 +219,22 @@ class Claims:
             )
         }
         won = 0
-        for job in batch:
+        for job, claimed in zip(batch, reach.claimed, strict=True):
             row = found.get(key_of(job))
             if row is not None and row.token == terms.token:
-                self._win(reach, job, terms)
+                self._win(reach, [job], [claimed])
                 won += 1
             else:
                 self._note(reach, job, rows.seen(row) if row else None)
         return won
 
-    def _win(self, reach: _Reach, job: Job, terms: Terms) -> None:
-        claimed = rows.claimed(job, **terms._asdict())
-        reach.won.append(claimed)
-        if job.is_claimed():
-            reach.died.append(job)
-        self._note(reach, job, rows.seen(claimed))
+    def _win(self, reach: _Reach, jobs: Sequence[Job], claimed: Sequence[Job]) -> None:
+        reach.won += claimed
+        reach.died += [job for job in jobs if job.is_claimed()]
+        changes = [(key_of(job), rows.seen(job)) for job in claimed]
+        for key, seen in changes:
+            reach.visit.note(key, seen)
+        self._recall.learn_all(reach.lane, changes)
 
     def _note(self, reach: _Reach, job: Job, seen: Seen | None) -> None:
         reach.visit.note(key_of(job), seen)
@@ -250,7 +251,8 @@ def _next_wave(wants: Sequence[Want], start: int, left: int) -> Sequence[Want]:
 
 
 def _batch(reach: _Reach, terms: Terms) -> list[Call]:
-    return [rows.claim(job, rows.claimed(job, **terms._asdict())) for job in reach.batch]
+    reach.claimed = [rows.claimed(job, *terms) for job in reach.batch]
+    return list(map(rows.claim, reach.batch, reach.claimed))
 
 
 def _told(reached: Sequence[_Reach]) -> Claimed:

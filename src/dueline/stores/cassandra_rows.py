@@ -250,7 +250,7 @@ def claim(job: Job, claimed: Job) -> Call:
     )
 
 
-def claimed(job: Job, *, now_us: int, lease_us: int, worker: str, token: Token) -> Job:
+def claimed(job: Job, now_us: int, lease_us: int, worker: str, token: Token) -> Job:
     """Tell what a claim makes of a row."""
     has_crashed = job.state == State.STARTED
     return job._replace(

@@ -200,8 +200,7 @@ class Verdicts:
     ) -> list[tuple[_Item, bool]]:
         """Tell which verdicts of a batch have held and which have not; the rest goes `again`."""
         if isinstance(answer, Answer) and answer.is_applied:
-            for item in batch:
-                self._learn(item)
+            self._learn(batch)
             return [(item, True) for item in batch]
         told: list[tuple[_Item, bool]] = []
         if isinstance(answer, Answer):
@@ -233,7 +232,7 @@ class Verdicts:
         for item in batch:
             row = present.get(item.key)
             if (rows.seen(row) if row else None) == item.present():
-                self._learn(item)
+                self._learn([item])
                 told.append((item, True))
             elif row is None or row.token != item.verdict.job.token:
                 told.append((item, False))
@@ -241,12 +240,14 @@ class Verdicts:
                 again.append(item)
         return told
 
-    def _learn(self, item: _Item) -> None:
-        lane = item.verdict.job.lane
-        self._recall.learn(lane, item.key, item.present())
-        if item.is_hop():
-            assert item.row is not None
-            self._recall.learn(lane, key_of(item.row), rows.seen(item.row))
+    def _learn(self, batch: Sequence[_Item]) -> None:
+        """Take in that some verdicts on one lane have held."""
+        changes: list[tuple[Key, Seen | None]] = [(item.key, item.present()) for item in batch]
+        for item in batch:
+            if item.is_hop():
+                assert item.row is not None
+                changes.append((key_of(item.row), rows.seen(item.row)))
+        self._recall.learn_all(batch[0].verdict.job.lane, changes)
 
 
 def _next_batch(items: deque[_Item]) -> list[_Item]:
