@@ -1,0 +1,248 @@
+"""What claims on Cassandra read of the rows that are done, as the server traces it.
+
+Many jobs go through one queue while some run all the time. The environment variable
+DUELINE_TRACED_JOBS says how many, and with `-s` the figures are printed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dueline.clock import SECOND_US
+from dueline.connect import open_store
+from dueline.ids import Ids
+from dueline.job import Job
+from dueline.queue import Queues
+from dueline.settings import QueueSettings
+from dueline.store import Drop, Extend
+from dueline.worker.claimer import Claimer
+from tests.calls import calls
+from tests.cassandra_node import expect_node, node_url
+from tests.clocks import HandClock
+
+if TYPE_CHECKING:  # the driver may be absent
+    from dueline.stores.cassandra_session import CassandraSession
+
+expect_node()
+pytestmark = pytest.mark.cassandra
+
+JOBS = int(os.environ.get("DUELINE_TRACED_JOBS", "4000"))
+RUNNING = 30
+BATCH = 100
+ROUNDS = 30
+BORN_A_ROUND = 20
+SETTINGS = QueueSettings(history="off", width_us=10 * SECOND_US)
+LEASE_US = SETTINGS.lease_us
+_READ = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
+TRACE_WAIT_S = 20
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[CassandraSession]:
+    from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
+
+    with node_url() as address:
+        store = open_store(f"{address}/traces_{secrets.token_hex(4)}")
+        assert isinstance(store, CassandraStore)
+        store.migrate()
+        yield store._session
+        store._session.define([f"DROP KEYSPACE {store._session.place.keyspace}"])
+        store.close()
+
+
+def queues_on(session: CassandraSession, clock: HandClock) -> Queues:
+    """Begin a process: a client with a memory of its own, in a time that is moved by hand."""
+    from dueline.stores.memory_steps import nothing  # noqa: PLC0415
+    from tests.engine.cassandra_stage import HandTimedStore  # noqa: PLC0415  (needs the driver)
+
+    store = HandTimedStore(session, clock, nothing, "calls", nothing)
+    return Queues(store, clock=clock, ids=Ids(), defaults=SETTINGS)
+
+
+class Sent:
+    """What was sent to the server: how many statements, and which reads of jobs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lanes_read: list[Any] = []
+
+    def tombstones(self) -> int:
+        """Count the deleted rows that reads of lanes met, by the server's own account."""
+        return sum(map(_tombstones, self.lanes_read))
+
+
+def _tombstones(future: Any) -> int:  # noqa: ANN401  (the driver's)
+    trace = future.get_query_trace(max_wait=TRACE_WAIT_S)
+    told = [_READ.search(event.description) for event in trace.events]
+    found = [int(match[2]) for match in told if match]
+    assert found, "the trace does not say what was read"
+    return sum(found)
+
+
+@contextmanager
+def watched(session: CassandraSession, *, is_traced: bool) -> Iterator[Sent]:
+    """Watch what is sent."""
+    sent = Sent()
+    driver = session._connected()
+    execute_async = driver.execute_async
+
+    def watch(statement: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
+        sent.count += 1
+        prepared = getattr(statement, "prepared_statement", None)
+        text = prepared.query_string if prepared else ""
+        if not is_traced or not text.startswith("SELECT") or ".jobs " not in text:
+            return execute_async(statement, *args, **kwargs)
+        future = execute_async(statement, *args, **kwargs, trace=True)
+        sent.lanes_read.append(future)
+        return future
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "execute_async", watch)
+        yield sent
+
+
+def _tell(figures: str) -> None:
+    sys.stdout.write(f"\n{figures}\n")
+
+
+class Line:
+    """A queue through which jobs go, and a worker that ends them as they come."""
+
+    def __init__(self, session: CassandraSession) -> None:
+        self.session = session
+        self.clock = HandClock()
+        self.queues = queues_on(session, self.clock)
+        self.claimer = Claimer(self.queues, ["default"], "first")
+        self.running: list[Job] = []
+        self.done = 0
+        self.done_lately: list[Job] = []
+        self.claimed_us = 0
+
+    def enqueue(self, count: int) -> None:
+        """Enqueue jobs that are due now."""
+        self.queues.enqueue(calls(0, count))
+
+    def claim(self, claimer: Claimer | None = None, limit: int = BATCH) -> list[Job]:
+        """Read the lane lists and claim."""
+        one = claimer or self.claimer
+        self.claimed_us = self.clock.wall_us()
+        one.refresh()
+        return [taken.job for taken in one.claim(limit, {})]
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """End jobs."""
+        assert all(self.queues.store.settle([Drop(job) for job in jobs]))
+        self.done += len(jobs)
+        self.done_lately += jobs
+
+    def beat(self) -> None:
+        """Let what runs run on."""
+        at_us = self.clock.wall_us() + LEASE_US
+        assert all(self.queues.store.settle([Extend(job, at_us) for job in self.running]))
+
+    def done_lately_count(self) -> int:
+        """Count what is done of the second before the last claim, and of what was born since."""
+        since_us = self.claimed_us - SECOND_US
+        self.done_lately = [job for job in self.done_lately if job.pos_us >= since_us]
+        return len(self.done_lately)
+
+
+@pytest.fixture(scope="module")
+def line(session: CassandraSession) -> Line:
+    """Set up a backlog of many seconds; the first of its jobs run on until the end."""
+    line = Line(session)
+    for _ in range(JOBS // BATCH):
+        line.enqueue(BATCH)
+        line.clock.advance(0.25)
+    line.clock.advance(2)
+    line.running = line.claim(limit=RUNNING)
+    assert len(line.running) == RUNNING
+    return line
+
+
+def test_a_claim_from_the_backlog_reads_no_tombstones(line: Line) -> None:
+    traced: list[Sent] = []
+    turn = 0
+    while True:
+        turn += 1
+        with watched(line.session, is_traced=turn % 10 == 0) as sent:
+            jobs = line.claim()
+        traced += [sent] if turn % 10 == 0 else []
+        if not jobs:
+            break
+        line.end(jobs)
+        line.clock.advance(0.03)
+        if turn % 50 == 0:
+            line.beat()
+    met = [sent.tombstones() for sent in traced]
+    _tell(f"backlog: {line.done} done, {len(met)} claims traced, tombstones {met}")
+    assert line.done == JOBS - RUNNING
+    assert sum(len(sent.lanes_read) for sent in traced) >= len(met) > 0
+    assert set(met) == {0}
+
+
+def test_a_claim_at_the_head_reads_at_most_those_of_the_last_second(line: Line) -> None:
+    line.beat()
+    met: list[tuple[int, int]] = []
+    for turn in range(ROUNDS):
+        line.clock.advance(0.2)
+        line.enqueue(BORN_A_ROUND)
+        lately = line.done_lately_count()
+        with watched(line.session, is_traced=turn % 3 == 2) as sent:
+            jobs = line.claim()
+        if sent.lanes_read:
+            met.append((sent.tombstones(), lately))
+        assert len(jobs) == BORN_A_ROUND
+        line.end(jobs)
+    _tell(f"head: (tombstones, done lately) {met}")
+    assert all(found <= lately for found, lately in met)
+    assert any(found for found, _ in met), "the traces tell nothing"
+
+
+def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(line: Line) -> None:
+    """It meets an older lane's once more: that is read again when the next one is begun."""
+    line.beat()
+    queues = queues_on(line.session, line.clock)
+    second = Claimer(queues, ["default"], "second")
+    met: list[tuple[int, int]] = []
+    for _ in range(5):
+        line.clock.advance(0.2)
+        line.enqueue(BORN_A_ROUND)
+        lately = line.done_lately_count()
+        with watched(line.session, is_traced=True) as sent:
+            jobs = line.claim(second)
+        met.append((sent.tombstones(), lately))
+        assert len(jobs) == BORN_A_ROUND
+        line.end(jobs)
+    store: Any = queues.store
+    cursors = [
+        (line.clock.wall_us() - memory.cursor[0]) / SECOND_US
+        for memory in store._claims._recall._memories.values()
+    ]
+    _tell(f"second worker: (tombstones, done lately) {met}; cursors {cursors} s ago")
+    assert met[0][0] > met[0][1]
+    assert met[1][0] <= met[0][0]
+    assert all(found <= lately for found, lately in met[2:])
+
+
+def test_an_idle_poll_of_an_empty_queue_is_two_reads(line: Line) -> None:
+    line.beat()
+    line.end(line.running)
+    for _ in range(3):  # what is past and empty is retired
+        line.clock.advance(60)
+        assert line.claim() == []
+    polls = 10
+    with watched(line.session, is_traced=False) as sent:
+        for _ in range(polls):
+            line.claimer.refresh()
+            assert line.claimer.claim(BATCH, {}) == []
+    _tell(f"idle: {sent.count} statements in {polls} polls")
+    assert sent.count <= 2 * polls
