@@ -24,7 +24,8 @@ class Comparison:
 COMPARISONS: Final = (
     Comparison("bulk_enqueue", "bulk enqueue", "raw insert", 0.50),
     Comparison("drain", "drain", "raw claim + drop", 0.35),
-    Comparison("drain_with_history", "drain with history", "raw claim + drop", None),
+    Comparison("drain_with_history", "drain with history", "raw claim + drop + tell", 0.50),
+    Comparison("drain_with_history_to_drop", "drain with history", "raw claim + drop", None),
     Comparison("single_enqueue", "single enqueue", "raw single insert", None),
 )
 
@@ -56,6 +57,13 @@ def _batches(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
 
 
 def _history(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
+    database = raw.open_raw(folder / "raw_history.db", synchronous)
+    raw.insert(database, raw.rows(jobs, BODY))
+    history = raw.told(jobs, ours.history_body())
+    with rounds.timed("raw claim + drop + tell", jobs):
+        drained = raw.drain(database, history)
+    assert drained == jobs
+    database.close()
     url = ours.sqlite(folder / "history.db", synchronous)
     app, task = ours.open_app(url, history="attempts")
     ours.enqueue(task, jobs, TEXT)

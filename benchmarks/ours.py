@@ -1,10 +1,15 @@
 """The project, through its public interface."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from dueline import Dueline
+from dueline.attempt import Attempt
+from dueline.codec import encode
+from dueline.ids import Ids
+from dueline.launch import worker_name
 from dueline.task import Task
 
 QUEUE = "bench"
@@ -45,6 +50,18 @@ def enqueue_singly(task: Task[[str], None], count: int, text: str) -> None:
 def drain(app: Dueline, queue: str = QUEUE) -> None:
     """Run one worker process with threads until nothing is due; starting and ending included."""
     app.run_worker([queue], burst=True)
+
+
+def history_body() -> bytes:
+    """Write an attempt of a drain, as the history keeps it."""
+    now_us = time.time_ns() // 1000
+    job_id = Ids().one(now_us).hex()
+    return encode(
+        Attempt(
+            job_id, "bench.noop", QUEUE, "", 0, now_us, now_us, now_us, now_us, now_us,
+            "done", "", worker_name(), 1,
+        )
+    )  # fmt: skip
 
 
 def is_empty(app: Dueline, queue: str = QUEUE) -> bool:
