@@ -142,4 +142,10 @@ def test_what_follows_from_a_cause_has_the_same_id_every_time() -> None:
     assert derived(one, 1) == derived(one, 1)
     assert len({derived(one, 1), derived(one, 2), derived(other, 1), derived(other, 11)}) == 4
     assert uuid.UUID(bytes=derived(one, 1)).version == 5
-    assert derived(one, 1) == uuid.uuid5(uuid.UUID(bytes=one), "1").bytes
+
+
+@given(cause=st.binary(min_size=16, max_size=16), number=st.integers(-(2**63), 2**63))
+@example(cause=bytes(16), number=0)
+@example(cause=b"\xff" * 16, number=1)
+def test_a_derived_id_is_the_uuid_of_version_5(cause: bytes, number: int) -> None:
+    assert derived(cause, number) == uuid.uuid5(uuid.UUID(bytes=cause), str(number)).bytes

@@ -2,8 +2,8 @@
 
 import os
 import threading
-import uuid
 from collections.abc import Callable
+from hashlib import sha1
 
 from dueline.job import JobId, Token
 
@@ -11,6 +11,8 @@ _TAIL_BITS = 62
 _VARIANT = 0b10 << _TAIL_BITS
 _VERSION = 7 << 76
 _MILLISECOND_US = 1000
+_NAMED_VERSION = (5 << 76) | (0b10 << 62)
+_NAMED_REST = ~((0xF << 76) | (0b11 << 62))
 
 
 class Ids:
@@ -64,6 +66,8 @@ def born_us(job_id: JobId) -> int:
 def derived(cause: bytes, number: int) -> bytes:
     """Make the 16-byte id of the `number`-th thing that follows from a cause: always the same.
 
-    A name-based UUID (RFC 9562, version 5) in the name space of the cause.
+    A name-based UUID (RFC 9562, version 5) in the name space of the cause. Made here, since
+    `uuid.uuid5` took 10 us and this takes 2 (November 2026), once a job.
     """
-    return uuid.uuid5(uuid.UUID(bytes=cause), str(number)).bytes
+    digest = sha1(cause + b"%d" % number, usedforsecurity=False).digest()
+    return (int.from_bytes(digest[:16]) & _NAMED_REST | _NAMED_VERSION).to_bytes(16)
