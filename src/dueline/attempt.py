@@ -79,9 +79,11 @@ class Outcome:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """The history's row of one ended attempt; instants in microseconds UTC.
+
+    Not frozen: one is made for each job, in 0.5 us (frozen: 2.4; November 2026).
 
     started_us: 0 where the handler was not called, or where the worker died before it could
     tell. outcome: a final state, or one of retried, snoozed, given_back, crashed.

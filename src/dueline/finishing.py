@@ -7,15 +7,15 @@ from the stored outcome, under derived ids; then the `Drop`. Whoever finds a row
 repeats the effects, which adds nothing, and drops the row; the handler never runs again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dueline.attempt import Attempt, Outcome
+from dueline.attempt import Attempt, Done, Ended, Outcome
 from dueline.codec import decode, encode
 from dueline.errors import StoreUnavailable
-from dueline.history import row_of
+from dueline.history import row_of, rows_of_done
 from dueline.ids import Ids, derived
 from dueline.job import BORN_TOKEN, Job, State
 from dueline.lane import bucket_of, dead_queue
@@ -79,8 +79,7 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
     told of once, by their ids, whoever else tells of them.
     """
     if store.transactional:
-        groups = [effects(job, end)._replace(verdicts=(Drop(job),)) for job, end in ends]
-        return list(store.together([*groups, *others]))
+        return list(store.together([*map(end_of, ends), *others]))
     rows = [row for group in others for row in group.rows]
     if rows:
         store.append(rows)
@@ -134,10 +133,53 @@ def effects(job: Job, end: Finish) -> Group:
     if end.outcome.state == "dead":
         graves = (_grave(job, end),)
     elif end.keep_us:
-        version = derived(job.id, end.outcome.ended_us)
-        commits = (results.keep(job.id, end.outcome, version=version, keep_us=end.keep_us),)
+        commits = (_kept(job, end.outcome, end.keep_us),)
     rows = () if end.attempt is None else (row_of(end.attempt, job),)
     return Group(commits=commits, jobs=graves, rows=rows)
+
+
+def end_of(finished: Finished) -> Group:
+    """Make the group that ends a job, for a store where a group is a transaction."""
+    return effects(*finished)._replace(verdicts=(Drop(finished.job),))
+
+
+def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> Group:
+    """Make one group of jobs that are done, for a store where a group is a transaction.
+
+    The very effects that `finish` makes of each, without a Finish around each (10 us against
+    40 a job, November 2026). All or nothing: where it is refused, end each by itself.
+
+    Args: settings: of each queue among them.
+    """
+    told = {queue for queue, one in settings.items() if one.history != "off"}
+    kept = {queue: one.keep_us for queue, one in settings.items() if one.keep_us}
+    rows = rows_of_done([one for one in done if one.job.lane.queue in told])
+    commits = [
+        _kept(one.job, _done(one), kept[one.job.lane.queue])
+        for one in done
+        if one.job.lane.queue in kept
+    ]
+    return Group([Drop(one.job) for one in done], commits, rows=rows)
+
+
+def joined(groups: Sequence[Group]) -> Group:
+    """Make one group of several: all or nothing, where they were independent of each other."""
+    return Group(
+        [verdict for group in groups for verdict in group.verdicts],
+        results.merged([commit for group in groups for commit in group.commits]),
+        [job for group in groups for job in group.jobs],
+        [row for group in groups for row in group.rows],
+    )
+
+
+def _done(ended: Ended) -> Outcome:
+    assert isinstance(ended.ending, Done), "only successes are ended together"
+    return Outcome("done", ended.ended_us, value=ended.ending.value.decode())
+
+
+def _kept(job: Job, outcome: Outcome, keep_us: int) -> Commit:
+    version = derived(job.id, outcome.ended_us)
+    return results.keep(job.id, outcome, version=version, keep_us=keep_us)
 
 
 def _grave(job: Job, end: Finish) -> Job:

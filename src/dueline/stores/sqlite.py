@@ -5,8 +5,9 @@ claim, or a group of verdicts and effects is one unit; several processes share t
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from dueline.clock import Clock
 from dueline.job import Job, JobId, Token
@@ -31,6 +32,12 @@ from dueline.store import (
 from dueline.stores import sqlite_jobs
 from dueline.stores.sqlite_connection import Database, SqliteConnection, blobs, fetch, first
 from dueline.stores.sqlite_jobs import CELLS, GREATEST, LEAST
+
+_ROWS: Final = 50  # a statement: 4.0 us a row against 5.1 with one (November 2026)
+_APPEND: Final = (
+    "INSERT OR IGNORE INTO rows (stream, shard, at_us, id, body) VALUES (?, ?, ?, ?, ?)"
+)
+_APPEND_ROWS: Final = _APPEND + ", (?, ?, ?, ?, ?)" * (_ROWS - 1)
 
 
 class SqliteStore:
@@ -321,6 +328,8 @@ def _put(database: Database, place: tuple[str, str], put: Put, now_us: int) -> N
 
 
 def _append(database: Database, rows: Sequence[Row]) -> None:
-    database.executemany(
-        "INSERT OR IGNORE INTO rows (stream, shard, at_us, id, body) VALUES (?, ?, ?, ?, ?)", rows
-    )
+    full = len(rows) - len(rows) % _ROWS
+    for start in range(0, full, _ROWS):
+        database.execute(_APPEND_ROWS, tuple(chain.from_iterable(rows[start : start + _ROWS])))
+    if full < len(rows):
+        database.executemany(_APPEND, rows[full:])

@@ -5,7 +5,16 @@ import random
 from collections.abc import Mapping, Sequence
 
 from dueline.attempt import Crashed, Done, Ended, Outcome
-from dueline.finishing import Finished, complete, finish, finish_of, stored
+from dueline.finishing import (
+    Finished,
+    complete,
+    end_of,
+    finish,
+    finish_of,
+    joined,
+    stored,
+    successes,
+)
 from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
 from dueline.job import Claim, Job
@@ -39,6 +48,34 @@ class Settler:
         """
         if self._leave_nothing(ended):
             return self._drop(ended, started)
+        if self._queues.store.transactional and self._settle_as_one(ended, started):
+            return []
+        return self._settle_each(ended, started)
+
+    def _settle_as_one(self, ended: Sequence[Ended], started: Sequence[Job]) -> bool:
+        """Settle everything as one group where most is done; tell whether each claim held."""
+        done = [one for one in ended if isinstance(one.ending, Done)]
+        if len(done) <= len(ended) // 2:
+            return False
+        settings = self._queues.catalog.settings
+        groups = [successes(done, {queue: settings(queue) for queue in _queues_of(done)})]
+        rest = [(one, self._decide(one)) for one in ended if not isinstance(one.ending, Done)]
+        for one, decision in rest:
+            if isinstance(decision, Again):
+                groups.append(self._again(one, decision))
+            else:
+                groups.append(end_of(self._finished(one, decision)))
+        groups += [Group((self._extend(job, is_started=True),)) for job in started]
+        if not self._queues.store.together([joined(groups)])[0]:
+            return False
+        if log.isEnabledFor(logging.INFO):
+            rest += [(one, Outcome("done", one.ended_us)) for one in done]
+        for one, decision in rest:
+            log_ending(one, decision, is_lost=False)
+        return True
+
+    def _settle_each(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
+        """Settle each attempt by itself, so that a claim that was lost costs no other."""
         over: list[tuple[Ended, Outcome]] = []
         again: list[tuple[Ended, Again]] = []
         for one in ended:
@@ -61,8 +98,7 @@ class Settler:
         """Tell whether all attempts were successes of which neither result nor history is kept."""
         if not all(isinstance(one.ending, Done) for one in ended):
             return False
-        queues = {one.job.lane.queue for one in ended}
-        settings = [self._queues.catalog.settings(queue) for queue in queues]
+        settings = [self._queues.catalog.settings(queue) for queue in _queues_of(ended)]
         return all(one.history == "off" and one.keep_us == 0 for one in settings)
 
     def _drop(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
@@ -147,6 +183,10 @@ class Settler:
             error=again.error,
         )
         return Group((move,), rows=rows)
+
+
+def _queues_of(ended: Sequence[Ended]) -> set[str]:
+    return {one.job.lane.queue for one in ended}
 
 
 def _counted(job: Job, ended: Ended) -> Job:
