@@ -18,6 +18,7 @@ from dueline.errors import (
 from dueline.handle import Job
 from dueline.handler import Cancel, Context, Snooze
 from dueline.policy import Retry
+from dueline.progress import Progress
 from dueline.task import AsyncTask, Task
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "JobTimeout",
     "LeaseLost",
     "NotFound",
+    "Progress",
     "Retry",
     "SchemaMismatch",
     "Snooze",

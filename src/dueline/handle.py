@@ -8,7 +8,9 @@ from dueline.clock import Clock
 from dueline.codec import decode_result
 from dueline.errors import BadInput, JobFailed
 from dueline.job import JobId
+from dueline.progress import Progress
 from dueline.queue import Queues
+from dueline.recipes import reports
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -79,12 +81,26 @@ class Job(Generic[R_co]):
         value: R_co = decode_result(outcome.value, self._kind)
         return value
 
-    def cancel(self) -> None:
-        """End the job before it runs.
+    @property
+    def progress(self) -> Progress | None:
+        """How far the job's handler said that it had come; None where it did not, or long ago.
 
-        Raises: NotFound: no such job. Conflict: it runs, is dead or has ended.
+        As it was at most a second ago; kept for a day after the last report.
         """
-        self._queues.cancel(self._id)
+        return reports.read(self._queues.store, self._id)
+
+    def cancel(self) -> bool:
+        """End the job: at once if it waits; if it runs, ask its handler to stop.
+
+        A handler sees it within two seconds, with `ctx.check_cancelled()` or at its next await;
+        one that never looks runs to its end, and then the job is what that end makes of it. It
+        is not tried again in any case.
+
+        Returns: True: it has ended. False: it runs, and was asked to stop.
+
+        Raises: NotFound: no such job. Conflict: it is dead or has ended.
+        """
+        return self._queues.cancel(self._id)
 
     def retry(self) -> None:
         """Run the job as soon as possible, also when it is dead.

@@ -10,6 +10,7 @@ from dueline.codec import Arguments
 from dueline.errors import BadInput, DuelineError, LeaseLost
 from dueline.job import Claim, Job
 from dueline.policy import Retry
+from dueline.progress import Control, Progress, report_of
 
 
 class Snooze(DuelineError):
@@ -35,26 +36,54 @@ class Context:
     job_id: 16 bytes, the same in every attempt: an idempotency key for outside systems.
     fence: how often the job has been claimed; only grows, so an outside system that remembers
     the largest it saw can refuse an older attempt. attempt: 1 for the first.
+    last_progress: what an earlier attempt said last with `progress`, None where none did.
     """
 
-    __slots__ = ("_is_lost", "attempt", "fence", "job_id", "queue", "task")
+    __slots__ = ("_control", "attempt", "fence", "job_id", "last_progress", "queue", "task")
 
-    def __init__(self, job: Job, is_lost: Callable[[Claim], bool]) -> None:
-        """Take the job's row and the way to ask whether its claim was lost."""
+    def __init__(self, job: Job, control: Control, last_progress: Progress | None = None) -> None:
+        """Take the job's row, who runs its handler, and how far earlier attempts came."""
         self.job_id = job.id
         self.fence = job.fence
         self.attempt = job.errors + 1
         self.task = job.task
         self.queue = job.lane.queue
-        self._is_lost = is_lost
+        self.last_progress = last_progress
+        self._control = control
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants the result any more: see `check_cancelled`."""
+        claim = self._claim
+        return self._control.is_cancelled(claim) or self._control.is_lost(claim)
 
     def check_cancelled(self) -> None:
-        """Stop here if nobody wants the result any more.
+        """Stop here if nobody wants the result any more; let the exception pass.
 
-        Raises: LeaseLost: the claim ended, and somebody else may hold the job.
+        Raises:
+          LeaseLost: the claim ended, and somebody else may hold the job.
+          Cancel: somebody asked for the job to be cancelled.
         """
-        if self._is_lost(Claim(self.job_id, self.fence)):
+        if self._control.is_lost(self._claim):
             raise LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
+        if self._control.is_cancelled(self._claim):
+            raise Cancel("Its end was asked for.")
+
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        """Say how far the job has come; callers see it within a second.
+
+        Cheap: the last word of every half second is written, by another thread. It is there for
+        the next attempt, too, as `last_progress`.
+
+        Args: done, total: in a unit of your own, 0 or more. note: at most 500 characters.
+
+        Raises: BadInput: these are not two numbers and a text.
+        """
+        self._control.tell(self._claim, report_of(done, total, note))
+
+    @property
+    def _claim(self) -> Claim:
+        return Claim(self.job_id, self.fence)
 
 
 class Handler:

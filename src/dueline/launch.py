@@ -21,9 +21,10 @@ from dueline.worker.execution import Execution
 from dueline.worker.log import log
 from dueline.worker.offspring import NO_WEAR, Wear
 from dueline.worker.processes import ProcessRunner
+from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.threads import ThreadRunner
-from dueline.worker.worker import Runner, Worker, WorkerSettings
+from dueline.worker.worker import Worker, WorkerSettings
 
 YOUNG_OBJECTS = 20_000
 

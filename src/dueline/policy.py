@@ -157,6 +157,11 @@ def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
     return Outcome("dead", now_us, error=_cut(f"Poison: {crashes} workers died on it. {detail}"))
 
 
+def cancelled(now_us: int, error: str) -> Outcome:
+    """Say how a job ended that would be tried again, if its end were not wished for."""
+    return Outcome("cancelled", now_us, error=_cut(f"Its end was asked for. {error}".rstrip()))
+
+
 def _cut(text: str) -> str:
     return text[:ERROR_CHARACTERS_MAX]
 

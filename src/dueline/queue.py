@@ -14,7 +14,7 @@ from dueline.ids import Ids
 from dueline.job import Job, JobId, State, status_of
 from dueline.lane import Lane, Pointer, bucket_of, living_queue
 from dueline.planner import plan, prospects
-from dueline.recipes import results
+from dueline.recipes import cancels, results
 from dueline.settings import QueueSettings, check_queue_name
 from dueline.store import Move, Store
 
@@ -189,23 +189,43 @@ class Queues:
 
     # Changes: verdicts given with the token that was read
 
-    def cancel(self, job_id: JobId) -> None:
-        """End a job that waits; it never runs.
+    def cancel(self, job_id: JobId) -> bool:
+        """End a job that waits; ask for the end of one that runs.
+
+        Returns: True: it has ended, and never runs again. False: it runs, and its handler is
+        told; it runs no other time, unless it is retried by hand.
 
         Raises:
           NotFound: no such job.
-          Conflict: it runs, is dead, or has ended; nothing was changed.
+          Conflict: it is dead or has ended; nothing was changed.
         """
+        was_asked = False
         for _ in range(_ROUNDS_MAX):
             found = self.find(job_id)
             row = found.row
-            if row is None or found.status in ("dead", "running"):
+            if was_asked and found.status == "cancelled":
+                return True
+            if row is None or found.status == "dead":
                 raise _refused(job_id, "cancelled", found.status)
+            if found.status == "running":
+                if self._ask_to_end(row):
+                    return False
+                was_asked = True
+                continue
             outcome = Outcome("cancelled", self.time.latest_us())
             end = finish_of(row, outcome, None, self.catalog.settings(row.lane.queue))
             if finish(self.store, [Finished(row, end)], (), self.ids)[0]:
-                return
+                return True
         raise _refused(job_id, "cancelled", "changing")
+
+    def _ask_to_end(self, row: Job) -> bool:
+        """Wish for the end of a job that runs; tell whether the same claim still held then.
+
+        If so, every later claim finds the wish. If not, it may be too late for this wish.
+        """
+        cancels.ask(self.store, row, now_us=self.time.latest_us(), version=self.ids.token())
+        now = self.store.find([row.id])[0]
+        return now is not None and now.token == row.token
 
     def retry(self, job_id: JobId) -> None:
         """Run a job as soon as possible: a dead one anew, a retrying or scheduled one now.
@@ -218,6 +238,8 @@ class Queues:
             row = found.row
             if row is None or found.status == "running":
                 raise _refused(job_id, "retried", found.status)
+            if row.fence:
+                cancels.withdraw(self.store, [job_id])
             if self.store.settle([self.redrive(row)])[0]:
                 return
         raise _refused(job_id, "retried", "changing")
@@ -237,6 +259,7 @@ class Queues:
         count = 0
         for start in range(0, len(undecided), _PAGE):
             some = undecided[start : start + _PAGE]
+            cancels.withdraw(self.store, [row.id for row in some if row.fence])
             count += sum(self.store.settle([self.redrive(row) for row in some]))
         return count
 

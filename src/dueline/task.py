@@ -11,9 +11,10 @@ from dueline.codec import JSON
 from dueline.errors import BadInput
 from dueline.handle import Job
 from dueline.handler import Context, Handler
-from dueline.job import BORN_TOKEN, Claim, JobId
+from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
+from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
 
 P = ParamSpec("P")
@@ -164,7 +165,8 @@ class _Named(Using[P, R]):
     def _local_context(self) -> Context:
         lane = Lane(self._options.queue, 0, 0, self._options.priority, self._options.tenant)
         job_id = JobId(BORN_TOKEN)
-        return Context(Row(lane, 0, job_id, 0, 0, 0, self.name, JSON, b"", b"", 0), _is_never)
+        row = Row(lane, 0, job_id, 0, 0, 0, self.name, JSON, b"", b"", 0)
+        return Context(row, Uncontrolled())
 
 
 class Task(_Named[P, R]):
@@ -187,10 +189,6 @@ class AsyncTask(_Named[P, R]):
         """Make the coroutine, to be awaited here; nothing is stored."""
         result: Coroutine[Any, Any, R] = self._call(args, kwargs)
         return result
-
-
-def _is_never(_: Claim) -> bool:
-    return False
 
 
 def _sequence(call: Sequence[Any]) -> Sequence[Any]:

@@ -44,6 +44,11 @@ def echo(ctx: Context, *values: object, **named: object) -> list[object]:
     return [*values, named]
 
 
+@app.task
+def count(ctx: Context, done: int) -> None:
+    ctx.progress(done, 4, note="three")
+
+
 @app.task(queue="mute")
 def whisper() -> None:
     pass

@@ -99,14 +99,40 @@ def test_a_scheduled_job_is_run_at_once(shell: Shell) -> None:
     assert shell.ids("--state", "ready") == [job_id]
 
 
-def test_a_running_job_is_neither_cancelled_nor_retried(shell: Shell) -> None:
+def test_a_running_job_is_not_retried(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     shell.start(job_id)
-    for verb, word in (("cancel", "cancelled"), ("retry", "retried")):
-        answer = shell.app("jobs", verb, job_id)
-        assert (answer.code, answer.out) == (5, "")
-        assert answer.why == f"The job {job_id} is running and cannot be {word}."
+    answer = shell.app("jobs", "retry", job_id)
+    assert (answer.code, answer.out) == (5, "")
+    assert answer.why == f"The job {job_id} is running and cannot be retried."
     assert shell.ids("--state", "running") == [job_id]
+
+
+def test_a_running_job_is_asked_to_stop(shell: Shell) -> None:
+    # C19
+    job_id = shell.enqueue("tasks.add", "1")
+    shell.start(job_id)
+    answer = shell.app("jobs", "cancel", job_id, "-o", "json")
+    assert (answer.code, answer.data) == (0, [{"id": job_id, "change": "asked to stop"}])
+    assert shell.ids("--state", "running") == [job_id]
+
+
+def test_the_progress_of_a_job_is_shown(shell: Shell) -> None:
+    # C18
+    job_id = shell.enqueue("tasks.count", "3")
+    assert shell.app("worker", "--burst").code == 0
+    shown = shell.app("jobs", "show", job_id, "-o", "json").data["progress"]
+    assert {name: shown[name] for name in ("done", "total", "percent", "note")} == {
+        "done": 3,
+        "total": 4,
+        "percent": 75.0,
+        "note": "three",
+    }
+    lines = shell.app("jobs", "show", job_id).out.splitlines()
+    assert any(
+        line.startswith("progress") and "done: 3, total: 4, percent: 75.0, note: three" in line
+        for line in lines
+    )
 
 
 def test_one_that_refuses_does_not_keep_the_others(shell: Shell) -> None:

@@ -6,7 +6,7 @@ end was first recorded, and which.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from dueline.history import HISTORY_SUFFIX
 from dueline.ids import Ids
 from dueline.job import Claim, Job, JobId
 from dueline.policy import Retry
+from dueline.progress import Report
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
@@ -292,6 +293,14 @@ class Runner:
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop what was lost and has not begun."""
         self._ready = [one for one in self._ready if one.job.claim() not in lost]
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """Tell handlers that ask."""
+        self._execution.controls.cancel(claims)
+
+    def reports(self) -> Mapping[Claim, Report]:
+        """Take what handlers said."""
+        return self._execution.controls.take_reports()
 
     def waiting(self) -> int:
         """Count what has not begun."""

@@ -14,9 +14,10 @@ from dueline.history import attempts
 from dueline.ids import Ids
 from dueline.job import Job, State
 from dueline.queue import Queues
+from dueline.recipes import cancels
 from dueline.settings import QueueSettings
-from dueline.store import Move, Store
-from tests.calls import WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
+from dueline.store import Drop, Move, Store
+from tests.calls import LEASE_US, WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
 from tests.clocks import NOW_US, HandClock
 
 Answer = TypeVar("Answer")
@@ -43,6 +44,21 @@ class RacingStore(FailingStore):
     def _happen(self) -> None:
         if self.meanwhile:
             self.meanwhile.pop(0)()
+
+
+class AskedTooLate(FailingStore):
+    """Lets something happen just after the first wish was written."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, {})
+        self.meanwhile: Callable[[], object] | None = None
+
+    def commit(self, partition, writes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        held = super().commit(partition, writes)
+        if partition.startswith("cancels-at") and self.meanwhile:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return held
 
 
 @pytest.fixture
@@ -88,12 +104,69 @@ def test_a_job_that_waits_for_its_retry_can_be_cancelled(queues: Queues) -> None
     assert queues.find(job.id).status == "cancelled"
 
 
-def test_a_running_job_is_not_cancelled(queues: Queues) -> None:
+def test_the_end_of_a_running_job_is_asked_for(queues: Queues) -> None:
+    # C19
     (job,) = put(queues, call(1))
     (taken,) = claim_all(queues)
-    with pytest.raises(Conflict, match="is running and cannot be cancelled"):
-        queues.cancel(job.id)
+    assert not queues.cancel(job.id)
     assert row_in(queues.store, job.id) == taken
+    assert cancels.of_worker(queues.store, taken.worker) == [taken.claim()]
+    assert cancels.asked(queues.store, [job.id]) == {job.id}
+
+
+def test_a_wish_is_read_until_it_was_noted_and_holds_for_later_claims(queues: Queues) -> None:
+    job, other = put(queues, call(1), call(2))
+    claim_all(queues)
+    queues.cancel(job.id)
+    (claim,) = cancels.of_worker(queues.store, "worker")
+    assert cancels.of_worker(queues.store, "worker") == [claim]
+    assert cancels.of_worker(queues.store, "another") == []
+    cancels.note(queues.store, "worker", [claim])
+    assert cancels.of_worker(queues.store, "worker") == []
+    assert cancels.asked(queues.store, [job.id, other.id]) == {job.id}
+
+
+def test_a_retry_by_hand_takes_back_the_wish_for_an_end(queues: Queues, clock: HandClock) -> None:
+    waiting, buried = put(queues, call(1), call(2))
+    for job in claim_all(queues):
+        queues.cancel(job.id)
+    clock.advance(us=LEASE_US)
+    row = dead(queues, row_in(queues.store, buried.id))
+    queues.retry(waiting.id)
+    assert cancels.asked(queues.store, [waiting.id, buried.id]) == {buried.id}
+    assert queues.retry_all([row]) == 1
+    assert cancels.asked(queues.store, [waiting.id, buried.id]) == set()
+
+
+@pytest.mark.parametrize("then", ["ends", "is claimed again", "waits again"])
+def test_a_job_that_changes_hands_while_its_end_is_asked_for(
+    store: Store, clock: HandClock, then: str
+) -> None:
+    # C19: a wish is seen by the claim that holds the job, or by every later one
+    racing = AskedTooLate(store)
+    queues = Queues(racing, clock=clock, ids=Ids(), defaults=QueueSettings())
+    (job,) = put(queues, call(1))
+    (taken,) = claim_all(queues)
+
+    def change() -> None:
+        if then == "ends":
+            assert queues.store.settle([Drop(taken)]) == [True]
+        elif then == "is claimed again":
+            clock.advance(us=LEASE_US)
+            claim_all(queues, worker="second")
+        else:
+            moved(queues, taken, clock.wall_us())
+
+    racing.meanwhile = change
+    if then == "ends":
+        with pytest.raises(NotFound):
+            queues.cancel(job.id)
+    elif then == "waits again":
+        assert queues.cancel(job.id)
+        assert queues.find(job.id).status == "cancelled"
+    else:
+        assert not queues.cancel(job.id)
+        assert [claim.fence for claim in cancels.of_worker(store, "second")] == [2]
 
 
 def test_a_job_that_has_ended_is_not_cancelled(queues: Queues) -> None:
@@ -131,8 +204,7 @@ def test_a_claim_that_comes_first_wins_against_a_cancel(
     (job,) = put(queues, call(1))
     taken: list[Job] = []
     store.meanwhile = [lambda: taken.extend(claim_all(queues))]
-    with pytest.raises(Conflict, match="is running"):
-        queues.cancel(job.id)
+    assert not queues.cancel(job.id)
     assert [row_in(store, job.id)] == taken
 
 

@@ -129,3 +129,26 @@ def grow(tag: str, mib: int) -> int:
     HOARD.append(b"x" * (mib << 20))
     note("end", tag)
     return os.getpid()
+
+
+@app.task(name="doze")
+async def doze(tag: str) -> None:
+    """Wait in one await, and clean up."""
+    note("start", tag)
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        note("cleaned", tag)
+
+
+@app.task(name="climb", retry=Retry(attempts=3, base=0.0, cap=0.0))
+def climb(context: Context, tag: str) -> float:
+    """Go on where the last attempt stopped: fail after one step, hold after two."""
+    done = context.last_progress.done if context.last_progress else 0
+    note(f"from {done:g}", tag)
+    context.progress(done + 1, 10, note="climbing")
+    if done == 0:
+        raise ValueError("one step is enough")
+    while not (FOLDER / f"go-{tag}").exists():
+        time.sleep(POLL_S)
+    return done

@@ -12,8 +12,8 @@ from dueline.job import Job, JobId, Token
 from dueline.lane import Lane
 from dueline.worker.execution import Assignment, Execution
 from dueline.worker.processes import ProcessRunner
+from dueline.worker.runner import Runner
 from dueline.worker.threads import ThreadRunner
-from dueline.worker.worker import Runner
 from tests.failures import tasks
 from tests.failures.world import ROOT, World
 

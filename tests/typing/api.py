@@ -23,6 +23,7 @@ from dueline import (
     JobTimeout,
     LeaseLost,
     NotFound,
+    Progress,
     Retry,
     SchemaMismatch,
     Snooze,
@@ -63,6 +64,12 @@ def send(to: str, body: str) -> int:
 @app.task
 def count(ctx: Context, day: str) -> int:
     ctx.check_cancelled()
+    ctx.progress(1, 10, note=day)
+    ctx.progress(0.5, 1)
+    assert_type(ctx.is_cancelled, bool)
+    assert_type(ctx.last_progress, Progress | None)
+    ctx.progress("1", 10)  # type: ignore[arg-type]
+    ctx.progress(1)  # type: ignore[call-arg]
     return ctx.fence + ctx.attempt + len(ctx.job_id)
 
 
@@ -187,7 +194,9 @@ assert_type(job.result(), int)
 assert_type(job.result(timeout=0.5), int)
 job.cancel()
 job.retry()
-ended: str = job.cancel()  # type: ignore[assignment, func-returns-value]
+ended: str = job.cancel()  # type: ignore[assignment]
+assert_type(job.cancel(), bool)
+assert_type(job.progress, Progress | None)
 assert_type(app.job(job.id), Job[Any])
 a_supertype: Job[object] = job
 text: str = job.result()  # type: ignore[assignment]

@@ -4,11 +4,12 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from dueline.attempt import Done, Ended, Ending
+from dueline.attempt import Cancelled, Done, Ended, Ending
 from dueline.handler import Handler
 from dueline.history import attempts
 from dueline.job import Claim, Job
 from dueline.policy import Retry
+from dueline.progress import Report
 from dueline.queue import Queues
 from dueline.worker.beat import Beat
 from dueline.worker.execution import Assignment, overtaking
@@ -44,6 +45,8 @@ class HandRunner:
         self.states: dict[int, int] = {}
         self.submitted: list[Assignment] = []
         self.forgotten: list[Claim] = []
+        self.cancelled: list[Claim] = []
+        self.told: dict[Claim, Report] = {}
         self.is_closed = False
         self._queues = queues
         self._store = getattr(queues.store, "_store", queues.store)  # beside calls that fail
@@ -102,6 +105,19 @@ class HandRunner:
         """Drop what was lost and has not begun."""
         self.forgotten += lost
         self.ready = [one for one in self.ready if one.job.claim() not in lost]
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """End what has not begun; remember the rest."""
+        self.cancelled += claims
+        for one in [one for one in self.ready if one.job.claim() in claims]:
+            self.ready.remove(one)
+            ended = Ended(one.job, Cancelled("asked"), 0, self._queues.time.latest_us())
+            self._ended.append(ended)
+
+    def reports(self) -> Mapping[Claim, Report]:
+        """Take what the test has handlers say."""
+        told, self.told = self.told, {}
+        return told
 
     def waiting(self) -> int:
         """Count what has not begun."""
@@ -170,11 +186,11 @@ class Bench:
         self.news = HandNews(clock)
         self.news.meanwhile = self.run_all
         self.runner = HandRunner(queues, threads, isolates=isolates)
-        handler = Handler(len, name="tests.task", retry=retry or Retry(), timeout_us=None)
+        self.handler = Handler(len, name="tests.task", retry=retry or Retry(), timeout_us=None)
         self.worker = Worker(
             queues,
             self.runner,
-            Settler(queues, {"tests.task": handler}, random.Random(1)),
+            Settler(queues, {"tests.task": self.handler}, random.Random(1)),
             WorkerSettings(
                 worker="bench:1:0",
                 serving=serving,

@@ -46,7 +46,7 @@ def ending_of(
     """Run a job of a function."""
     handler = handler_of(function, retry=retry, timeout_us=timeout_us)
     execution = Execution({NAME: handler})
-    execution.lose(lost)
+    execution.controls.lose(lost)
     return execution.run(Assignment(row_of(7)._replace(body=body, errors=2, fence=5), keep))
 
 
@@ -108,9 +108,9 @@ def test_a_handler_that_asks_learns_that_its_claim_was_lost() -> None:
 
 def test_only_so_many_lost_claims_are_remembered() -> None:
     execution = Execution({})
-    execution.lose(Claim(row_of(7).id, fence) for fence in range(20_000))
-    assert len(execution._lost) == 10_000
-    assert Claim(row_of(7).id, 19_999) in execution._lost
+    execution.controls.lose(Claim(row_of(7).id, fence) for fence in range(20_000))
+    assert len(execution.controls._lost) == 10_000
+    assert execution.controls.is_lost(Claim(row_of(7).id, 19_999))
 
 
 def test_coroutines_run_to_their_end() -> None:

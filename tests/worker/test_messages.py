@@ -18,12 +18,15 @@ from dueline.attempt import (
 )
 from dueline.job import Claim, Job, JobId, State, Token
 from dueline.lane import Lane
+from dueline.progress import Progress, Report
 from dueline.worker.execution import Assignment
 from dueline.worker.messages import (
+    CancelAsked,
     Finished,
     Leave,
     Lost,
     Message,
+    Progressed,
     Ready,
     Recall,
     Returned,
@@ -74,13 +77,21 @@ endings = st.one_of(
     st.builds(Crashed, TEXT),
     st.builds(GivenBack, INSTANTS),
 )
+amounts = st.integers(0, 2**63 - 1) | st.floats(0, 1e9)
+reports = st.builds(Report, amounts, amounts, TEXT)
+progress = st.builds(Progress, amounts, amounts, TEXT, INSTANTS)
 messages = st.one_of(
     st.builds(
         Run,
         st.integers(-(2**62), 2**62),
-        st.lists(st.builds(Assignment, jobs, st.booleans(), st.booleans()), max_size=3),
+        st.lists(
+            st.builds(Assignment, jobs, st.booleans(), st.booleans(), st.none() | progress),
+            max_size=3,
+        ),
     ),
     st.builds(Lost, st.lists(claims, max_size=3)),
+    st.builds(CancelAsked, st.lists(claims, max_size=3)),
+    st.builds(Progressed, claims, reports),
     st.just(Recall()),
     st.just(Leave()),
     st.just(Ready()),
@@ -123,11 +134,13 @@ def test_no_kind_of_message_or_ending_is_left_out() -> None:
 EXAMPLES: list[Message] = [
     Run(1, []),
     Lost([]),
+    CancelAsked([]),
     Recall(),
     Leave(),
     Ready(),
     Returned([]),
     Started(Claim(JobId(bytes(16)), 1), 2),
+    Progressed(Claim(JobId(bytes(16)), 1), Report(0, 0, "")),
     Finished(Claim(JobId(bytes(16)), 1), Done(b""), 2, 3),
 ]
 

@@ -6,6 +6,7 @@ from dueline.codec import JSON
 from dueline.explain import Facts
 from dueline.job import Job, JobId, status_of
 from dueline.lane import living_queue
+from dueline.progress import Progress
 
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
 ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
@@ -79,6 +80,20 @@ def of_outcome(job_id: JobId, outcome: Outcome) -> dict[str, Value]:
     if outcome.value:
         shown["result"] = Raw(outcome.value)
     return shown | {"error": outcome.error}
+
+
+def of_progress(progress: Progress) -> Entry:
+    """Show how far a job has come."""
+    shown: dict[str, Value] = {"done": _amount(progress.done), "total": _amount(progress.total)}
+    if progress.total > 0:
+        shown["percent"] = round(100 * progress.done / progress.total, 1)
+    if progress.note:
+        shown["note"] = progress.note
+    return shown | {"at": Instant(progress.at_us)}
+
+
+def _amount(number: float) -> float:
+    return int(number) if number == int(number) else number
 
 
 def facts_of(facts: Facts) -> Entry:

@@ -25,6 +25,7 @@ from dueline.handle import parse_id
 from dueline.job import JobId
 from dueline.lane import living_queue
 from dueline.queue import Queues
+from dueline.recipes import reports
 from dueline.search import ENDED_STATES, Like, attempts_of, search, search_ended
 
 ATTEMPTS_SHOWN = 20
@@ -95,6 +96,8 @@ def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> N
         else:
             assert found.outcome is not None
             shown, queue = entries.of_outcome(job_id, found.outcome), None
+        if (progress := reports.read(queues.store, job_id)) is not None:
+            shown["progress"] = entries.of_progress(progress)
         past = attempts_of(queues, job_id, queue, limit=ATTEMPTS_SHOWN)
         attempts = [entries.attempt_entry(one) for one in past.attempts]
         output.entry(shown, parts=[Part("attempts", attempts, entries.ATTEMPT_COLUMNS)])
@@ -123,18 +126,27 @@ def explain(context: typer.Context, job: IdArgument) -> int:
 
 @jobs.command()
 def cancel(context: typer.Context, job: IdsArgument) -> int:
-    """End waiting jobs; they never run."""
-    return _each(context, job, lambda queues, job_id: queues.cancel(job_id), "cancelled")
+    """End waiting jobs, which then never run; ask for the end of running ones."""
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        return "cancelled" if queues.cancel(job_id) else "asked to stop"
+
+    return _each(context, job, change)
 
 
 @jobs.command()
 def retry(context: typer.Context, job: IdsArgument) -> int:
     """Run waiting or dead jobs as soon as possible."""
-    return _each(context, job, lambda queues, job_id: queues.retry(job_id), "retried")
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        queues.retry(job_id)
+        return "retried"
+
+    return _each(context, job, change)
 
 
 def _each(
-    context: typer.Context, ids: Sequence[str], change: Callable[[Queues, JobId], None], word: str
+    context: typer.Context, ids: Sequence[str], change: Callable[[Queues, JobId], str]
 ) -> int:
     """Change jobs one by one; those that refuse are told of, and give the exit code."""
     job_ids = [parse_id(text) for text in ids]
@@ -143,11 +155,10 @@ def _each(
         done = []
         for job_id in job_ids:
             try:
-                change(queues, job_id)
-                done.append(job_id)
+                done.append((job_id, change(queues, job_id)))
             except (NotFound, Conflict) as error:
                 failed = show_error(error, about=context.command_path)
                 code = code or failed
-        shown = [{"id": job_id.hex(), "change": word} for job_id in done]
+        shown = [{"id": job_id.hex(), "change": word} for job_id, word in done]
         Output.of(context, queues).entries(shown, ("id", "change"), count=len(done))
     return code

@@ -1,12 +1,16 @@
 """Keeps claims alive, says who is alive."""
 
 import threading
+import time
 from collections.abc import Callable
 
 from dueline.errors import DuelineError
 from dueline.worker.log import log
 
 BEATS_A_LEASE = 3
+
+BETWEEN_S = 0.5
+"""How often the thread looks after what is not as old as a beat: progress, wishes."""
 
 
 class Beat:
@@ -16,9 +20,15 @@ class Beat:
     cannot beat either: such handlers belong into child processes (`processes=`).
     """
 
-    def __init__(self, beat: Callable[[], int]) -> None:
-        """Take what one beat does; it answers the shortest lease now held, in microseconds."""
+    def __init__(
+        self, beat: Callable[[], int], between: Callable[[], object] = lambda: None
+    ) -> None:
+        """Take what one beat does, and what is done between beats.
+
+        Args: beat: answers the shortest lease now held, in microseconds.
+        """
         self._beat = beat
+        self._between = between
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="dueline-beat", daemon=True)
@@ -38,13 +48,27 @@ class Beat:
             raise self._failure
 
     def _loop(self) -> None:
-        wait_s = 0.0
+        every_s = wait_s = 0.0
+        due_s = time.monotonic()
         while not self._stop.wait(wait_s):
             try:
-                wait_s = self._beat() / BEATS_A_LEASE / 1e6
+                if time.monotonic() >= due_s:
+                    every_s = self._beat() / BEATS_A_LEASE / 1e6
+                    due_s = time.monotonic() + every_s
             except DuelineError as error:
                 log.warning("a beat failed: %s", error)
-                wait_s = min(wait_s, 1.0) or 0.1
+                due_s = time.monotonic() + (min(every_s, 1.0) or 0.1)
             except BaseException as error:  # noqa: BLE001  (the worker's own thread raises it)
                 self._failure = error
                 return
+            self._do_between()
+            wait_s = max(0.0, min(due_s - time.monotonic(), BETWEEN_S))
+
+    def _do_between(self) -> None:
+        try:
+            self._between()
+        except DuelineError as error:  # it is done again soon, and beats say it louder
+            log.info("progress or wishes have to wait: %s", error)
+        except BaseException as error:  # noqa: BLE001  (see above)
+            self._failure = error
+            self._stop.set()

@@ -13,10 +13,12 @@ from dueline.handler import Handler
 from dueline.job import Claim
 from dueline.worker.execution import Assignment, Execution
 from dueline.worker.messages import (
+    CancelAsked,
     Finished,
     Leave,
     Lost,
     Message,
+    Progressed,
     Ready,
     Recall,
     Returned,
@@ -29,6 +31,9 @@ from dueline.worker.threads import ThreadRunner
 
 _TICK_S = 0.05
 
+REPORT_EVERY_US = 200_000
+"""A handler's progress is passed on to the parent at most this often."""
+
 
 class Child:
     """The far end of a worker's pipe. It exits when the pipe closes: its parent is gone."""
@@ -39,6 +44,7 @@ class Child:
         self._sending = threading.Lock()
         self._clock = SystemClock()
         self._offset_us = 0
+        self._reported_us = 0
         self._news = threading.Event()
         self._runner = ThreadRunner(
             _Telling(handlers, self._tell_start),
@@ -66,6 +72,8 @@ class Child:
                 self._runner.submit(message.assignments)
             elif isinstance(message, Lost):
                 self._runner.forget(message.claims)
+            elif isinstance(message, CancelAsked):
+                self._runner.cancel(message.claims)
             elif isinstance(message, Recall):
                 self._send(Returned([job.claim() for job in self._runner.take_back()]))
 
@@ -79,11 +87,21 @@ class Child:
         while True:
             self._news.wait(_TICK_S)
             self._news.clear()
-            for ended in self._runner.collect():
+            all_ended = self._runner.collect()
+            self._report_progress(at_once=bool(all_ended))
+            for ended in all_ended:
                 claim = ended.job.claim()
                 self._send(Finished(claim, ended.ending, ended.started_us, ended.ended_us))
             self._runner.interrupt_overdue()
             self._runner.spread()
+
+    def _report_progress(self, *, at_once: bool) -> None:
+        """Pass on what handlers say of their progress, before it is said how they ended."""
+        now_us = self._clock.monotonic_us()
+        if at_once or now_us - self._reported_us > REPORT_EVERY_US:
+            self._reported_us = now_us
+            for claim, report in self._runner.reports().items():
+                self._send(Progressed(claim, report))
 
     def _send(self, message: Message) -> None:
         try:

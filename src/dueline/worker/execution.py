@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from dueline.errors import BadInput, JobTimeout, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze
 from dueline.job import Claim, Job
 from dueline.policy import WAIT_US_MAX
+from dueline.progress import Progress
+from dueline.worker.controls import CANCELLED, Controls
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job waits for a worker that knows its task, after one that does not claimed it."""
@@ -23,16 +25,19 @@ TRACEBACK_CHARACTERS_MAX = 16 * 1024
 ASYNC_GRACE_US = SECOND_US
 """An async handler is cancelled at its limit; so much later it is interrupted like any other."""
 
-_LOST_MAX = 10_000
 _DONE = Done(b"")
 
 
 class Assignment(NamedTuple):
-    """A job to run. keep: its result is wanted. alone: with nothing beside it in its process."""
+    """A job to run. keep: its result is wanted. alone: with nothing beside it in its process.
+
+    last: what an earlier attempt said of its progress.
+    """
 
     job: Job
     keep: bool
     alone: bool = False
+    last: Progress | None = None
 
 
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
@@ -53,13 +58,7 @@ class Execution:
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         """Take the known handlers by name."""
         self._handlers = handlers
-        self._lost: dict[Claim, None] = {}
-
-    def lose(self, claims: Iterable[Claim]) -> None:
-        """Remember claims that were lost, for handlers that ask."""
-        self._lost.update(dict.fromkeys(claims))
-        while len(self._lost) > _LOST_MAX:
-            self._lost.pop(next(iter(self._lost)))
+        self.controls = Controls()
 
     def timeout_us(self, job: Job) -> int | None:
         """Tell after what time the job's handler is interrupted; None without a limit."""
@@ -74,13 +73,16 @@ class Execution:
         handler = self._handlers.get(job.task)
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
+        claim = job.claim()
+        if self.controls.is_cancelled(claim):
+            return Cancelled(CANCELLED)
         try:
             args, kwargs = handler.arguments.decode(job.body)
             if handler.takes_context:
-                args = (Context(job, self._lost.__contains__), *args)
+                args = (Context(job, self.controls, assignment.last), *args)
             value = handler.function(*args, **kwargs)
             if handler.is_async:
-                value = asyncio.run(_within(value, handler.timeout_us))
+                value = asyncio.run(self._within(value, handler.timeout_us, claim))
             return Done(encode_result(value, job.task)) if assignment.keep else _DONE
         except Snooze as snooze:
             return Snoozed(snooze.after_us)
@@ -88,20 +90,26 @@ class Execution:
             return Cancelled(_readable(cancel.message))
         except LeaseLost as lost:
             return Cancelled(lost.message)  # its verdict is refused, so nothing comes of it
+        except asyncio.CancelledError as error:
+            if self.controls.is_cancelled(claim):
+                return Cancelled(CANCELLED)
+            return failure(error, handler)
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             return failure(error, handler)
 
-
-async def _within(value: Awaitable[Any], timeout_us: int | None) -> Any:  # noqa: ANN401
-    """Await a handler; cancel it when its time is over."""
-    limit = asyncio.timeout(None if timeout_us is None else timeout_us / SECOND_US)
-    try:
-        async with limit:
-            return await value
-    except TimeoutError as error:
-        if limit.expired():
-            raise JobTimeout from error
-        raise
+    async def _within(self, value: Awaitable[Any], timeout_us: int | None, claim: Claim) -> Any:  # noqa: ANN401
+        """Await a handler; cancel it when its time is over, or its end is wished for."""
+        limit = asyncio.timeout(None if timeout_us is None else timeout_us / SECOND_US)
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        try:
+            with self.controls.stopping(claim, lambda: loop.call_soon_threadsafe(task.cancel)):
+                async with limit:
+                    return await value
+        except TimeoutError as error:
+            if limit.expired():
+                raise JobTimeout from error
+            raise
 
 
 def failure(error: BaseException, handler: Handler) -> Failed:

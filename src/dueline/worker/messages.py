@@ -7,6 +7,7 @@ from dueline.attempt import Cancelled, Crashed, Done, Ended, Ending, Failed, Giv
 from dueline.codec import pack, unpack
 from dueline.job import Claim, Job, JobId
 from dueline.lane import Lane
+from dueline.progress import Progress, Report
 from dueline.worker.execution import Assignment
 
 
@@ -19,6 +20,12 @@ class Run(NamedTuple):
 
 class Lost(NamedTuple):
     """Parent to child: the claims on these jobs were lost."""
+
+    claims: Sequence[Claim]
+
+
+class CancelAsked(NamedTuple):
+    """Parent to child: somebody wants these jobs to end."""
 
     claims: Sequence[Claim]
 
@@ -48,6 +55,13 @@ class Started(NamedTuple):
     started_us: int
 
 
+class Progressed(NamedTuple):
+    """Child to parent: how far a handler has come."""
+
+    claim: Claim
+    report: Report
+
+
 class Finished(NamedTuple):
     """Child to parent, after a handler."""
 
@@ -57,7 +71,9 @@ class Finished(NamedTuple):
     ended_us: int
 
 
-Message = Run | Lost | Recall | Leave | Ready | Returned | Started | Finished
+Message = (
+    Run | Lost | CancelAsked | Recall | Leave | Ready | Returned | Started | Progressed | Finished
+)
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
     kind.__name__: kind for kind in (Done, Failed, Snoozed, Cancelled, Crashed, GivenBack)
@@ -78,9 +94,11 @@ def load(data: bytes) -> Message:
     kind, parts = unpack(data)
     match kind:
         case "Run":
-            return Run(parts[0], [Assignment(_job(job), *rest) for job, *rest in parts[1]])
+            return Run(parts[0], [_assignment(*cells) for cells in parts[1]])
         case "Lost":
             return Lost([_claim(claim) for claim in parts[0]])
+        case "CancelAsked":
+            return CancelAsked([_claim(claim) for claim in parts[0]])
         case "Recall":
             return Recall()
         case "Leave":
@@ -91,8 +109,14 @@ def load(data: bytes) -> Message:
             return Returned([_claim(claim) for claim in parts[0]])
         case "Started":
             return Started(_claim(parts[0]), parts[1])
+        case "Progressed":
+            return Progressed(_claim(parts[0]), Report(*parts[1]))
     claim, name, fields, *rest = parts
     return Finished(_claim(claim), _ENDINGS[name](*fields), *rest)
+
+
+def _assignment(job: Sequence[Any], keep: bool, alone: bool, last: Any) -> Assignment:  # noqa: FBT001, ANN401
+    return Assignment(_job(job), keep, alone, last and Progress(**last))
 
 
 def _claim(parts: Sequence[Any]) -> Claim:

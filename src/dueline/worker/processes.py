@@ -4,14 +4,26 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from dueline.attempt import Ended
+from dueline.attempt import Cancelled, Ended
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import ConfigError
 from dueline.handler import Handler
 from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
+from dueline.progress import Report
+from dueline.worker.controls import CANCELLED, Remembered
 from dueline.worker.execution import Assignment, overtaking
-from dueline.worker.messages import Finished, Lost, Ready, Returned, Started, load, to_ended
+from dueline.worker.messages import (
+    CancelAsked,
+    Finished,
+    Lost,
+    Progressed,
+    Ready,
+    Returned,
+    Started,
+    load,
+    to_ended,
+)
 from dueline.worker.offspring import NO_WEAR, Offspring, Wear
 
 AHEAD_US = 5_000
@@ -73,6 +85,8 @@ class ProcessRunner:
         self._ready: deque[Assignment] = deque()
         self._alone: deque[Assignment] = deque()
         self._ended: deque[Ended] = deque()
+        self._cancelled = Remembered()
+        self._reports: dict[Claim, Report] = {}
         self._stillborn = 0
         self._is_closing = False
 
@@ -149,8 +163,8 @@ class ProcessRunner:
         ended = []
         while self._ended:
             ended.append(self._ended.popleft())
-        if ended:
-            took_us = [one.ended_us - one.started_us for one in ended]
+        took_us = [one.ended_us - one.started_us for one in ended if one.started_us]
+        if took_us:
             self.run_us = learn_run_us(self.run_us, took_us)
         return ended
 
@@ -190,6 +204,34 @@ class ProcessRunner:
                         if claim not in child.started:
                             del child.given[claim]
                     child.send(Lost(theirs))
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """End jobs that were given to no child; tell the children that have the others."""
+        with self._guard:
+            self._cancelled.add(claims)
+            self._ready = self._put_back([*self._ready])
+            self._alone = self._put_back([*self._alone])
+            for child in self._children:
+                theirs = [claim for claim in claims if claim in child.given]
+                if theirs:
+                    child.send(CancelAsked(theirs))
+        self._news.set()
+
+    def _put_back(self, assignments: Sequence[Assignment]) -> deque[Assignment]:
+        """Let jobs wait to be given to a child, but for those whose end was wished for."""
+        waiting: deque[Assignment] = deque()
+        for one in assignments:
+            if one.job.claim() in self._cancelled:
+                self._ended.append(Ended(one.job, Cancelled(CANCELLED), 0, self._now_us()))
+            else:
+                waiting.append(one)
+        return waiting
+
+    def reports(self) -> Mapping[Claim, Report]:
+        """Take what handlers said of their progress since the last call."""
+        with self._guard:
+            taken, self._reports = self._reports, {}
+        return taken
 
     def load(self) -> int:
         """Count the jobs that are ready or given to a child."""
@@ -270,7 +312,10 @@ class ProcessRunner:
                     case Returned(claims):
                         child.is_recalled = False
                         back = [child.given.pop(claim, None) for claim in claims]
-                        self._ready.extendleft(one for one in reversed(back) if one is not None)
+                        waiting = self._put_back([one for one in back if one is not None])
+                        self._ready.extendleft(reversed(waiting))
+                    case Progressed(claim, report):
+                        self._reports[claim] = report
                     case Finished():
                         given = child.hear_end(message)
                         if given is not None:
@@ -285,7 +330,7 @@ class ProcessRunner:
             self._children.remove(child)
             child.pipe.close()
             waiting, ended = child.post_mortem(self._now_us())
-            for given in reversed(waiting):
+            for given in reversed(self._put_back(waiting)):
                 (self._alone if given.alone else self._ready).appendleft(given)
             self._ended.extend(ended)
             if not child.is_ready:

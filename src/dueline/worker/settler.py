@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from dueline.attempt import Crashed, Done, Ended, Outcome
 from dueline.finishing import (
@@ -19,7 +19,7 @@ from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
 from dueline.job import Claim, Job
 from dueline.lane import bucket_of
-from dueline.policy import Again, Decision, Retry, dead_of_poison, decide
+from dueline.policy import Again, Decision, Retry, cancelled, dead_of_poison, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
 from dueline.worker.claimer import Taken
@@ -39,27 +39,34 @@ class Settler:
         self._handlers = handlers
         self._chance = chance
 
-    def settle(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
+    def settle(
+        self, ended: Sequence[Ended], started: Sequence[Job], wished: Container[Claim] = ()
+    ) -> list[Job]:
         """Write the verdicts of ended attempts, and that some handlers were started.
 
         Everything goes in one call; a verdict and its effects happen together or not at all.
+
+        Args: wished: claims on jobs whose end is wished for: none of them is tried again.
 
         Returns: the jobs whose claims were lost; nothing was recorded for them.
         """
         if self._leave_nothing(ended):
             return self._drop(ended, started)
-        if self._queues.store.transactional and self._settle_as_one(ended, started):
+        if self._queues.store.transactional and self._settle_as_one(ended, started, wished):
             return []
-        return self._settle_each(ended, started)
+        return self._settle_each(ended, started, wished)
 
-    def _settle_as_one(self, ended: Sequence[Ended], started: Sequence[Job]) -> bool:
+    def _settle_as_one(
+        self, ended: Sequence[Ended], started: Sequence[Job], wished: Container[Claim]
+    ) -> bool:
         """Settle everything as one group where most is done; tell whether each claim held."""
         done = [one for one in ended if isinstance(one.ending, Done)]
         if len(done) <= len(ended) // 2:
             return False
         settings = self._queues.catalog.settings
         groups = [successes(done, {queue: settings(queue) for queue in _queues_of(done)})]
-        rest = [(one, self._decide(one)) for one in ended if not isinstance(one.ending, Done)]
+        others = [one for one in ended if not isinstance(one.ending, Done)]
+        rest = [(one, self._decide(one, wished)) for one in others]
         for one, decision in rest:
             if isinstance(decision, Again):
                 groups.append(self._again(one, decision))
@@ -74,12 +81,14 @@ class Settler:
             log_ending(one, decision, is_lost=False)
         return True
 
-    def _settle_each(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
+    def _settle_each(
+        self, ended: Sequence[Ended], started: Sequence[Job], wished: Container[Claim]
+    ) -> list[Job]:
         """Settle each attempt by itself, so that a claim that was lost costs no other."""
         over: list[tuple[Ended, Outcome]] = []
         again: list[tuple[Ended, Again]] = []
         for one in ended:
-            decision = self._decide(one)
+            decision = self._decide(one, wished)
             if isinstance(decision, Again):
                 again.append((one, decision))
             else:
@@ -149,10 +158,18 @@ class Settler:
         if rows:
             self._queues.store.append(rows)
 
-    def _decide(self, ended: Ended) -> Decision:
+    def _decide(self, ended: Ended, wished: Container[Claim]) -> Decision:
         handler = self._handlers.get(ended.job.task)
         retry = handler.retry if handler else _DEFAULT_RETRY
-        return decide(ended, retry, self._chance.random())
+        decision = decide(ended, retry, self._chance.random())
+        if isinstance(decision, Again) and ended.job.claim() in wished:
+            return cancelled(ended.ended_us, decision.error)
+        return decision
+
+    def takes_context(self, job: Job) -> bool:
+        """Tell whether the job's handler takes a Context."""
+        handler = self._handlers.get(job.task)
+        return handler is not None and handler.takes_context
 
     def _extend(self, job: Job, *, is_started: bool) -> Extend:
         lease_us = self._queues.catalog.settings(job.lane.queue).lease_us

@@ -3,13 +3,15 @@
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from dueline.attempt import Ended, Failed
+from dueline.attempt import Cancelled, Ended, Failed
 from dueline.clock import Clock
 from dueline.errors import JobTimeout
 from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
+from dueline.progress import Report
+from dueline.worker.controls import CANCELLED
 from dueline.worker.execution import Assignment, Execution, overtaking
 
 NEWS_EVERY_US = 5_000
@@ -100,8 +102,8 @@ class ThreadRunner:
         ended = []
         while self._ended:
             ended.append(self._ended.popleft())
-        if ended:
-            took_us = [one.ended_us - one.started_us for one in ended]
+        took_us = [one.ended_us - one.started_us for one in ended if one.started_us]
+        if took_us:
             self.run_us = learn_run_us(self.run_us, took_us)
         return ended
 
@@ -121,14 +123,33 @@ class ThreadRunner:
 
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
-        self._execution.lose(lost)
-        gone = set(lost)
+        self._execution.controls.lose(lost)
+        self._withdraw(lost)
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """End jobs that did not start; tell the others that their end is wished for."""
+        self._execution.controls.cancel(claims)
+        now_us = self._clock.monotonic_us() + self._offset_us
+        for job in self._withdraw(claims):
+            self._ended.append(Ended(job, Cancelled(CANCELLED), 0, now_us))
+        self._news.set()
+
+    def reports(self) -> Mapping[Claim, Report]:
+        """Take what handlers said of their progress since the last call."""
+        return self._execution.controls.take_reports()
+
+    def _withdraw(self, claims: Sequence[Claim]) -> list[Job]:
+        """Take back jobs as far as no handler was called for them yet."""
+        gone = set(claims)
+        taken = []
         for assignment in list(self._ready):
             if assignment.job.claim() in gone:
                 try:
                     self._ready.remove(assignment)
-                except ValueError:  # started meanwhile; its verdict will be refused
+                except ValueError:  # started meanwhile
                     continue
+                taken.append(assignment.job)
+        return taken
 
     def load(self) -> int:
         """Count the jobs that are ready or running."""

@@ -5,48 +5,29 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
-from dueline.attempt import Ended, GivenBack
+from dueline.attempt import Done, Ended, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import StoreUnavailable
 from dueline.job import Claim, Job, JobId
 from dueline.policy import buffer_size, is_poison
+from dueline.progress import Progress
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, announce, leave
 from dueline.worker.beat import BEATS_A_LEASE, Beat
 from dueline.worker.claimer import Claimer, Taken
 from dueline.worker.execution import Assignment
 from dueline.worker.log import log
+from dueline.worker.reports import Reports
+from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
+from dueline.worker.wishes import Wishes
 
 LISTING_AGE_US_MAX = 250_000
 """While there is work, lane lists are read again this often: how late a more urgent job is seen."""
 
 FLUSH_US = 5_000
 BACK_OFF_S = (0.1, 2.0)
-
-
-class Runner(Protocol):
-    """What runs handlers: threads of this process, or child processes.
-
-    isolates: a job that dies takes nothing else along if it is submitted as `alone`.
-    """
-
-    isolates: bool
-    threads: int
-    run_us: float
-
-    def start(self) -> None: ...  # noqa: D102
-    def submit(self, assignments: Sequence[Assignment]) -> None: ...  # noqa: D102
-    def spread(self) -> None: ...  # noqa: D102
-    def collect(self) -> list[Ended]: ...  # noqa: D102
-    def running(self) -> list[Job]: ...  # noqa: D102
-    def take_back(self) -> list[Job]: ...  # noqa: D102
-    def forget(self, lost: Sequence[Claim]) -> None: ...  # noqa: D102
-    def waiting(self) -> int: ...  # noqa: D102
-    def interrupt_overdue(self) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +68,10 @@ class Worker:
         self._clock = clock
         self._news = news
         self._claimer = Claimer(queues, list(settings.serving), settings.worker)
+        self._wishes = Wishes(queues, settings.worker, clock)
+        self._reports = Reports(queues, runner.reports)
+        self._arrived: list[Taken] = []
+        self._last: dict[JobId, Progress] = {}
         self._held: dict[JobId, Job] = {}
         self._flagged: set[Claim] = set()
         self._ended: list[Ended] = []
@@ -99,7 +84,7 @@ class Worker:
         self._failures = 0
         self._is_stopping = False
         self._is_hurried = False
-        self._beat = Beat(self._extend_all)
+        self._beat = Beat(self._extend_all, self._attend)
 
     def stop(self, *, hurry: bool = False) -> None:
         """Claim no more; end when the running handlers have, or at once. Any thread may call."""
@@ -117,6 +102,7 @@ class Worker:
         finally:
             self._beat.stop()
             self._runner.close()
+        self._guarded(self._reports.write)
         self._guarded(lambda: leave(self._queues.store, self._settings.worker))
 
     def _until(self, is_over: Callable[[], bool]) -> None:
@@ -140,6 +126,7 @@ class Worker:
 
     def _step(self) -> None:
         self._beat.check()
+        self._obey()
         self._settle()
         if self._is_stopping:
             self._give_back(self._runner.take_back())
@@ -148,7 +135,19 @@ class Worker:
             self._runner.spread()
         self._runner.interrupt_overdue()
 
-    # Settle
+    # Obey, settle
+
+    def _obey(self) -> None:
+        """Cancel jobs whose end is wished for: stop their handlers, or never start them."""
+        claims = self._wishes.take()
+        if not claims:
+            return
+        gone = set(claims)
+        for line in (self._careful, self._suspects):
+            for job in [job for job in line if job.claim() in gone]:
+                line.remove(job)
+                self._ended.append(self._wishes.ended(job))
+        self._runner.cancel(claims)
 
     def _settle(self) -> None:
         self._ended += self._runner.collect()
@@ -164,7 +163,10 @@ class Worker:
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
-        lost = self._settler.settle(self._ended, starts)
+        tried = [one.job.claim() for one in self._ended if not isinstance(one.ending, Done)]
+        if tried:  # what they reported is there before anyone runs them again
+            self._reports.write(tried)
+        lost = self._settler.settle(self._ended, starts, self._wishes)
         self._flagged.update(job.claim() for job in starts)
         self._let_go([one.job for one in self._ended])
         self._ended = []
@@ -180,6 +182,7 @@ class Worker:
             held = self._held.get(job.id)
             if held is not None and held.fence == job.fence:
                 self._held.pop(job.id, None)
+                self._last.pop(job.id, None)
         if self._flagged:
             self._flagged.difference_update([job.claim() for job in jobs])
 
@@ -187,11 +190,15 @@ class Worker:
         mine = [job for job in lost if self._holds(job)]
         if mine:
             self._let_go(mine)
-            self._runner.forget([job.claim() for job in mine])
+            claims = [job.claim() for job in mine]
+            self._reports.forget(claims)
+            self._runner.forget(claims)
 
     # Claim
 
     def _claim(self) -> None:
+        if self._arrived:
+            self._admit()
         if self._is_alone():
             return
         self._start_careful()
@@ -224,21 +231,36 @@ class Worker:
         return limited
 
     def _take(self, taken: Sequence[Taken]) -> None:
-        decided = [job for job, _ in taken if job.outcome]
+        self._arrived += taken
+        self._held.update((job.id, job) for job, before in taken if not _is_over(job, before))
+        self._admit()
+
+    def _admit(self) -> None:
+        """Start what has arrived, once all is told and asked that must be before.
+
+        Where the store fails, this is begun anew: each of its parts may be repeated.
+        """
+        arrived = self._arrived
+        decided = [job for job, _ in arrived if job.outcome]
         if decided:  # checked first: such a job never runs again, whatever else it says
-            self._guarded(lambda: self._settler.complete(decided))
-            taken = [one for one in taken if not one.job.outcome]
-        died = [one for one in taken if one.before is not None]
-        poison = [one for one in died if is_poison(one.job.crashes)]
+            self._settler.complete(decided)
+        died = [one for one in arrived if one.before is not None and not one.job.outcome]
         if died:
-            self._guarded(
-                lambda: self._settler.tell_died([one for one in died if one not in poison])
-            )
-            self._guarded(lambda: self._settler.bury(poison))
-            taken = [one for one in taken if one not in poison]
+            poison = [one for one in died if is_poison(one.job.crashes)]
+            self._settler.tell_died([one for one in died if one not in poison])
+            self._settler.bury(poison)
+        taken = [one for one in arrived if self._holds(one.job)]
+        refused = self._wishes.refused([job for job, _ in taken])
+        if refused:
+            gone = {one.job.id for one in refused}
+            taken = [one for one in taken if one.job.id not in gone]
+        self._last |= self._reports.last(
+            [job for job, _ in taken if self._settler.takes_context(job)]
+        )
         plain = [job for job, before in taken if before is None and not job.alone]
-        assignments = self._assignments(plain)  # may fail: then none of them is held for ever
-        self._held.update({job.id: job for job, _ in taken})
+        assignments = self._assignments(plain)
+        self._arrived = []
+        self._ended += refused
         if len(plain) < len(taken):
             self._take_careful(taken)
         if plain:
@@ -252,9 +274,9 @@ class Worker:
                 self._careful.append(job)
 
     def _assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
-        settings = self._queues.catalog.settings
+        settings, last = self._queues.catalog.settings, self._last
         keep = {queue: settings(queue).keep_us > 0 for queue in {job.lane.queue for job in jobs}}
-        return [Assignment(job, keep[job.lane.queue], job.alone) for job in jobs]
+        return [Assignment(job, keep[job.lane.queue], job.alone, last.get(job.id)) for job in jobs]
 
     def _start_careful(self) -> None:
         """Start jobs whose last claim died: each is marked as started first.
@@ -294,7 +316,7 @@ class Worker:
     # Wait, end
 
     def _is_burst_over(self) -> bool:
-        if not self._settings.burst or self._held:
+        if not self._settings.burst or self._held or self._arrived:
             return False
         is_passed = self._guarded(self._pass)
         return is_passed and not self._held and not self._claimer.has_due()
@@ -319,7 +341,9 @@ class Worker:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
         log.info("worker %s stops, holding %d jobs", self._settings.worker, len(self._held))
-        self._give_back([*self._careful, *self._suspects, *self._runner.take_back()])
+        waiting = [*(job for job, _ in self._arrived), *self._careful, *self._suspects]
+        self._give_back([*waiting, *self._runner.take_back()])
+        self._arrived.clear()
         self._careful.clear()
         self._suspects.clear()
         self._until(
@@ -332,10 +356,16 @@ class Worker:
     def _give_back(self, jobs: Sequence[Job]) -> None:
         now_us = self._queues.time.latest_us()
         back = [Ended(job, GivenBack(), 0, now_us) for job in jobs if self._holds(job)]
-        if back and self._guarded(lambda: self._lose(self._settler.settle(back, []))):
+        if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], self._wishes))):
             self._let_go([one.job for one in back])
 
     # The beat, in its own thread
+
+    def _attend(self) -> None:
+        """Between beats: pass on what handlers report, and look what is wished of them."""
+        self._reports.write()
+        if self._held and self._wishes.read():
+            self._news.set()
 
     def _extend_all(self) -> int:
         held = list(self._held.values())
@@ -362,3 +392,8 @@ class Worker:
             beat_every_us=lease_us // BEATS_A_LEASE,
         )
         return lease_us
+
+
+def _is_over(job: Job, before: Job | None) -> bool:
+    """Tell whether a claimed job is only there to be ended."""
+    return bool(job.outcome) or (before is not None and is_poison(job.crashes))

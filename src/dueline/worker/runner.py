@@ -1,0 +1,33 @@
+"""What a worker asks of a runner."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from dueline.attempt import Ended
+from dueline.job import Claim, Job
+from dueline.progress import Report
+from dueline.worker.execution import Assignment
+
+
+class Runner(Protocol):
+    """What runs handlers: threads of this process, or child processes.
+
+    isolates: a job that dies takes nothing else along if it is submitted as `alone`.
+    """
+
+    isolates: bool
+    threads: int
+    run_us: float
+
+    def start(self) -> None: ...  # noqa: D102
+    def submit(self, assignments: Sequence[Assignment]) -> None: ...  # noqa: D102
+    def spread(self) -> None: ...  # noqa: D102
+    def collect(self) -> list[Ended]: ...  # noqa: D102
+    def running(self) -> list[Job]: ...  # noqa: D102
+    def take_back(self) -> list[Job]: ...  # noqa: D102
+    def forget(self, lost: Sequence[Claim]) -> None: ...  # noqa: D102
+    def cancel(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
+    def reports(self) -> Mapping[Claim, Report]: ...  # noqa: D102
+    def waiting(self) -> int: ...  # noqa: D102
+    def interrupt_overdue(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102

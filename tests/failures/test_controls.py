@@ -1,0 +1,101 @@
+"""Jobs that run: cancelled, watched, and kept alive."""
+
+import pytest
+
+from dueline.job import State
+from dueline.recipes import cancels
+from tests.failures.world import World
+
+BOTH = pytest.mark.parametrize("processes", [0, 2])
+
+
+@BOTH
+@pytest.mark.parametrize("task", ["listen", "doze"])
+def test_a_running_job_can_be_cancelled(world: World, processes: int, task: str) -> None:
+    # C19
+    job, other = world.put(task, "a"), world.put("hold", "b")
+    worker = world.worker(processes=processes, concurrency=2)
+    world.until_started("a", "b")
+    assert not job.cancel()
+    world.until(lambda: job.status == "cancelled")
+    assert not world.notes("end", "a")
+    assert len(world.notes("cleaned", "a")) == (task == "doze")
+    assert [one.outcome for one in world.attempts(job)] == ["cancelled"]
+    world.let_go("b")
+    world.until_done(other)
+    worker.stop()
+
+
+@BOTH
+def test_a_handler_that_never_looks_runs_to_its_end(world: World, processes: int) -> None:
+    # C19
+    job = world.put("hold", "a")
+    worker = world.worker("-v", processes=processes)
+    world.until_started("a")
+    assert not job.cancel()
+    holder = world.row(job).worker
+    world.until(lambda: not cancels.of_worker(world.app.store, holder))  # it knows by now
+    world.let_go("a")
+    world.until_done(job)
+    worker.stop()
+
+
+@pytest.mark.parametrize("lease_s", [1.0])
+@BOTH
+def test_a_cancelled_job_is_not_run_again_after_its_worker_died(
+    world: World, processes: int
+) -> None:
+    # C19
+    job = world.put("hold", "a")
+    first = world.worker(processes=processes)
+    world.until_started("a")
+    world.until(lambda: world.row(job).state == State.STARTED)
+    first.stall()  # it cannot learn of the wish any more
+    assert not job.cancel()
+    first.process.kill()
+    first.wait()
+    second = world.worker(processes=processes)
+    world.until(lambda: job.status == "cancelled")
+    assert len(world.notes("start", "a")) == 1
+    assert [one.outcome for one in world.attempts(job)] == ["crashed", "cancelled"]
+    second.stop()
+
+
+@pytest.mark.parametrize("lease_s", [1.0])
+@BOTH
+def test_progress_is_seen_and_survives_failure_and_death(world: World, processes: int) -> None:
+    # C18
+    job = world.put("climb", "a")
+    first = world.worker(processes=processes)
+    world.until(lambda: world.notes("from 1", "a"))
+    world.until(lambda: job.progress is not None and job.progress.done == 2)
+    assert job.progress is not None
+    assert (job.progress.total, job.progress.note) == (10, "climbing")
+    first.process.kill()
+    first.wait()
+    second = world.worker(processes=processes)
+    world.until(lambda: world.notes("from 2", "a"))
+    world.let_go("a")
+    world.until_done(job)
+    assert job.result(0) == 2
+    world.until(lambda: job.progress is not None and job.progress.done == 3)
+    assert [note.what for note in world.notes(tag="a")] == ["from 0", "from 1", "from 2"]
+    second.stop()
+
+
+@pytest.mark.parametrize("lease_s", [1.0])
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_job_of_ten_leases_runs_once_while_its_worker_lives(
+    world: World, lease_s: float, processes: int
+) -> None:
+    # C6
+    job = world.put("brief", "long", 10 * lease_s)
+    long = world.worker(processes=processes)
+    world.until_started("long")
+    other = world.worker()  # it would take the job over, if the claim ended
+    world.until_done(job)
+    assert len(world.notes("start", "long")) == 1
+    assert [one.outcome for one in world.attempts(job)] == ["done"]
+    assert world.attempts(job)[0].fence == 1
+    long.stop()
+    other.stop()
