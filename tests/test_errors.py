@@ -26,6 +26,7 @@ PLACES = {
     "StoreUnavailable": DuelineError,
     "Unknown": errors.StoreUnavailable,
     "EnqueueUnknown": errors.Unknown,
+    "CommitUnknown": errors.Unknown,
     "StoreCorrupt": DuelineError,
     "SchemaMismatch": errors.StoreCorrupt,
     "JobFailed": DuelineError,

@@ -16,6 +16,7 @@ from dueline.attempt import (
     Failed,
     GivenBack,
     Outcome,
+    Settled,
     Snoozed,
 )
 from dueline.clock import DAY_US, SECOND_US
@@ -56,6 +57,11 @@ def again(decision: Decision) -> Again:
     """Make sure that the job goes on."""
     assert isinstance(decision, Again)
     return decision
+
+
+def test_what_is_settled_is_not_decided_again() -> None:
+    with pytest.raises(AssertionError):
+        decided(Settled())
 
 
 def test_a_handler_that_returns_is_done_with_its_value() -> None:

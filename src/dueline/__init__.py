@@ -3,6 +3,7 @@
 from dueline.app import Dueline
 from dueline.errors import (
     BadInput,
+    CommitUnknown,
     ConfigError,
     Conflict,
     DuelineError,
@@ -20,6 +21,7 @@ from dueline.handler import Cancel, Context, Snooze
 from dueline.policy import Retry
 from dueline.progress import Progress
 from dueline.task import AsyncTask, Task
+from dueline.transaction import Transaction
 
 __version__ = "0.1.0"
 
@@ -27,6 +29,7 @@ __all__ = [
     "AsyncTask",
     "BadInput",
     "Cancel",
+    "CommitUnknown",
     "ConfigError",
     "Conflict",
     "Context",
@@ -45,4 +48,5 @@ __all__ = [
     "StoreCorrupt",
     "StoreUnavailable",
     "Task",
+    "Transaction",
 ]

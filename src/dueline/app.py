@@ -1,6 +1,7 @@
 """The application: tasks, queues, a store."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -26,6 +27,7 @@ from dueline.settings import (
 )
 from dueline.store import Store
 from dueline.task import AsyncTask, Options, Task
+from dueline.transaction import Transaction, transaction
 from dueline.worker.offspring import Wear
 
 P = ParamSpec("P")
@@ -260,6 +262,18 @@ class Dueline:
         Raises: BadInput: that is no id.
         """
         return Job(parse_id(job_id), self.queues, self._clock)
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction on the store: `with app.transaction() as tx:`.
+
+        Rows of `tx.execute`, jobs of `task.using(tx=tx)` and the job of `ctx.finish(tx, value)`
+        are committed as one at the end of the block; if it raises, none of them is.
+
+        Raises:
+          ConfigError: the store has no such transactions. BadInput: this thread has one open.
+          StoreUnavailable: nothing is committed. CommitUnknown: at the end, and all may be.
+        """
+        return transaction(self)
 
     def run_worker(
         self,

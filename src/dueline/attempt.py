@@ -54,7 +54,11 @@ class GivenBack(NamedTuple):
     after_us: int = 0
 
 
-Ending = Done | Failed | Snoozed | Cancelled | Crashed | GivenBack
+class Settled(NamedTuple):
+    """The handler's own transaction ended the job: there is nothing left to write."""
+
+
+Ending = Done | Failed | Snoozed | Cancelled | Crashed | GivenBack | Settled
 
 
 class Ended(NamedTuple):

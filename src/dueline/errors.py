@@ -67,6 +67,10 @@ class EnqueueUnknown(Unknown):
     jobs: Sequence["Job"] = ()
 
 
+class CommitUnknown(Unknown):
+    """The transaction may or may not have been committed; its rows and jobs share one fate."""
+
+
 class StoreCorrupt(DuelineError):
     """The store's data is damaged."""
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, get_type_hints
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 from dueline.clock import duration_us
 from dueline.codec import Arguments
@@ -30,6 +30,20 @@ class Cancel(DuelineError):
     """Raised in a handler: end this job for good, without a result."""
 
 
+T = TypeVar("T")
+
+
+class Finishing(Protocol):
+    """A transaction that takes a job's end along: what `app.transaction()` gives."""
+
+    is_open: bool
+    is_committed: bool
+
+    def finish(self, job: Job, handler: "Handler", value: object, started_us: int) -> None:
+        """End the job as done, or raise LeaseLost."""
+        ...
+
+
 class Context:
     """What a handler may know of its job; a parameter annotated with it is filled in.
 
@@ -39,10 +53,33 @@ class Context:
     last_progress: what an earlier attempt said last with `progress`, None where none did.
     """
 
-    __slots__ = ("_control", "attempt", "fence", "job_id", "last_progress", "queue", "task")
+    __slots__ = (
+        "_control",
+        "_finishing",
+        "_handler",
+        "_job",
+        "_started_us",
+        "attempt",
+        "fence",
+        "job_id",
+        "last_progress",
+        "queue",
+        "task",
+    )
 
-    def __init__(self, job: Job, control: Control, last_progress: Progress | None = None) -> None:
-        """Take the job's row, who runs its handler, and how far earlier attempts came."""
+    def __init__(
+        self,
+        job: Job,
+        control: Control,
+        handler: "Handler",
+        last_progress: Progress | None = None,
+        *,
+        started_us: int = 0,
+    ) -> None:
+        """Take the job's row, who runs its handler, that, and how far earlier attempts came.
+
+        Args: started_us: when the handler was called, by the store's time.
+        """
         self.job_id = job.id
         self.fence = job.fence
         self.attempt = job.errors + 1
@@ -50,6 +87,10 @@ class Context:
         self.queue = job.lane.queue
         self.last_progress = last_progress
         self._control = control
+        self._job = job
+        self._handler = handler
+        self._started_us = started_us
+        self._finishing: Finishing | None = None
 
     @property
     def is_cancelled(self) -> bool:
@@ -84,6 +125,35 @@ class Context:
     @property
     def _claim(self) -> Claim:
         return Claim(self.job_id, self.fence)
+
+    def finish(self, tx: Finishing, value: T) -> T:
+        """End this job in a transaction of yours: `return ctx.finish(tx, value)`.
+
+        What was written in the transaction, the job's end, its result and its history are
+        committed as one, or not at all. Once they are, whatever the handler still does or raises
+        changes nothing. In a plain call of the function there is no job, and nothing to end.
+
+        Returns: the value, which is the job's result.
+
+        Raises:
+          LeaseLost: the claim ended, and somebody else may hold the job: let it pass, so that
+            the transaction is rolled back.
+          BadInput: this was called before, or the value cannot be stored.
+        """
+        if not self._job.is_claimed():
+            return value
+        if self._finishing is not None and (
+            self._finishing.is_open or self._finishing.is_committed
+        ):
+            raise BadInput(f"The job {self.job_id.hex()} was finished before.")
+        tx.finish(self._job, self._handler, value, self._started_us)
+        self._finishing = tx
+        return value
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a transaction that this job was finished in is committed."""
+        return self._finishing is not None and self._finishing.is_committed
 
 
 class Handler:

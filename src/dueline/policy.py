@@ -13,6 +13,7 @@ from dueline.attempt import (
     Failed,
     GivenBack,
     Outcome,
+    Settled,
     Snoozed,
 )
 from dueline.clock import DAY_US, SECOND_US
@@ -111,6 +112,8 @@ def decide(ended: Ended, retry: Retry, chance: float) -> Decision:
             return Again(
                 now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
             )
+        case Settled():
+            raise AssertionError("what is settled is not decided again")
 
 
 def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) -> Decision:

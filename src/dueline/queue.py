@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import repeat
 from typing import NamedTuple
 
@@ -61,6 +62,18 @@ class Queues:
         self.time = StoreTime(store.clock_us, clock)
         self.ids = ids
         self.catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
+        self._clock = clock
+        self._defaults = defaults
+
+    def inside(self, store: Store) -> "Queues":
+        """Make the same engine on the store as an open transaction sees it.
+
+        It reads settings for itself: what it sees may be rolled back.
+        """
+        inside = copy(self)
+        inside.store = store
+        inside.catalog = Catalog(store, clock=self._clock, ids=self.ids, defaults=self._defaults)
+        return inside
 
     # Enqueue
 

@@ -10,14 +10,18 @@ A process may die in the middle of a call: on a store that is not transactional,
 of its steps.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane, Marks, Pointer
 
 SETTINGS_PARTITION = "queues"
 """The records' partition that holds each queue's settings, by the queue's name."""
+
+BESIDE_A_TRANSACTION = "This thread has a transaction open, and this call is not part of it."
+"""Why a store refuses a write, or a second transaction, of a thread that has one open."""
 
 NO_VERSION = b""
 """What `lanes` answers for a queue without settings; as an expectation: the key is absent."""
@@ -327,5 +331,39 @@ class Migratable(Protocol):
         """Make what is missing; what is there stays as it is.
 
         Raises: SchemaMismatch: another version made it; nothing was changed.
+        """
+        ...
+
+
+Bindings = Sequence[object] | Mapping[str, object]
+"""What a statement is bound to: values in order, or by name."""
+
+
+class Inside(NamedTuple):
+    """A store as it is seen from inside an open transaction, by the thread that opened it.
+
+    store: its calls are part of the transaction, and see what was written there before.
+    execute: runs a statement on the caller's own tables and answers its rows. It refuses, with
+      BadInput, what would end the transaction or touch the store's tables, and answers a broken
+      constraint with Conflict; the transaction goes on.
+    """
+
+    store: Store
+    execute: Callable[[str, Bindings], list[tuple[Any, ...]]]
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """Beside the waist, optional: transactions of the caller's, on a store where they can be."""
+
+    def transaction(self) -> AbstractContextManager[Inside]:
+        """Open a transaction that commits at the end of the block, and not if that raises.
+
+        Nobody sees anything of it before, and other writers wait. A write by the same thread
+        that goes past it is refused, as is a second transaction.
+
+        Raises:
+          BadInput: this thread has one open. StoreUnavailable: it was not opened, or at the
+          end nothing was committed. Unknown: at the end; it may or may not be committed.
         """
         ...

@@ -16,6 +16,7 @@ from dueline.job import Job as Row
 from dueline.lane import Lane
 from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
+from dueline.transaction import Transaction, expect_transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,13 +41,17 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where and when a call runs. due_us: absolute; after_us: from the call on; neither: now."""
+    """Where and when a call runs. due_us: absolute; after_us: from the call on; neither: now.
+
+    tx: the transaction that stores it; None for one of its own.
+    """
 
     queue: str
     priority: int = 0
     tenant: str = ""
     due_us: int | None = None
     after_us: int | None = None
+    tx: Transaction | None = None
 
 
 class Using(Generic[P, R]):
@@ -68,6 +73,7 @@ class Using(Generic[P, R]):
         priority: int | None = None,
         queue: str | None = None,
         tenant: str | None = None,
+        tx: Transaction | None = None,
     ) -> "Using[P, R]":
         """Say where and when calls run.
 
@@ -76,8 +82,9 @@ class Using(Generic[P, R]):
           after: not before so long from the call on; a timedelta or seconds.
           priority: any signed 32-bit integer; larger runs first, 0 is the default.
           queue, tenant: other than the task's own.
+          tx: what `with app.transaction() as tx:` gives; the jobs are stored when it commits.
 
-        Raises: BadInput: due is naive, or both due and after are given.
+        Raises: BadInput: due is naive, both due and after are given, or tx is something else.
         """
         changes: dict[str, Any] = {
             name: value
@@ -90,6 +97,8 @@ class Using(Generic[P, R]):
             changes |= {"due_us": _due_us(due), "after_us": None}
         if after is not None:
             changes |= {"after_us": _after_us(after), "due_us": None}
+        if tx is not None:
+            changes["tx"] = expect_transaction(tx)
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -128,7 +137,8 @@ class Using(Generic[P, R]):
         if options.after_us is not None:
             due_us = queues.time.latest_us() + options.after_us
         name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
-        rows = queues.enqueue(
+        inside = queues if options.tx is None else options.tx.queues_of(self._host)
+        rows = inside.enqueue(
             Calls(options.queue, name, JSON, bodies, due_us, options.priority, options.tenant)
         )
         return [Job(row.id, queues, clock, kind) for row in rows]
@@ -166,7 +176,7 @@ class _Named(Using[P, R]):
         lane = Lane(self._options.queue, 0, 0, self._options.priority, self._options.tenant)
         job_id = JobId(BORN_TOKEN)
         row = Row(lane, 0, job_id, 0, 0, 0, self.name, JSON, b"", b"", 0)
-        return Context(row, Uncontrolled())
+        return Context(row, Uncontrolled(), self._handler)
 
 
 class Task(_Named[P, R]):

@@ -259,7 +259,7 @@ class Runner:
         self._active, self._ready = ([], self._ready) if self._active else (self._ready, [])
 
     def _run(self, assignment: Assignment) -> Ending:
-        ending = self._execution.run(assignment)
+        ending = self._execution.run(assignment, self._stage.clock.wall_us())
         if not self._deaths:
             return ending
         if isinstance(self._deaths.pop(), Killed):

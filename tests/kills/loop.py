@@ -194,7 +194,7 @@ class Loop:
         victim = self._choice.choice(some or living)
         process = victim.process
         assert process is not None
-        children = _children(process.pid)
+        children = children_of(process.pid)
         if children and self._choice.random() < CHILD_SHARE:
             self._kill(self._choice.choice(children))
             return
@@ -272,7 +272,8 @@ def _rows(app: Dueline) -> int:
     )
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """List the child processes of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         found += map(int, task.read_text().split())

@@ -22,11 +22,12 @@ from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.stores.sqlite import SqliteStore
 from dueline.worker.execution import Assignment, Execution
 from tests.calls import LEASE_US, call, calls, claim_all, put, row_in, row_of
-from tests.clocks import HandClock
+from tests.clocks import NOW_US, HandClock
 from tests.worker.bench import Bench, words
 
 WAIT_S = 20
 ASKED = "Its end was asked for."
+HANDLER = Handler(len, name="tests.task", retry=Retry(), timeout_us=None)
 FAILED = Failed("OSError", "no", "", retry=True)
 
 
@@ -229,7 +230,7 @@ def test_a_handler_that_looks_is_stopped() -> None:
         ctx.check_cancelled()
 
     execution, one = running(handler)
-    assert execution.run(one) == Cancelled(ASKED)
+    assert execution.run(one, NOW_US) == Cancelled(ASKED)
 
 
 def test_a_handler_that_does_not_look_ends_as_it_ends() -> None:
@@ -238,13 +239,13 @@ def test_a_handler_that_does_not_look_ends_as_it_ends() -> None:
         return 3
 
     execution, one = running(handler)
-    assert execution.run(one) == Done(b"3")
+    assert execution.run(one, NOW_US) == Done(b"3")
 
 
 def test_a_job_that_was_cancelled_first_is_not_called() -> None:
     execution, one = running(lambda: 3)
     execution.controls.cancel([one.job.claim()])
-    assert execution.run(one) == Cancelled(ASKED)
+    assert execution.run(one, NOW_US) == Cancelled(ASKED)
 
 
 def test_a_coroutine_is_cancelled_at_its_next_await() -> None:
@@ -266,7 +267,7 @@ def test_a_coroutine_is_cancelled_at_its_next_await() -> None:
     execution, one = running(handler)
     canceller = threading.Thread(target=cancel)
     canceller.start()
-    assert execution.run(one) == Cancelled(ASKED)
+    assert execution.run(one, NOW_US) == Cancelled(ASKED)
     canceller.join()
     assert cleaned == [True]
 
@@ -276,7 +277,7 @@ def test_a_coroutine_that_cancels_itself_has_failed() -> None:
         raise asyncio.CancelledError
 
     execution, one = running(handler)
-    ending = execution.run(one)
+    ending = execution.run(one, NOW_US)
     assert isinstance(ending, Failed)
     assert ending.error_type == "CancelledError"
 
@@ -285,12 +286,12 @@ def test_a_lost_claim_comes_before_a_wish() -> None:
     execution, one = running(len)
     execution.controls.lose([one.job.claim()])
     execution.controls.cancel([one.job.claim()])
-    context = Context(one.job, execution.controls)
+    context = Context(one.job, execution.controls, HANDLER)
     with pytest.raises(LeaseLost):
         context.check_cancelled()
     other = Execution({})
     other.controls.cancel([one.job.claim()])
-    context = Context(one.job, other.controls)
+    context = Context(one.job, other.controls, HANDLER)
     with pytest.raises(Cancel, match=ASKED):
         context.check_cancelled()
 
@@ -373,21 +374,21 @@ def test_reports_of_many_jobs_are_one_call(queues: Queues, clock: HandClock) -> 
      (True, 2, ""), (1, 2, 3), (2**64, 2, "")],
 )  # fmt: skip
 def test_a_report_of_something_else_is_refused(done: object, total: object, note: object) -> None:
-    context = Context(row_of(1), Uncontrolled())
+    context = Context(row_of(1), Uncontrolled(), HANDLER)
     with pytest.raises(BadInput, match="progress"):
         context.progress(done, total, note)  # type: ignore[arg-type]
 
 
 def test_a_note_is_cut_and_readable() -> None:
     execution, one = running(len)
-    Context(one.job, execution.controls).progress(1, 2, "\ud800" + "x" * 600)
+    Context(one.job, execution.controls, HANDLER).progress(1, 2, "\ud800" + "x" * 600)
     ((_, report),) = execution.controls.take_reports().items()
     assert report.note == "\\ud800" + "x" * 499
     assert execution.controls.take_reports() == {}
 
 
 def test_a_plain_call_has_a_context_that_does_nothing() -> None:
-    context = Context(row_of(1), Uncontrolled())
+    context = Context(row_of(1), Uncontrolled(), HANDLER)
     context.progress(1, 2, "note")
     context.check_cancelled()
     assert not context.is_cancelled

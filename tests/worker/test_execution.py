@@ -23,6 +23,7 @@ from dueline.worker.execution import (
     overtaking,
 )
 from tests.calls import row_of
+from tests.clocks import NOW_US
 
 NAME = "tests.task"
 
@@ -47,7 +48,8 @@ def ending_of(
     handler = handler_of(function, retry=retry, timeout_us=timeout_us)
     execution = Execution({NAME: handler})
     execution.controls.lose(lost)
-    return execution.run(Assignment(row_of(7)._replace(body=body, errors=2, fence=5), keep))
+    row = row_of(7)._replace(body=body, errors=2, fence=5)
+    return execution.run(Assignment(row, keep), NOW_US)
 
 
 def failed(
@@ -153,7 +155,7 @@ def test_a_lost_lease_ends_the_job_without_a_result() -> None:
 
 def test_a_task_that_this_worker_does_not_know_is_left_to_others() -> None:
     execution = Execution({})
-    assert execution.run(Assignment(row_of(), keep=True)) == GivenBack(UNKNOWN_TASK_WAIT_US)
+    assert execution.run(Assignment(row_of(), keep=True), NOW_US) == GivenBack(UNKNOWN_TASK_WAIT_US)
     assert execution.timeout_us(row_of()) is None
 
 

@@ -14,6 +14,7 @@ from dueline.attempt import (
     Ending,
     Failed,
     GivenBack,
+    Settled,
     Snoozed,
 )
 from dueline.job import Claim, Job, JobId, State, Token
@@ -76,6 +77,7 @@ endings = st.one_of(
     st.builds(Cancelled, TEXT),
     st.builds(Crashed, TEXT),
     st.builds(GivenBack, INSTANTS),
+    st.just(Settled()),
 )
 amounts = st.integers(0, 2**63 - 1) | st.floats(0, 1e9)
 reports = st.builds(Report, amounts, amounts, TEXT)
@@ -142,6 +144,7 @@ EXAMPLES: list[Message] = [
     Started(Claim(JobId(bytes(16)), 1), 2),
     Progressed(Claim(JobId(bytes(16)), 1), Report(0, 0, "")),
     Finished(Claim(JobId(bytes(16)), 1), Done(b""), 2, 3),
+    Finished(Claim(JobId(bytes(16)), 1), Settled(), 2, 3),
 ]
 
 

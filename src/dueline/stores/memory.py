@@ -4,19 +4,24 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeVar
+from copy import copy
+from typing import Literal, NoReturn, TypeVar
 
 from dueline.clock import Clock
+from dueline.errors import BadInput
 from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane, Marks, Pointer, bucket_of
 from dueline.store import (
+    BESIDE_A_TRANSACTION,
     NO_VERSION,
     SETTINGS_PARTITION,
+    Bindings,
     Claimed,
     Delete,
     Drop,
     Extend,
     Group,
+    Inside,
     JobPage,
     LanePage,
     Move,
@@ -39,7 +44,7 @@ class MemoryStore:
     """What every store must do, in dictionaries; gone with the process.
 
     One lock makes each call a unit. Every change writes down how to take it back, which is how
-    a group, or a call that raises, leaves nothing behind.
+    a group, a call that raises, or a transaction leaves nothing behind.
     """
 
     transactional: bool = True
@@ -48,7 +53,8 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         """Start empty; the clock is read by `clock_us` and for the expiry of records alone."""
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._inside: list[MemoryStore] = []  # the store as the open transaction sees it
         self._undo: list[Callable[[], object]] = []
         self._rows: dict[Lane, dict[JobId, Job]] = {}
         self._lane_of: dict[JobId, Lane] = {}
@@ -105,14 +111,14 @@ class MemoryStore:
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
         """Look jobs up by id."""
-        with self._unit():
+        with self._unit(reads=True):
             return [self._find(job_id) for job_id in ids]
 
     def scan(
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
     ) -> JobPage:
         """Read a lane in (at, id) order."""
-        with self._unit():
+        with self._unit(reads=True):
             rows = [
                 row
                 for row in self._rows.get(lane, {}).values()
@@ -126,7 +132,7 @@ class MemoryStore:
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
     ) -> LanePage:
         """Read the lane list in (listing, lane) order."""
-        with self._unit():
+        with self._unit(reads=True):
             marks = self._marks.get((queue, shard), _NOTHING_CLOSED)
             until_bucket = max(until_bucket, marks.closed + 1)
             pointers = [
@@ -163,7 +169,7 @@ class MemoryStore:
 
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
         """Read records in key order; expired ones are absent."""
-        with self._unit():
+        with self._unit(reads=True):
             keys = [
                 key
                 for key in self._records.get(partition, {})
@@ -193,7 +199,7 @@ class MemoryStore:
         self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
     ) -> RowPage:
         """Read a shard's rows in (at, id) order."""
-        with self._unit():
+        with self._unit(reads=True):
             table = self._streams.get((stream, shard), {})
             places = (place for place in table if after is None or place > after)
             page = [table[place] for place in heapq.nsmallest(limit, places)]
@@ -209,6 +215,17 @@ class MemoryStore:
         """Apply groups, each all or nothing, one after the other."""
         with self._unit():
             return [self._apply(group) for group in groups]
+
+    @contextmanager
+    def transaction(self) -> Iterator[Inside]:
+        """Hold the lock to the end of the block; take all back if it raises."""
+        with self._unit():
+            inside = copy(self)  # the same tables, the same lock
+            self._inside.append(inside)
+            try:
+                yield Inside(inside, _no_tables)
+            finally:
+                self._inside.clear()
 
     def describe(self) -> Mapping[str, str]:
         """Say that nothing here outlives the process."""
@@ -332,15 +349,23 @@ class MemoryStore:
             self._undo.pop()()
 
     @contextmanager
-    def _unit(self) -> Iterator[None]:
+    def _unit(self, *, reads: bool = False) -> Iterator[None]:
         with self._lock:
+            if self._inside and self._inside[0] is not self and not reads:
+                raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
+            start = len(self._undo)
             try:
                 yield
             except BaseException:
-                self._take_back(0)
+                self._take_back(start)
                 raise
             finally:
-                self._undo.clear()
+                if not self._inside:
+                    self._undo.clear()
+
+
+def _no_tables(_statement: str, _bindings: Bindings) -> NoReturn:
+    raise BadInput("The memory store has no tables of yours.", hint="Use SQLite for this.")
 
 
 def _order(job: Job) -> tuple[int, JobId]:

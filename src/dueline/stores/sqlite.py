@@ -4,7 +4,9 @@ Every write is one immediate transaction, so adding, listing and looking (RELIAB
 claim, or a group of verdicts and effects is one unit; several processes share the file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
@@ -19,6 +21,7 @@ from dueline.store import (
     Commit,
     Delete,
     Group,
+    Inside,
     JobPage,
     LanePage,
     Put,
@@ -30,8 +33,16 @@ from dueline.store import (
     Write,
 )
 from dueline.stores import sqlite_jobs
-from dueline.stores.sqlite_connection import Database, SqliteConnection, blobs, fetch, first
+from dueline.stores.sqlite_connection import (
+    Database,
+    Runs,
+    SqliteConnection,
+    blobs,
+    fetch,
+    first,
+)
 from dueline.stores.sqlite_jobs import CELLS, GREATEST, LEAST
+from dueline.stores.sqlite_transaction import Guard, SqliteTransaction
 
 _ROWS: Final = 50  # a statement: 4.0 us a row against 5.1 with one (November 2026)
 _APPEND: Final = (
@@ -57,7 +68,9 @@ class SqliteStore:
         self._path = path.absolute()
         self._clock = clock
         self._synchronous = synchronous
-        self._connection = SqliteConnection(self._path, synchronous=synchronous, clock=clock)
+        self._file = SqliteConnection(self._path, synchronous=synchronous, clock=clock)
+        self._connection: Runs = self._file
+        self._guard = Guard()
 
     def clock_us(self) -> int:
         """Read the machine's wall clock: microseconds UTC."""
@@ -85,7 +98,16 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        self._file.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Inside]:
+        """Hold the file's write lock to the end of the block."""
+        with self._file.transaction() as database:
+            transaction = SqliteTransaction(self._file, database, self._guard)
+            inside = copy(self)
+            inside._connection = transaction  # noqa: SLF001  (its own kind)
+            yield Inside(inside, transaction.execute)
 
     # Jobs
 

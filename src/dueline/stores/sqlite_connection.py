@@ -5,10 +5,11 @@ import random
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
@@ -21,6 +22,7 @@ from dueline.errors import (
     StoreUnavailable,
     Unknown,
 )
+from dueline.store import BESIDE_A_TRANSACTION
 from dueline.stores import sqlite_file
 
 T = TypeVar("T")
@@ -70,15 +72,26 @@ def integers(values: Sequence[int]) -> object:
     return apsw.carray(array("q", values))
 
 
+class Runs(Protocol):
+    """What runs a store's calls: a connection, or a transaction that is open on it."""
+
+    def read(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
+    def write(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
+
+
 class SqliteConnection:
-    """A connection that is opened on first use, in each process, and shared by its threads."""
+    """A connection that is opened on first use, in each process, and shared by its threads.
+
+    One for all: with a second one for transactions, a thread that waits for the file would hold
+    the first, and whoever has the file could wait for that.
+    """
 
     def __init__(self, path: Path, *, synchronous: str, clock: Clock) -> None:
         """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL."""
         self._path = path
         self._synchronous = synchronous
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
         self._database: apsw.Connection | None = None
         self._jitter = random.Random()
         self._is_held_for_fork = False
@@ -107,7 +120,7 @@ class SqliteConnection:
         """Go on with nothing of the parent's."""
         if self._database is not None:  # a call was under way for too long
             _inherited.append(self._database)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._database = None
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -124,17 +137,51 @@ class SqliteConnection:
         """
 
         def transaction(database: apsw.Connection) -> T:
-            database.execute("BEGIN IMMEDIATE")
-            try:
+            _refuse_beside(database)
+            try:  # from here on: a handler's time limit may strike behind any call
+                database.execute("BEGIN IMMEDIATE")
                 result = work(database)
+                self._commit(database)
             except BaseException:
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
+                _roll_back(database)
                 raise
-            self._commit(database)
             return result
 
         return self._run(transaction)
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """Hold one immediate transaction open to the end of the block; other threads wait.
+
+        Raises: as `write`. BadInput: this thread has one open.
+        """
+        try:
+            self._acquire()
+            database = self._patiently(lambda: self._database or self._open())
+            _refuse_beside(database)
+            try:
+                self._patiently(lambda: database.execute("BEGIN IMMEDIATE"))
+                yield database
+                self.expect_open(database)
+                self._commit(database)
+            except BaseException:
+                _roll_back(database)
+                raise
+        except apsw.Error as error:
+            raise self.translated(error) from error
+        finally:
+            try:  # noqa: SIM105  (see `_run`)
+                self._lock.release()
+            except RuntimeError:
+                pass
+
+    def expect_open(self, database: apsw.Connection) -> None:
+        """Raise StoreUnavailable where the open transaction is gone."""
+        if not _is_in_transaction(database):
+            raise StoreUnavailable(
+                f"The transaction on {self._path} was rolled back before its end.",
+                hint="A statement failed that takes all others along, or the process forked.",
+            )
 
     def _commit(self, database: apsw.Connection) -> None:
         try:
@@ -153,14 +200,22 @@ class SqliteConnection:
             ) from error
 
     def _run(self, work: Callable[[apsw.Connection], T]) -> T:
-        if not self._lock.acquire(timeout=LOCK_WAIT_S):
-            raise self._waited()
         try:
+            self._acquire()
             return self._patiently(lambda: work(self._database or self._open()))
         except apsw.Error as error:
-            raise self._translated(error) from error
+            raise self.translated(error) from error
         finally:
-            self._lock.release()
+            # Only the lock knows whether this thread has it: a handler's time limit may strike
+            # before `_acquire` is left, or in another call than the release itself.
+            try:  # noqa: SIM105
+                self._lock.release()
+            except RuntimeError:
+                pass
+
+    def _acquire(self) -> None:
+        if not self._lock.acquire(timeout=LOCK_WAIT_S):
+            raise self._waited()
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Repeat `work` while others hold the file's lock: jittered, and bounded in time.
@@ -246,7 +301,8 @@ class SqliteConnection:
             hint="Look for a program that holds a transaction open on it.",
         )
 
-    def _translated(self, error: apsw.Error) -> DuelineError:
+    def translated(self, error: apsw.Error) -> DuelineError:
+        """Say in our words what SQLite refused."""
         match error:
             case apsw.NotADBError():
                 return StoreCorrupt(
@@ -272,6 +328,24 @@ class SqliteConnection:
             f"SQLite refused a call on {self._path}: {error}.",
             hint="Check the file's rights and its disk.",
         )
+
+
+def _is_in_transaction(database: apsw.Connection) -> bool:
+    try:
+        return database.in_transaction
+    except apsw.ConnectionClosedError:  # by a fork
+        return False
+
+
+def _refuse_beside(database: apsw.Connection) -> None:
+    """Refuse a write of the thread that holds the connection, inside its open transaction."""
+    if database.in_transaction:
+        raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
+
+
+def _roll_back(database: apsw.Connection) -> None:
+    if _is_in_transaction(database):
+        database.execute("ROLLBACK")
 
 
 def _close_at_fork(connection: weakref.ref[SqliteConnection]) -> None:

@@ -1,4 +1,4 @@
-"""A worker's child process: runs handlers, knows no store."""
+"""A worker's child process: runs handlers, settles nothing."""
 
 import os
 import signal
@@ -118,9 +118,9 @@ class _Telling(Execution):
         super().__init__(handlers)
         self._tell = tell
 
-    def run(self, assignment: Assignment) -> Ending:
+    def run(self, assignment: Assignment, started_us: int) -> Ending:
         self._tell(assignment.job.claim())
-        return super().run(assignment)
+        return super().run(assignment, started_us)
 
 
 def serve(descriptor: int, handlers: dict[str, Handler], threads: int) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from dueline.attempt import Cancelled, Done, Ending, Failed, GivenBack, Snoozed
+from dueline.attempt import Cancelled, Done, Ending, Failed, GivenBack, Settled, Snoozed
 from dueline.clock import SECOND_US, duration_us
 from dueline.codec import encode_result
 from dueline.errors import BadInput, JobTimeout, LeaseLost
@@ -16,6 +16,7 @@ from dueline.job import Claim, Job
 from dueline.policy import WAIT_US_MAX
 from dueline.progress import Progress
 from dueline.worker.controls import CANCELLED, Controls
+from dueline.worker.log import log
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job waits for a worker that knows its task, after one that does not claimed it."""
@@ -67,23 +68,37 @@ class Execution:
             return None
         return handler.timeout_us + (ASYNC_GRACE_US if handler.is_async else 0)
 
-    def run(self, assignment: Assignment) -> Ending:
-        """Call the handler of a job."""
+    def run(self, assignment: Assignment, started_us: int) -> Ending:
+        """Call the handler of a job, from now on by the store's time."""
         job = assignment.job
         handler = self._handlers.get(job.task)
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
-        claim = job.claim()
-        if self.controls.is_cancelled(claim):
+        if self.controls.is_cancelled(job.claim()):
             return Cancelled(CANCELLED)
+        if not handler.takes_context:
+            return self._call(assignment, handler, None)
+        context = Context(job, self.controls, handler, assignment.last, started_us=started_us)
+        ending = self._call(assignment, handler, context)
+        if not context.is_settled:
+            return ending
+        if isinstance(ending, Failed):
+            log.warning("job=%s raised after it was done:\n%s", job.id.hex(), ending.traceback)
+        return Settled()
+
+    def _call(self, assignment: Assignment, handler: Handler, context: Context | None) -> Ending:
+        job = assignment.job
+        claim = job.claim()
         try:
             args, kwargs = handler.arguments.decode(job.body)
-            if handler.takes_context:
-                args = (Context(job, self.controls, assignment.last), *args)
+            if context is not None:
+                args = (context, *args)
             value = handler.function(*args, **kwargs)
             if handler.is_async:
                 value = asyncio.run(self._within(value, handler.timeout_us, claim))
-            return Done(encode_result(value, job.task)) if assignment.keep else _DONE
+            if not assignment.keep or (context is not None and context.is_settled):
+                return _DONE
+            return Done(encode_result(value, job.task))
         except Snooze as snooze:
             return Snoozed(snooze.after_us)
         except Cancel as cancel:

@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from dueline.attempt import Cancelled, Crashed, Done, Ended, Ending, Failed, GivenBack, Snoozed
+from dueline.attempt import (
+    Cancelled,
+    Crashed,
+    Done,
+    Ended,
+    Ending,
+    Failed,
+    GivenBack,
+    Settled,
+    Snoozed,
+)
 from dueline.codec import pack, unpack
 from dueline.job import Claim, Job, JobId
 from dueline.lane import Lane
@@ -76,7 +86,7 @@ Message = (
 )
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
-    kind.__name__: kind for kind in (Done, Failed, Snoozed, Cancelled, Crashed, GivenBack)
+    kind.__name__: kind for kind in (Done, Failed, Snoozed, Cancelled, Crashed, GivenBack, Settled)
 }
 
 

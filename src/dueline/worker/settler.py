@@ -4,7 +4,7 @@ import logging
 import random
 from collections.abc import Container, Mapping, Sequence
 
-from dueline.attempt import Crashed, Done, Ended, Outcome
+from dueline.attempt import Crashed, Done, Ended, Outcome, Settled
 from dueline.finishing import (
     Finished,
     complete,
@@ -50,6 +50,7 @@ class Settler:
 
         Returns: the jobs whose claims were lost; nothing was recorded for them.
         """
+        ended = _unsettled(ended)
         if self._leave_nothing(ended):
             return self._drop(ended, started)
         if self._queues.store.transactional and self._settle_as_one(ended, started, wished):
@@ -204,6 +205,16 @@ class Settler:
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:
     return {one.job.lane.queue for one in ended}
+
+
+def _unsettled(ended: Sequence[Ended]) -> Sequence[Ended]:
+    """Leave out attempts that ended their jobs themselves; only the log is told of them."""
+    if not any(isinstance(one.ending, Settled) for one in ended):
+        return ended
+    for one in ended:
+        if isinstance(one.ending, Settled):
+            log_ending(one, Outcome("done", one.ended_us), is_lost=False)
+    return [one for one in ended if not isinstance(one.ending, Settled)]
 
 
 def _counted(job: Job, ended: Ended) -> Job:

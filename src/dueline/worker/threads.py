@@ -207,7 +207,7 @@ class ThreadRunner:
         slot.assignment = assignment
         offset_us = self._offset_us
         try:
-            ending = self._execution.run(assignment)
+            ending = self._execution.run(assignment, now_us + offset_us)
             self._disarm(slot)
         except JobTimeout as error:  # it came after the handler, at most once
             self._disarm(slot)

@@ -1,0 +1,206 @@
+"""`python -m tests.kills.products`: each product once, whoever is killed.
+
+KILLS, from the environment, says how many.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dueline.app import Dueline
+from dueline.errors import NotFound
+from dueline.history import attempts
+from dueline.job import JobId
+from tests.kills.loop import children_of
+from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES
+
+ROOT = Path(__file__).parent.parent.parent
+KILLS = 1000
+BACKLOG = 150
+"""So many jobs are there to do at each kill."""
+
+CHILD_SHARE = 0.5
+"""Of the kills of a worker with children: one of them alone."""
+
+WORKERS = (0, 0, 2)  # processes of each
+PAUSE_S_MAX = 0.1
+START_S_MAX = 10.0
+TICK_S = 0.005
+DRAIN_S_MAX = 120.0
+
+
+class Report(NamedTuple):
+    """What became of all jobs.
+
+    states: of the jobs. stages: how far a handler of the killed process was last.
+    faults: what must not be, in words.
+    """
+
+    jobs: int
+    kills: int
+    states: Counter[str]
+    stages: Counter[str]
+    attempts: Counter[str]
+    faults: Sequence[str]
+
+
+class Products:
+    """One run: workers that produce, are killed and come again, until nothing is left to do."""
+
+    def __init__(self, folder: Path, *, kills: int, seed: int) -> None:
+        """Take an empty folder, how often to kill, and the seed of the choices."""
+        self._folder = folder
+        self._kills = kills
+        self._choice = random.Random(seed)
+        self._stages: Counter[str] = Counter()
+        self._app = Dueline(f"sqlite:///{folder}/queue.db?synchronous=NORMAL")
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._jobs: list[str] = []
+
+        @self._app.task(name="produce", queue=QUEUE)
+        def produce(number: int) -> int:
+            return number
+
+        self._produce = produce
+
+    def run(self) -> Report:
+        """Run it all, drain the queue, and judge."""
+        with self._app.transaction() as tx:
+            tx.execute("create table products (number integer, job text, fence integer)")
+        self._workers = [self._start(processes) for processes in WORKERS]
+        try:
+            for _ in range(self._kills):
+                self._enqueue()
+                self._kill()
+            self._drain()
+            for worker in self._workers:
+                worker.terminate()
+            assert [worker.wait(30) for worker in self._workers] == [0] * len(WORKERS)
+        finally:
+            for worker in self._workers:
+                worker.kill()
+                worker.wait()
+        return self._judge()
+
+    def _enqueue(self) -> None:
+        """Enqueue numbers in a transaction, beside one that is rolled back."""
+        with self._app.transaction() as tx:
+            left = tx.execute("select count(*) from jobs")[0][0]
+        first = len(self._jobs)
+        numbers = [(number,) for number in range(first, first + max(0, BACKLOG - left))]
+        try:
+            with self._app.transaction() as tx:
+                self._produce.using(tx=tx).enqueue_many([(-1,)] * 3)
+                raise InterruptedError  # noqa: TRY301  (a block that changed its mind)
+        except InterruptedError:
+            with self._app.transaction() as tx:
+                jobs = self._produce.using(tx=tx).enqueue_many(numbers)
+        self._jobs += [job.id for job in jobs]
+
+    def _start(self, processes: int) -> "subprocess.Popen[bytes]":
+        with (self._folder / "stderr").open("ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.kills.shop", str(processes)],
+                cwd=ROOT,
+                env=os.environ | {FOLDER_VARIABLE: str(self._folder)},
+                stderr=errors,
+            )
+
+    def _kill(self) -> None:
+        """Kill a worker, or one of its children, at a random moment of its work."""
+        place = self._choice.randrange(len(WORKERS))
+        worker = self._workers[place]
+        give_up = time.monotonic() + START_S_MAX
+        while self._stage([worker.pid, *children_of(worker.pid)]) == "idle":
+            assert worker.poll() is None, "a worker ended unasked: " + self._errors()
+            if time.monotonic() > give_up:  # there was nothing left for it to do
+                break
+            time.sleep(TICK_S)
+        time.sleep(self._choice.random() * PAUSE_S_MAX)
+        children = children_of(worker.pid)
+        if children and self._choice.random() < CHILD_SHARE:
+            pid = self._choice.choice(children)
+            os.kill(pid, signal.SIGKILL)
+            self._stages[self._stage([pid])] += 1
+            return
+        worker.kill()
+        worker.wait()
+        self._stages[self._stage([worker.pid, *children])] += 1
+        self._workers[place] = self._start(WORKERS[place])
+
+    def _stage(self, pids: Sequence[int]) -> str:
+        """Tell how far the handlers of processes are, or were when they were killed."""
+        paths = [path for pid in pids for path in self._folder.glob(f"{pid}.*.stage")]
+        return max([path.read_text() or "before" for path in paths] or ["idle"], key=STAGES.index)
+
+    def _drain(self) -> None:
+        give_up = time.monotonic() + DRAIN_S_MAX
+        queues = self._app.queues
+        while any(True for _ in queues.jobs_of(QUEUE)):
+            assert time.monotonic() < give_up, "not drained: " + self._errors()
+            time.sleep(TICK_S * 20)
+
+    def _errors(self) -> str:
+        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+
+    def _judge(self) -> Report:
+        app, jobs = self._app, self._jobs
+        with app.transaction() as tx:
+            rows = tx.execute("select number, job from products")
+        made = Counter(job for _, job in rows)
+        states = {job: _state(app, job) for job in jobs}
+        told: Counter[str] = Counter()
+        done: Counter[str] = Counter()
+        for one in attempts(app.store, QUEUE, 1):
+            told[one.outcome] += 1
+            done[one.job] += one.outcome == "done"
+        faults = [f"{job} is {state}" for job, state in states.items() if state not in FINAL]
+        faults += [f"{job} has {n} products" for job, n in made.items() if n > 1]
+        faults += [f"{job} has a product of a rolled back job" for job in made.keys() - set(jobs)]
+        for job, state in states.items():
+            wanted = 1 if state == "done" else 0
+            if made[job] != wanted:
+                faults.append(f"{job} is {state} and has {made[job]} products")
+            if done[job] != wanted:
+                faults.append(f"{job} is {state} and history tells of {done[job]} ends")
+        integrity = app.store.describe()["integrity"]
+        if integrity != "ok":
+            faults.append(f"the file is damaged: {integrity}")
+        app.close()
+        return Report(len(jobs), self._kills, Counter(states.values()), self._stages, told, faults)
+
+
+FINAL = ("done", "dead")
+
+
+def _state(app: Dueline, job: str) -> str:
+    try:
+        return app.queues.find(JobId(bytes.fromhex(job))).status
+    except NotFound:
+        return "gone"
+
+
+def main() -> int:
+    """Run it once and print what happened as JSON; answer 1 where there is a fault."""
+    kills = int(os.environ.get("KILLS") or KILLS)
+    seed = int.from_bytes(os.urandom(4))
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Products(Path(folder), kills=kills, seed=seed).run()
+    took_s = round(time.monotonic() - began, 1)
+    found = report._asdict() | {"faults": len(report.faults), "examples": report.faults[:5]}
+    print(json.dumps({"seed": seed, "took_s": took_s, **found}, indent=2))  # noqa: T201
+    return 1 if report.faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

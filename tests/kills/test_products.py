@@ -1,0 +1,15 @@
+"""The short run of kills among products."""
+
+from pathlib import Path
+
+from tests.kills.products import Products
+
+KILLS = 30
+
+
+def test_each_product_is_there_once_whoever_is_killed(tmp_path: Path) -> None:
+    report = Products(tmp_path, kills=KILLS, seed=1).run()
+    assert report.faults == []
+    assert sum(report.stages.values()) == KILLS
+    assert sum(report.states.values()) == report.jobs > KILLS
+    assert report.states["done"] > report.jobs * 0.9
