@@ -26,16 +26,16 @@ from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES
 ROOT = Path(__file__).parent.parent.parent
 KILLS = 1000
 BACKLOG = 150
-"""So many jobs are there to do at each kill."""
+"""There are at least so many jobs to do at each kill."""
 
-CHILD_SHARE = 0.5
+CHILD_SHARE = 0.7
 """Of the kills of a worker with children: one of them alone."""
 
-WORKERS = (0, 0, 2)  # processes of each
+WORKERS = (0, 0, 2, 2)  # processes of each
 PAUSE_S_MAX = 0.1
-START_S_MAX = 10.0
-TICK_S = 0.005
-DRAIN_S_MAX = 120.0
+START_S_MAX = 300.0
+TICK_S = 0.02
+DRAIN_S_MAX = 300.0
 
 
 class Report(NamedTuple):
@@ -79,7 +79,6 @@ class Products:
         self._workers = [self._start(processes) for processes in WORKERS]
         try:
             for _ in range(self._kills):
-                self._enqueue()
                 self._kill()
             self._drain()
             for worker in self._workers:
@@ -95,8 +94,10 @@ class Products:
         """Enqueue numbers in a transaction, beside one that is rolled back."""
         with self._app.transaction() as tx:
             left = tx.execute("select count(*) from jobs")[0][0]
+        if left >= BACKLOG:
+            return
         first = len(self._jobs)
-        numbers = [(number,) for number in range(first, first + max(0, BACKLOG - left))]
+        numbers = [(number,) for number in range(first, first + BACKLOG)]
         try:
             with self._app.transaction() as tx:
                 self._produce.using(tx=tx).enqueue_many([(-1,)] * 3)
@@ -117,14 +118,8 @@ class Products:
 
     def _kill(self) -> None:
         """Kill a worker, or one of its children, at a random moment of its work."""
-        place = self._choice.randrange(len(WORKERS))
+        place = self._at_work()
         worker = self._workers[place]
-        give_up = time.monotonic() + START_S_MAX
-        while self._stage([worker.pid, *children_of(worker.pid)]) == "idle":
-            assert worker.poll() is None, "a worker ended unasked: " + self._errors()
-            if time.monotonic() > give_up:  # there was nothing left for it to do
-                break
-            time.sleep(TICK_S)
         time.sleep(self._choice.random() * PAUSE_S_MAX)
         children = children_of(worker.pid)
         if children and self._choice.random() < CHILD_SHARE:
@@ -137,6 +132,21 @@ class Products:
         self._stages[self._stage([worker.pid, *children])] += 1
         self._workers[place] = self._start(WORKERS[place])
 
+    def _at_work(self) -> int:
+        """Choose a worker whose handlers have begun to run; see that there is enough to do."""
+        give_up = time.monotonic() + START_S_MAX
+        while True:
+            self._enqueue()
+            busy = []
+            for place, worker in enumerate(self._workers):
+                assert worker.poll() is None, "a worker ended unasked: " + self._errors()
+                if self._stage([worker.pid, *children_of(worker.pid)]) != "idle":
+                    busy.append(place)
+            if busy:
+                return self._choice.choice(busy)
+            assert time.monotonic() < give_up, "nobody begins: " + self._errors()
+            time.sleep(TICK_S)
+
     def _stage(self, pids: Sequence[int]) -> str:
         """Tell how far the handlers of processes are, or were when they were killed."""
         paths = [path for pid in pids for path in self._folder.glob(f"{pid}.*.stage")]
@@ -147,7 +157,7 @@ class Products:
         queues = self._app.queues
         while any(True for _ in queues.jobs_of(QUEUE)):
             assert time.monotonic() < give_up, "not drained: " + self._errors()
-            time.sleep(TICK_S * 20)
+            time.sleep(TICK_S)
 
     def _errors(self) -> str:
         return (self._folder / "stderr").read_text(errors="replace")[-4000:]
