@@ -24,7 +24,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
 CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check mutants kills bench cassandra-up cassandra-down lock clean
+.PHONY: help demo test check mutants kills products bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -52,6 +52,9 @@ kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), 
 	$(PY) -m tests.kills
 	$(PY) -m tests.kills.writers
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
+
+products: $(VENV)/.project ## kill -9 workers that write products in finishing transactions (KILLS=1000)
+	$(PY) -m tests.kills.products
 
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks

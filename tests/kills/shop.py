@@ -1,4 +1,7 @@
-"""The application whose handlers write products: a worker of it is `python -m tests.kills.shop`."""
+"""The application whose handlers write products.
+
+`python -m tests.kills.shop PROCESSES` is a worker of it.
+"""
 
 import os
 import random

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline import Dueline, Task
+from dueline import Dueline, Job, NotFound, Task
 
 
 @pytest.fixture
@@ -57,3 +57,11 @@ def bills(app: Dueline) -> list[tuple[int, int]]:
     """Read the table of the shop, in a transaction of its own."""
     with app.transaction() as tx:
         return tx.execute("select number, cents from bills order by rowid")
+
+
+def status(job: Job[int]) -> str:
+    """Read a job's state."""
+    try:
+        return job.status
+    except NotFound:
+        return "unknown"

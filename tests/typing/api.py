@@ -12,6 +12,7 @@ from dueline import (
     AsyncTask,
     BadInput,
     Cancel,
+    CommitUnknown,
     ConfigError,
     Conflict,
     Context,
@@ -30,6 +31,7 @@ from dueline import (
     StoreCorrupt,
     StoreUnavailable,
     Task,
+    Transaction,
 )
 
 app = Dueline("sqlite:///jobs.db")
@@ -185,6 +187,31 @@ send.enqueue_many(("ann", "1"), chunk="all")  # type: ignore[arg-type]
 send.enqueue_many(3)  # type: ignore[arg-type]
 
 
+# --- transactions ------------------------------------------------------------------------------
+
+with app.transaction() as tx:
+    assert_type(tx, Transaction)
+    assert_type(tx.execute("select 1"), list[tuple[Any, ...]])
+    tx.execute("select ?", (1,))
+    tx.execute("select :a", {"a": 1})
+    assert_type(send.using(tx=tx).enqueue("ann", "hi"), Job[int])
+    assert_type(send.using(tx=tx, priority=1).enqueue_many([("ann", "1")]), list[Job[int]])
+    tx.execute("select ?", 1)  # type: ignore[arg-type]
+    tx.execute(3)  # type: ignore[arg-type]
+    send.using(tx="tx")  # type: ignore[arg-type]
+app.transaction().execute("select 1")  # type: ignore[attr-defined]
+
+
+@app.task
+def product(ctx: Context, number: int) -> int:
+    with app.transaction() as tx:
+        assert_type(ctx.finish(tx, "text"), str)
+        ctx.finish("text")  # type: ignore[call-arg, arg-type]
+        if number:
+            return ctx.finish(tx, "text")  # type: ignore[return-value]
+        return ctx.finish(tx, number)
+
+
 # --- the handle --------------------------------------------------------------------------------
 
 job = send.enqueue("ann", "hi")
@@ -263,6 +290,7 @@ def one_tree() -> None:
     )
     values: type[ValueError] = BadInput
     look_ups: type[LookupError] = NotFound
+    unknown: type[StoreUnavailable] = CommitUnknown
     strangers: type[OSError] = StoreUnavailable  # type: ignore[assignment]
     assert_type(BadInput("no", hint="yes").hint, str)
-    print(roots, leaves, values, look_ups, strangers)
+    print(roots, leaves, values, look_ups, unknown, strangers)
