@@ -251,6 +251,10 @@ def test_the_transaction_of_another_application_ends_no_job(shop: Dueline, url: 
     other = Dueline(url.replace("jobs.db", "others.db"))
     other.queues.catalog.settings("default")
 
+    @other.task(name="bill")
+    def namesake(number: int) -> int:
+        return number
+
     @shop.task(name="bill", retry=NOT_AGAIN)
     def bill(ctx: Context, number: int) -> int:
         with other.transaction() as tx:

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from dueline import BadInput, Conflict, Dueline, NotFound, StoreUnavailable, Transaction
+from dueline.stores.sqlite import SqliteStore
 from tests.transactions.conftest import bills, numbered, status
 
 
@@ -162,6 +163,23 @@ def test_a_statement_that_rolls_all_back_ends_the_transaction_for_good(shop: Due
         swallow(tx)
     assert bills(shop) == []
     assert len(list(shop.queues.jobs_of("default"))) == 1
+
+
+def test_a_full_disk_inside_is_unavailable_and_changes_nothing(shop: Dueline) -> None:
+    send = numbered(shop)
+    kept = send.enqueue(0)
+    assert isinstance(shop.store, SqliteStore)
+    database = shop.store._file._database
+    assert database is not None
+    database.execute(f"pragma max_page_count = {database.pragma('page_count')}")
+    with pytest.raises(StoreUnavailable, match="is full"), shop.transaction() as tx:  # noqa: PT012
+        gone = send.using(tx=tx).enqueue(1)
+        tx.execute("insert into bills values (1, zeroblob(1000000))")
+    assert (status(kept), status(gone)) == ("ready", "unknown")
+    database.execute("pragma max_page_count = 1000000")
+    with shop.transaction() as tx:
+        again = send.using(tx=tx).enqueue(1)
+    assert (status(again), bills(shop)) == ("ready", [])
 
 
 def test_a_fork_inside_rolls_it_back_on_both_sides(shop: Dueline) -> None:
