@@ -71,6 +71,7 @@ class Worker:
         self._wishes = Wishes(queues, settings.worker, clock)
         self._reports = Reports(queues, runner.reports)
         self._arrived: list[Taken] = []
+        self._untold: list[Taken] = []
         self._last: dict[JobId, Progress] = {}
         self._held: dict[JobId, Job] = {}
         self._flagged: set[Claim] = set()
@@ -128,6 +129,8 @@ class Worker:
         self._beat.check()
         self._obey()
         self._settle()
+        if self._untold:
+            self._guarded(self._tell)
         if self._is_stopping:
             self._give_back(self._runner.take_back())
         else:
@@ -231,32 +234,35 @@ class Worker:
         return limited
 
     def _take(self, taken: Sequence[Taken]) -> None:
-        self._arrived += taken
-        self._held.update((job.id, job) for job, before in taken if not _is_over(job, before))
-        self._admit()
-
-    def _admit(self) -> None:
-        """Start what has arrived, once all is told and asked that must be before.
-
-        Where the store fails, this is begun anew: each of its parts may be repeated.
-        """
-        arrived = self._arrived
-        decided = [job for job, _ in arrived if job.outcome]
+        decided = [job for job, _ in taken if job.outcome]
         if decided:  # checked first: such a job never runs again, whatever else it says
-            self._settler.complete(decided)
-        died = [one for one in arrived if one.before is not None and not one.job.outcome]
+            self._guarded(lambda: self._settler.complete(decided))
+            taken = [one for one in taken if not one.job.outcome]
+        died = [one for one in taken if one.before is not None]
         if died:
             poison = [one for one in died if is_poison(one.job.crashes)]
-            self._settler.tell_died([one for one in died if one not in poison])
-            self._settler.bury(poison)
-        taken = [one for one in arrived if self._holds(one.job)]
+            self._untold += [one for one in died if one not in poison]
+            self._guarded(self._tell)
+            self._guarded(lambda: self._settler.bury(poison))
+            taken = [one for one in taken if one not in poison]
+        self._arrived += taken
+        self._held.update((job.id, job) for job, _ in taken)
+        self._admit()
+
+    def _tell(self) -> None:
+        """Write the history of attempts that died; kept until the store takes it."""
+        self._settler.tell_died(self._untold)
+        self._untold = []
+
+    def _admit(self) -> None:
+        """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
+        taken = [one for one in self._arrived if self._holds(one.job)]
         refused = self._wishes.refused([job for job, _ in taken])
         if refused:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
-        self._last |= self._reports.last(
-            [job for job, _ in taken if self._settler.takes_context(job)]
-        )
+        telling = [job for job, _ in taken if self._settler.takes_context(job)]
+        self._last |= self._reports.last(telling)
         plain = [job for job, before in taken if before is None and not job.alone]
         assignments = self._assignments(plain)
         self._arrived = []
@@ -392,8 +398,3 @@ class Worker:
             beat_every_us=lease_us // BEATS_A_LEASE,
         )
         return lease_us
-
-
-def _is_over(job: Job, before: Job | None) -> bool:
-    """Tell whether a claimed job is only there to be ended."""
-    return bool(job.outcome) or (before is not None and is_poison(job.crashes))
