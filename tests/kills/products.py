@@ -122,8 +122,9 @@ class Products:
         worker = self._workers[place]
         time.sleep(self._choice.random() * PAUSE_S_MAX)
         children = children_of(worker.pid)
-        if children and self._choice.random() < CHILD_SHARE:
-            pid = self._choice.choice(children)
+        loaded = [pid for pid in children if self._stage([pid]) != "idle"]
+        if loaded and self._choice.random() < CHILD_SHARE:
+            pid = self._choice.choice(loaded)  # three that never load end their worker
             os.kill(pid, signal.SIGKILL)
             self._stages[self._stage([pid])] += 1
             return
