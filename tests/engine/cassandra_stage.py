@@ -1,4 +1,4 @@
-"""Stages on a real Cassandra: the same lives, stopped at calls or writes.
+"""Stages on a real Cassandra: the same lives, stopped at calls or writes."""
 
 from __future__ import annotations
 
