@@ -17,14 +17,14 @@ comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              job.py lane.py errors.py clock.py ids.py store.py \
              planner.py policy.py codec.py settings.py marks.py checker.py \
-             progress.py queue.py catalog.py finishing.py recall.py search.py stream.py history.py explain.py stats.py results.py \
+             progress.py queue.py catalog.py finishing.py transaction.py recall.py search.py stream.py history.py explain.py stats.py results.py \
              stores/*.py recipes/*.py))
 
 # How much the kill loop does on a Cassandra node of its own, which it kills too.
 CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check mutants kills bench cassandra-up cassandra-down lock clean
+.PHONY: help demo test check mutants kills products bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -51,6 +51,9 @@ mutants: $(VENV)/.project ## break one rule after the other, and see that a test
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s
 	$(PY) -m tests.kills
 	$(PY) -m tests.kills.writers
+
+products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000)
+	$(PY) -m tests.kills.products
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
 
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
