@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dueline.lane import Lane, Pointer
-from dueline.planner import SHARD_SHARE_MIN, Prospect, plan, prospects
+from dueline.planner import SHARD_SHARE_MIN, Prospect, aged, plan, prospects, wait_bound
 from dueline.store import Want
 
 NOW_US = 1_000_000
@@ -231,3 +231,48 @@ def test_each_tenant_is_first_once_in_as_many_turns_as_there_are_tenants(
         for turn in range(5, 5 + len(tenants))
     ]
     assert sorted(firsts) == sorted(tenants)
+
+
+# --- aging -----------------------------------------------------------------------------------
+
+
+def test_a_priority_rises_by_a_step_for_each_aging_waited() -> None:
+    # T5
+    assert [aged(3, waited_us, 10) for waited_us in (-5, 0, 9, 10, 25)] == [3, 3, 3, 4, 5]
+    assert aged(3, 10**9, 0) == 3
+    assert aged(-(2**31), 2**62, 1) == aged(2**31 - 1, 9, 1) == 2**31 - 1
+
+
+@given(
+    lower=st.integers(-50, 50),
+    gap=st.integers(0, 50),
+    aging_us=st.integers(1, 5_000),
+    due_us=st.integers(0, 10**6),
+    later_us=st.integers(0, 10**5),
+    passed_us=st.integers(0, 10**6),
+)
+def test_no_job_goes_first_that_is_due_later_than_the_bound(
+    *, lower: int, gap: int, aging_us: int, due_us: int, later_us: int, passed_us: int
+) -> None:
+    # T5: at whatever instant the lanes of both are compared
+    low, high = lane(lower, tenant="a"), lane(lower + gap, tenant="b")
+    bound_us = wait_bound(lower, lower + gap, aging_us)
+    heads = {low: due_us, high: due_us + bound_us + later_us}
+    now_us = heads[high] + passed_us
+    found = prospects(listed(high, low), heads, now_us, {"q": aging_us})
+    assert plan(found, limit=1, room={}, turn=0)[0].lane == low
+
+
+def test_the_bound_is_no_longer_than_it_must_be() -> None:
+    low, high = lane(0, tenant="a"), lane(4, tenant="b")
+    heads = {low: 0, high: wait_bound(0, 4, 1000) - 1001}
+    found = prospects(listed(high, low), heads, heads[high], {"q": 1000})
+    assert plan(found, limit=1, room={}, turn=0)[0].lane == high
+
+
+def test_jobs_age_in_the_queues_that_say_so() -> None:
+    old, new = lane(0, queue="still"), lane(1, queue="q")
+    heads = {old: 0, new: NOW_US}
+    for aging, first in (({"q": 1}, new), ({"still": 1}, old), ({}, new)):
+        found = prospects(listed(old, new), heads, NOW_US, aging)
+        assert plan(found, limit=1, room={}, turn=0)[0].lane == first

@@ -64,6 +64,8 @@ def test_the_defaults_pass_and_are_those_of_the_design() -> None:
         QueueSettings(lease_us=SECOND_US // 10),
         QueueSettings(lease_us=DAY_US),
         QueueSettings(keep_us=0),
+        QueueSettings(aging_us=1000),
+        QueueSettings(aging_us=3660 * DAY_US),
         QueueSettings(history="off"),
     ],
 )
@@ -78,6 +80,9 @@ def test_the_bounds_themselves_pass(settings: QueueSettings) -> None:
         (QueueSettings(shards=1025), "shards is 1025"),
         (QueueSettings(lease_us=99_999), "lease is 0.099999 s"),
         (QueueSettings(lease_us=DAY_US + 1), "lease is 86400.000001 s"),
+        (QueueSettings(aging_us=-1), "aging is -1e-06 s"),
+        (QueueSettings(aging_us=999), "aging is 0.000999 s"),
+        (QueueSettings(aging_us=3661 * DAY_US), "aging is 316310400.0 s"),
         (QueueSettings(keep_us=-1), "keep is -1e-06 s"),
         (QueueSettings(keep_us=3661 * DAY_US), "keep is 316310400.0 s"),
         (QueueSettings(shards=True), "whole numbers"),

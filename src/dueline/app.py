@@ -230,6 +230,7 @@ class Dueline:
         shards: int | None = None,
         history: History | None = None,
         keep: timedelta | float | None = None,
+        aging: timedelta | float | None = None,
     ) -> None:
         """Declare a queue's settings, stored so that every client reads the same.
 
@@ -237,6 +238,7 @@ class Dueline:
           lease: how long a claim lasts without a beat; 30 s by default.
           shards: slices that new jobs spread over. history: "attempts" or "off".
           keep: how long results are kept, 0 for not at all; one day by default.
+          aging: how long a job waits to gain one step of priority; 0, the default, for never.
 
         Raises: BadInput: a name or value out of range.
         """
@@ -249,6 +251,8 @@ class Dueline:
             changes["history"] = history
         if keep is not None:
             changes["keep_us"] = duration_us(keep)
+        if aging is not None:
+            changes["aging_us"] = duration_us(aging)
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
         if "queues" in self.__dict__:

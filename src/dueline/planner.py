@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dueline.lane import Lane, Pointer
@@ -12,8 +13,14 @@ SHARD_SHARE_MIN = 100
 """Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
 
 
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
+
+
 class Prospect(NamedTuple):
-    """The oldest lane of a (queue, shard, priority, tenant) that may hold jobs that are due."""
+    """The oldest lane of a (queue, shard, priority, tenant) that may hold jobs that are due.
+
+    priority: the lane's, raised by what its head has waited where its queue lets jobs age.
+    """
 
     priority: int
     tenant: str
@@ -21,8 +28,36 @@ class Prospect(NamedTuple):
     lane: Lane
 
 
+NO_AGING: Mapping[str, int] = MappingProxyType({})
+
+
+def aged(priority: int, waited_us: int, aging_us: int) -> int:
+    """Raise a priority by a step for each `aging_us` waited; 0: never. At most the largest."""
+    if not aging_us:
+        return priority
+    return min(PRIORITY_MAX, priority + max(0, waited_us) // aging_us)
+
+
+def wait_bound(lower: int, higher: int, aging_us: int) -> int:
+    """Tell how much later jobs of a higher priority may become due and still go first.
+
+    Whatever of priority `higher` becomes due so many microseconds, or more, after a job of
+    priority `lower` did, is visited after it. So an endless load of more urgent jobs that a
+    worker keeps up with delays a job by no more than this, beside what the worker holds already
+    and the 250 ms that a lane list may be old; and a load that it cannot keep up with, until it
+    has done what became due before.
+
+    Args: aging_us: how long a job waits to gain one step, > 0.
+    """
+    assert aging_us > 0, "without aging there is no bound"
+    return (higher - lower + 1) * aging_us
+
+
 def prospects(
-    pointers: Iterable[Pointer], next_at_us: Mapping[Lane, int | None], now_us: int
+    pointers: Iterable[Pointer],
+    next_at_us: Mapping[Lane, int | None],
+    now_us: int,
+    aging_us: Mapping[str, int] = NO_AGING,
 ) -> list[Prospect]:
     """Pick the lanes worth a visit: one for each (queue, shard, priority, tenant).
 
@@ -31,6 +66,7 @@ def prospects(
     Args:
       pointers: the lane list, in any order.
       next_at_us: what visits since the last reading said; a lane not in it is unknown.
+      aging_us: for queues whose jobs age, how long a job waits to gain one step of priority.
     """
     oldest: dict[tuple[str, int, int, str], Pointer] = {}
     for pointer in pointers:
@@ -43,7 +79,17 @@ def prospects(
         best = oldest.get(kind)
         if best is None or (pointer.listing, lane.bucket) < (best.listing, best.lane.bucket):
             oldest[kind] = pointer
-    return [Prospect(p.lane.priority, p.lane.tenant, p.listing, p.lane) for p in oldest.values()]
+    if not aging_us:
+        return [
+            Prospect(p.lane.priority, p.lane.tenant, p.listing, p.lane) for p in oldest.values()
+        ]
+    found = []
+    for listing, lane in oldest.values():
+        head_us = next_at_us.get(lane)
+        waited_us = 0 if head_us is None else now_us - head_us
+        priority = aged(lane.priority, waited_us, aging_us.get(lane.queue, 0))
+        found.append(Prospect(priority, lane.tenant, listing, lane))
+    return found
 
 
 def plan(

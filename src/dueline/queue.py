@@ -14,13 +14,13 @@ from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State, status_of
 from dueline.lane import Lane, Pointer, bucket_of, living_queue
-from dueline.planner import plan, prospects
+from dueline.planner import PRIORITY_MAX, PRIORITY_MIN, plan, prospects
 from dueline.recipes import cancels, results
+from dueline.rota import Rota
 from dueline.settings import QueueSettings, check_queue_name
-from dueline.store import Move, Store
+from dueline.store import LanePage, Move, Store
 
 DUE_AHEAD_US_MAX = 3660 * DAY_US  # ten years and the leap days in them
-PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
 TENANT_CHARACTERS_MAX = 255
 
 _PAGE = 500
@@ -145,16 +145,24 @@ class Queues:
     def peek(self, queue: str, limit: int) -> Sequence[Job]:
         """Read the next jobs that are due, in the order in which a worker would claim them."""
         now_us = self.time.earliest_us()
-        today = bucket_of(now_us, self.catalog.settings(living_queue(queue)).width_us)
-        pointers = list(self._pointers_of(queue, today))
-        visited: dict[Lane, int | None] = {}
+        settings = self.catalog.settings(living_queue(queue))
+        today = bucket_of(now_us, settings.width_us)
+        aging = {queue: settings.aging_us} if settings.aging_us else {}
+        pages = list(self._pages_of(queue, today))
+        rota = Rota()
+        rota.renew(
+            [pointer for page in pages for pointer in page.pointers],
+            dict(head for page in pages for head in page.heads.items()),
+        )
         places: dict[Lane, tuple[int, JobId]] = {}
         found: list[Job] = []
-        turn = 0
-        while len(found) < limit:
+        turn, in_vain = 0, 0
+        while len(found) < limit:  # as a worker claims (`Claimer.claim`)
             turn += 1
-            lanes = prospects(pointers, visited, now_us)
-            wants = plan(lanes, limit=limit - len(found), room={}, turn=turn)
+            before = len(found)
+            pointers = rota.first((limit - before) << in_vain, now_us, {}, of_each=bool(aging))
+            lanes = prospects(pointers, rota.next_at_us, now_us, aging)
+            wants = plan(lanes, limit=limit - before, room={}, turn=turn)
             if not wants:
                 break
             for lane, most in wants:
@@ -163,28 +171,29 @@ class Queues:
                     break
                 page = self.store.scan(lane, after=places.get(lane), until_us=now_us, limit=room)
                 found += [job for job in page.jobs if not job.outcome]
-                if page.after is None:
-                    visited[lane] = None
-                else:
+                rota.visited({lane: None if page.after is None else now_us})
+                if page.after is not None:
                     places[lane] = page.after
+            in_vain = in_vain + 1 if len(found) == before else 0
         return found
 
     def lanes_of(self, queue: str) -> Iterator[Lane]:
         """Read all listed lanes of a queue, future ones included, each once."""
         seen: set[Lane] = set()
-        for pointer in self._pointers_of(queue, 2**62):
-            if pointer.lane not in seen:
-                seen.add(pointer.lane)
-                yield pointer.lane
+        for page in self._pages_of(queue, 2**62):
+            for _, lane in page.pointers:
+                if lane not in seen:
+                    seen.add(lane)
+                    yield lane
 
-    def _pointers_of(self, queue: str, until_bucket: int) -> Iterator[Pointer]:
+    def _pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
         for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
             after: Pointer | None = None
             while True:
                 page = self.store.lanes(
                     queue, shard, until_bucket=until_bucket, after=after, limit=_PAGE
                 )
-                yield from page.pointers
+                yield page
                 if page.after is None:
                     break
                 after = page.after

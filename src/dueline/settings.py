@@ -12,6 +12,7 @@ SHARDS_MAX = 1024
 LEASE_US_MIN = SECOND_US // 10
 LEASE_US_MAX = DAY_US
 KEEP_US_MAX = 3660 * DAY_US
+AGING_US_MIN = 1_000
 
 History = Literal["attempts", "off"]
 
@@ -26,6 +27,7 @@ class QueueSettings:
     of which workers read. width_us: of a bucket; fixed when the queue is made.
     lease_us: how long a claim lasts without a beat. history: which rows are kept of attempts.
     keep_us: how long results are kept, 0 for not at all.
+    aging_us: how long a job waits to gain one step of priority, 0 for never.
     """
 
     shards: int = 1
@@ -34,6 +36,7 @@ class QueueSettings:
     lease_us: int = 30 * SECOND_US
     history: History = "attempts"
     keep_us: int = DAY_US
+    aging_us: int = 0
 
 
 def check_queue_name(name: object) -> str:
@@ -48,7 +51,7 @@ def check_queue_name(name: object) -> str:
 
 def check_settings(settings: QueueSettings) -> QueueSettings:
     """Let settings pass, or say which of them is out of range."""
-    numbers = (settings.shards, settings.lease_us, settings.keep_us)
+    numbers = (settings.shards, settings.lease_us, settings.keep_us, settings.aging_us)
     if any(type(number) is not int for number in numbers):
         raise BadInput("A queue's settings are whole numbers.", hint="Give shards as an int.")
     if not 1 <= settings.shards <= SHARDS_MAX:
@@ -59,6 +62,11 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
         raise BadInput(
             f"keep is {settings.keep_us / SECOND_US} s.",
             hint="Use 0 to keep no results, and ten years at most.",
+        )
+    if settings.aging_us and not AGING_US_MIN <= settings.aging_us <= KEEP_US_MAX:
+        raise BadInput(
+            f"aging is {settings.aging_us / SECOND_US} s.",
+            hint="Use 1 ms to ten years for each step of priority, or 0 for none.",
         )
     if settings.history not in get_args(History):
         raise BadInput(

@@ -12,6 +12,7 @@ of its steps.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from dueline.job import Job, JobId, State, Token
@@ -106,12 +107,15 @@ class LanePage(NamedTuple):
 
     marks: as they stood before the pointers were read. after: continues the reading, None at
     the end. settings_version: of the queue's settings record, NO_VERSION without one.
+    heads: the least `at_us` in each lane, None in an empty one, where reading the list tells it
+    at little cost; of a lane that is not in it nothing is known.
     """
 
     pointers: Sequence[Pointer]
     marks: Marks
     after: Pointer | None
     settings_version: bytes
+    heads: Mapping[Lane, int | None] = MappingProxyType({})
 
 
 class Record(NamedTuple):

@@ -129,8 +129,9 @@ def test_jobs_of_today_are_found_behind_those_that_run_since_yesterday(
 
 
 def test_a_claim_that_has_visited_all_lanes_leaves_nothing_to_look_at(queues: Queues) -> None:
-    queues.store.settle([Drop(job) for job in put(queues, call(1, priority=9), call(2))])
+    jobs = put(queues, call(1, priority=9), call(2))
     claimer = claimer_of(queues)
+    queues.store.settle([Drop(job) for job in jobs])
     assert claimer.has_due()
     assert claimed(claimer, 10, {"default": 1}) == []
     assert not claimer.has_due()

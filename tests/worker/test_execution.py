@@ -303,3 +303,8 @@ def test_what_is_more_urgent_than_all_that_waits_goes_first(
 ) -> None:
     # T3
     assert overtaking(urgent(*coming), urgent(*waiting)) == count
+
+
+def test_nothing_overtakes_a_job_whose_wait_may_have_made_it_the_most_urgent() -> None:
+    # T5
+    assert overtaking(urgent(9), [one._replace(firm=True) for one in urgent(1)]) == 0

@@ -109,6 +109,18 @@ class ListingLaws:
         listings = [pointer.listing for pointer in pointers_in(store, until_bucket=NOW + 2)]
         assert listings == [NOW, NOW + 1, NOW + 2]
 
+    def test_a_head_that_the_list_tells_is_the_least_of_its_lane(self, store: Store) -> None:
+        """A store may tell heads or not; what it tells is so, of claimed and future rows too."""
+        early, late, claimed, empty = (lane_of(priority=priority) for priority in range(4))
+        put_in(store, born(1, lane=early), born(2, lane=late, at_us=NOW_US + 9))
+        put_in(store, born(3, lane=claimed), born(4, lane=empty))
+        (taken,) = claim(store, claimed).jobs
+        (gone,) = claim(store, empty).jobs
+        assert list(store.settle([Drop(gone)])) == [True]
+        page = store.lanes(QUEUE, 0, until_bucket=NOW, after=None, limit=9)
+        heads = {early: NOW_US, late: NOW_US + 9, claimed: taken.at_us, empty: None}
+        assert page.heads.items() <= heads.items()
+
     def test_the_first_open_bucket_is_always_in_the_list(self, store: Store) -> None:
         closed = close(store, NOW_US + 5 * WIDTH_US)
         put_in(store, born(1))

@@ -205,15 +205,18 @@ class SqliteStore:
             past = (after.listing, *after.lane[2:]) if after else (LEAST, LEAST, LEAST, "")
             rows = fetch(
                 database,
-                "SELECT listing, bucket, priority, tenant FROM lanes"
+                "SELECT listing, bucket, priority, tenant,"
+                " (SELECT at_us FROM jobs WHERE lane = lanes.id ORDER BY at_us LIMIT 1) FROM lanes"
                 " WHERE queue = ? AND shard = ? AND listing <= ?"
                 " AND (listing, bucket, priority, tenant) > (?, ?, ?, ?)"
                 " ORDER BY listing, bucket, priority, tenant LIMIT ?",
                 (queue, shard, max(until_bucket, marks.closed + 1), *past, limit),
             )
-            pointers = [Pointer(row[0], Lane(queue, shard, *row[1:])) for row in rows]
+            lanes = [Lane(queue, shard, *row[1:4]) for row in rows]
+            pointers = [Pointer(row[0], lane) for row, lane in zip(rows, lanes, strict=True)]
+            heads = {lane: row[4] for row, lane in zip(rows, lanes, strict=True)}
             more = pointers[-1] if len(pointers) == limit else None
-            return LanePage(pointers, marks, more, version or NO_VERSION)
+            return LanePage(pointers, marks, more, version or NO_VERSION, heads)
 
         return self._connection.read(work)
 

@@ -12,13 +12,25 @@ from dueline.job import Job
 from dueline.lane import Lane, Pointer, bucket_of
 from dueline.planner import plan, prospects
 from dueline.queue import Queues
+from dueline.rota import Rota
 from dueline.store import Want
 
 LOOK_AHEAD_US = SECOND_US
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
 
+LISTING_AGE_US_MAX = 250_000
+"""While there is work, lane lists are read again this often: how late a more urgent job is seen."""
+
+LISTING_SHARE = 5
+"""Lists that take long to read (100,000 lanes) take at most one part in so many of the time."""
+
+HEADS_MAX = 100
+"""How many lanes' first jobs are looked at in a refresh, where jobs age."""
+
 _PAGE = 1000
+
+_Lanes = tuple[list[Pointer], Mapping[Lane, int | None]]
 
 
 class Taken(NamedTuple):
@@ -36,18 +48,27 @@ class Claimer:
         self._queues = queues
         self._serving = serving
         self._worker = worker
-        self._pointers: list[Pointer] = []
-        self._next_at_us: dict[Lane, int | None] = {}
+        self._rota = Rota()
+        self._aging: dict[str, int] = {}
+        self._refreshed_us = 0
+        self._age_us_max = LISTING_AGE_US_MAX
         self._turn = 0
         self._readers: ThreadPoolExecutor | None = None
         if queues.store.scope == "network":  # each read waits for an answer
             self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
 
+    def is_stale(self) -> bool:
+        """Tell whether the lane lists were read too long ago, for a worker that has work."""
+        return self._queues.time.latest_us() - self._refreshed_us > self._age_us_max
+
+    def expire(self) -> None:
+        """Have the lane lists read again before the next claim."""
+        self._refreshed_us = 0
+
     def refresh(self) -> None:
         """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
-        empty = {lane for lane, at_us in self._next_at_us.items() if at_us is None}
-        self._pointers = []
-        self._next_at_us = {}
+        now_us = self._queues.time.latest_us()
+        empty = {lane for lane, at_us in self._rota.next_at_us.items() if at_us is None}
         shards = [
             (queue, shard, settings.width_us)
             for queue in self._serving
@@ -55,15 +76,41 @@ class Claimer:
             for shard in range(settings.shards_read)
         ]
         at_once = self._readers.map if self._readers else map
-        for found in at_once(partial(self._read, empty), shards):
-            self._pointers += found
+        pointers: list[Pointer] = []
+        heads: dict[Lane, int | None] = {}
+        for found, told in at_once(partial(self._read, empty), shards):
+            pointers += found
+            heads |= told
+        self._rota.renew(pointers, heads)
+        self._aging = {
+            queue: settings.aging_us
+            for queue in self._serving
+            if (settings := self._queues.catalog.settings(queue)).aging_us
+        }
+        self._look_at_heads()
+        self._refreshed_us = now_us
+        took_us = self._queues.time.latest_us() - now_us
+        self._age_us_max = max(LISTING_AGE_US_MAX, took_us * LISTING_SHARE)
 
-    def _read(self, empty: set[Lane], place: tuple[str, int, int]) -> list[Pointer]:
+    def _look_at_heads(self) -> None:
+        """See since when the first jobs of lanes wait, where jobs age and the list told nothing.
+
+        A lane that is never visited would not age otherwise. Some at each refresh will do.
+        """
+        if not self._aging:
+            return
+        for lane in self._rota.unknown(HEADS_MAX):
+            if lane.queue in self._aging:
+                page = self._queues.store.scan(lane, after=None, until_us=None, limit=1)
+                self._rota.next_at_us[lane] = page.jobs[0].at_us if page.jobs else None
+
+    def _read(self, empty: set[Lane], place: tuple[str, int, int]) -> _Lanes:
         queue, shard, width_us = place
         now_us = self._queues.time.earliest_us()
         today = bucket_of(now_us, width_us)
         after: Pointer | None = None
         found: list[Pointer] = []
+        heads: dict[Lane, int | None] = {}
         while True:
             page = self._queues.store.lanes(
                 queue,
@@ -73,14 +120,16 @@ class Claimer:
                 limit=_PAGE,
             )
             found += page.pointers
+            heads |= page.heads
             after = page.after
             if after is None:
                 break
         if not self._queues.catalog.is_current(queue, page.settings_version):
             self._queues.catalog.forget(queue)
+        empty = empty | {lane for lane, at_us in heads.items() if at_us is None}
         if any(pointer.listing < today and pointer.lane in empty for pointer in found):
             self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
-        return found
+        return found, heads
 
     def claim(self, limit: int, room: Mapping[str, int]) -> list[Taken]:
         """Claim jobs that are due, the most urgent first.
@@ -91,14 +140,17 @@ class Claimer:
         Returns: none when nothing is due in the lanes known since the last `refresh`.
         """
         now_us = self._queues.time.earliest_us()
+        kinds = limit  # at most so many have a job each in what is taken
         # A lane that turns out to hold nothing that is due gives way to the next of its kind.
-        for _ in range(len(self._pointers)):
+        for _ in range(self._rota.lanes):
+            pointers = self._rota.first(kinds, now_us, room, of_each=bool(self._aging))
             self._turn += 1
-            found = prospects(self._pointers, self._next_at_us, now_us)
+            found = prospects(pointers, self._rota.next_at_us, now_us, self._aging)
             wants = plan(found, limit=limit, room=room, turn=self._turn)
             taken = self._visit(wants, limit, room, now_us)
             if taken or not wants:
                 return taken
+            kinds *= 2
         return []
 
     def _visit(
@@ -124,7 +176,7 @@ class Claimer:
                 if not taken:
                     raise
                 break  # what is claimed already must not be forgotten
-            self._next_at_us.update(claimed.next_at_us)
+            self._rota.visited(claimed.next_at_us)
             if claimed.died:
                 taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
             else:
@@ -153,9 +205,9 @@ class Claimer:
     def has_due(self) -> bool:
         """Tell whether some lane may hold jobs that are due."""
         now_us = self._queues.time.earliest_us()
-        return bool(prospects(self._pointers, self._next_at_us, now_us))
+        return self._rota.has_due(now_us)
 
     def next_at_us(self) -> int | None:
         """Tell the earliest instant at which a known lane has something to do; None: none."""
-        known = [at_us for at_us in self._next_at_us.values() if at_us is not None]
+        known = [at_us for at_us in self._rota.next_at_us.values() if at_us is not None]
         return min(known, default=None)

@@ -33,12 +33,14 @@ class Assignment(NamedTuple):
     """A job to run. keep: its result is wanted. alone: with nothing beside it in its process.
 
     last: what an earlier attempt said of its progress.
+    firm: nothing overtakes it any more, since its wait may have made it the most urgent.
     """
 
     job: Job
     keep: bool
     alone: bool = False
     last: Progress | None = None
+    firm: bool = False
 
 
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
@@ -48,6 +50,8 @@ def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> i
     """
     try:
         bar = waiting[0].job.lane.priority
+        if waiting[0].firm:
+            return 0
     except IndexError:  # nothing waits, maybe since a moment ago
         return 0
     return sum(1 for _ in takewhile(lambda one: one.job.lane.priority > bar, coming))

@@ -125,8 +125,8 @@ def load(data: bytes) -> Message:
     return Finished(_claim(claim), _ENDINGS[name](*fields), *rest)
 
 
-def _assignment(job: Sequence[Any], keep: bool, alone: bool, last: Any) -> Assignment:  # noqa: FBT001, ANN401
-    return Assignment(_job(job), keep, alone, last and Progress(**last))
+def _assignment(job: Sequence[Any], keep: bool, alone: bool, last: Any, firm: bool) -> Assignment:  # noqa: FBT001, ANN401
+    return Assignment(_job(job), keep, alone, last and Progress(**last), firm)
 
 
 def _claim(parts: Sequence[Any]) -> Claim:

@@ -23,9 +23,6 @@ from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.wishes import Wishes
 
-LISTING_AGE_US_MAX = 250_000
-"""While there is work, lane lists are read again this often: how late a more urgent job is seen."""
-
 FLUSH_US = 5_000
 BACK_OFF_S = (0.1, 2.0)
 
@@ -79,7 +76,6 @@ class Worker:
         self._careful: deque[Job] = deque()
         self._suspects: deque[Job] = deque()
         self._lone: Job | None = None
-        self._refreshed_us = 0
         self._flushed_us = 0
         self._started_us = queues.time.latest_us()
         self._failures = 0
@@ -211,19 +207,14 @@ class Worker:
         room = most - len(self._held)
         if room < max(1, most // 4) and self._runner.waiting():
             return
-        if self._clock.monotonic_us() - self._refreshed_us > LISTING_AGE_US_MAX:
-            self._refresh()
+        if self._claimer.is_stale():
+            self._claimer.refresh()
         while room > 0:
             taken = self._claimer.claim(room, self._room_by_queue())
             if not taken:
                 return
             room -= len(taken)
             self._take(taken)
-
-    def _refresh(self) -> None:
-        now_us = self._clock.monotonic_us()
-        self._claimer.refresh()
-        self._refreshed_us = now_us
 
     def _room_by_queue(self) -> dict[str, int]:
         limited = {queue: slots for queue, slots in self._settings.serving.items() if slots}
@@ -281,8 +272,13 @@ class Worker:
 
     def _assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
         settings, last = self._queues.catalog.settings, self._last
-        keep = {queue: settings(queue).keep_us > 0 for queue in {job.lane.queue for job in jobs}}
-        return [Assignment(job, keep[job.lane.queue], job.alone, last.get(job.id)) for job in jobs]
+        each = {queue: settings(queue) for queue in {job.lane.queue for job in jobs}}
+        kinds = {queue: (one.keep_us > 0, one.aging_us > 0) for queue, one in each.items()}
+        return [
+            Assignment(job, keep, job.alone, last.get(job.id), firm)
+            for job in jobs
+            for keep, firm in [kinds[job.lane.queue]]
+        ]
 
     def _start_careful(self) -> None:
         """Start jobs whose last claim died: each is marked as started first.
@@ -328,7 +324,7 @@ class Worker:
         return is_passed and not self._held and not self._claimer.has_due()
 
     def _pass(self) -> None:
-        self._refresh()
+        self._claimer.refresh()
         self._claim()
 
     def _wait(self) -> None:
@@ -341,7 +337,7 @@ class Worker:
                 timeout_us = min(timeout_us, next_at_us - self._queues.time.earliest_us())
         was_set = self._news.wait(max(timeout_us, 500) / 1e6)
         if not was_set and len(self._held) < self._runner.threads:
-            self._refreshed_us = 0  # idle: look at everything anew
+            self._claimer.expire()  # idle: look at everything anew
 
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
