@@ -192,6 +192,18 @@ def test_a_dead_job_says_since_when_and_why(world: World) -> None:
     assert found.sentence.endswith("xxx....")
 
 
+def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(world: World) -> None:
+    job_id, later = world.put(), world.put(after_s=90)
+    world.live()
+    why(world, job_id, "waiting")
+    world.queues.catalog.configure("q", is_paused=True)
+    found = why(world, job_id, "paused")
+    assert found.sentence == "It is ready, but the queue q is paused (`dueline queues resume q`)."
+    why(world, later, "scheduled")
+    world.claim(job_id, start=True)
+    why(world, job_id, "running")
+
+
 @pytest.mark.parametrize("state", [state for state in get_args(FinalState) if state != "dead"])
 def test_a_job_that_ended_says_since_when(world: World, state: FinalState) -> None:
     job_id = world.put()

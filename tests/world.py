@@ -16,6 +16,7 @@ from dueline.recipes.registry import Presence, announce, leave
 from dueline.settings import QueueSettings
 from dueline.store import Extend, Move, Store, Want
 from dueline.stores.memory import MemoryStore
+from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.stores.sqlite import SqliteStore
 from tests.clocks import HandClock
 
@@ -128,4 +129,6 @@ def world_on(kind: str, folder: Path) -> World:
     clock = HandClock()
     if kind == "memory":
         return World(MemoryStore(clock), clock)
+    if kind == "steps":
+        return World(SteppedMemoryStore(clock), clock)
     return World(SqliteStore(folder / "jobs.db", clock=clock, synchronous="NORMAL"), clock)

@@ -260,6 +260,14 @@ class Dueline:
         else:
             self._declared.setdefault(name, {}).update(changes)
 
+    def pause(self, queue: str) -> None:
+        """Let no job of a queue be claimed, by any worker, after 5 s at most."""
+        self.queues.catalog.configure(queue, is_paused=True)
+
+    def resume(self, queue: str) -> None:
+        """End a pause."""
+        self.queues.catalog.configure(queue, is_paused=False)
+
     def job(self, job_id: str) -> Job[Any]:
         """Make a handle on a job from its id; nothing is read yet.
 

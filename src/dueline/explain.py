@@ -25,6 +25,7 @@ Reason = Literal[
     "scheduled",
     "retrying",
     "put back",
+    "paused",
     "no worker",
     "task unknown",
     "suspect",
@@ -74,7 +75,7 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
         return _claimed(job, workers, now_us)
     if job.at_us > now_us:
         return _later(job, workers, now_us)
-    return _unserved(job, workers) or _ready(queues, job, workers, now_us)
+    return _paused(queues, job) or _unserved(job, workers) or _ready(queues, job, workers, now_us)
 
 
 # It has ended
@@ -169,6 +170,18 @@ def _put_back(when: str, facts: Facts) -> Explanation:
 
 
 # It is ready
+
+
+def _paused(queues: Queues, job: Job) -> Explanation | None:
+    queue = job.lane.queue
+    queues.catalog.forget(queue)  # as it is set now, not some seconds ago
+    if not queues.catalog.settings(queue).is_paused:
+        return None
+    return Explanation(
+        "paused",
+        f"It is ready, but the queue {queue} is paused (`dueline queues resume {queue}`).",
+        {"queue": queue},
+    )
 
 
 def _unserved(

@@ -185,6 +185,8 @@ def _alive(workers: Sequence[Presence]) -> Check:
 
 def _unserved(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:
     for name in queues.catalog.names():
+        if queues.catalog.settings(name).is_paused:
+            continue
         counts = count(queues, name, workers, most=SCAN_MAX)
         if counts.ready and not counts.workers:
             least = "at least " if counts.is_capped else ""

@@ -28,6 +28,7 @@ class QueueSettings:
     lease_us: how long a claim lasts without a beat. history: which rows are kept of attempts.
     keep_us: how long results are kept, 0 for not at all.
     aging_us: how long a job waits to gain one step of priority, 0 for never.
+    is_paused: no job is claimed.
     """
 
     shards: int = 1
@@ -37,6 +38,7 @@ class QueueSettings:
     history: History = "attempts"
     keep_us: int = DAY_US
     aging_us: int = 0
+    is_paused: bool = False
 
 
 def check_queue_name(name: object) -> str:

@@ -34,6 +34,10 @@ class Counts:
     workers: int
     is_capped: bool
 
+    def living(self) -> int:
+        """Tell how many jobs wait or run."""
+        return self.ready + self.running + self.scheduled + self.retrying
+
 
 def count(
     queues: Queues, queue: str, workers: Sequence[Presence], *, most: int = SCAN_MAX

@@ -43,3 +43,87 @@ def test_a_queue_that_is_not_there_is_not_made(shell: Shell) -> None:
     assert answer.why == "There is no queue nothing."
     assert "nothing" not in shell.app("queues", "list").out
     assert shell.app("queues", "show", "No!").code == 2
+
+
+def reason(shell: Shell, job_id: str) -> str:
+    """Ask why a job is not running."""
+    answer = shell.app("jobs", "explain", job_id, "-o", "json")
+    return str(answer.data["reason"])
+
+
+def test_no_job_of_a_paused_queue_is_claimed(shell: Shell) -> None:
+    fast, slow = shell.enqueue("tasks.add", "1"), shell.enqueue("tasks.sleep", "0")
+    assert shell.app("queues", "pause", "slow", "mute").out.split() == [
+        "QUEUE", "PAUSED", "slow", "yes", "mute", "yes",
+    ]  # fmt: skip
+    shell.work()
+    assert shell.ids("--state", "done") == [fast]
+    assert reason(shell, slow) == "paused"
+    assert "paused        yes\n" in shell.app("queues", "show", "slow").out
+    assert shell.app("queues", "resume", "slow").code == 0
+    assert reason(shell, slow) == "no worker"
+    shell.work()
+    assert sorted(shell.ids("--state", "done")) == sorted([fast, slow])
+
+
+def test_a_pause_stays_where_an_app_declares_the_queue(shell: Shell) -> None:
+    shell.enqueue("tasks.sleep", "0")
+    shell.app("queues", "pause", "slow")
+    shell.enqueue("tasks.sleep", "0")
+    assert shell.app("queues", "show", "slow", "-o", "json").data["paused"] is True
+
+
+def test_pausing_needs_all_its_queues(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    assert shell.app("queues", "pause", "default", "nothing").code == 4
+    assert shell.app("queues", "show", "default", "-o", "json").data["paused"] is False
+
+
+def test_a_drain_ends_when_the_queue_is_empty(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    shell.enqueue("tasks.fail", "no")
+    worker = shell.spawn("worker", "tasks:app", "--burst")
+    answer = shell.app("queues", "drain", "default", "--timeout", "60s", "-o", "json")
+    worker.communicate(timeout=60)
+    assert answer.code == 0
+    assert answer.data == {"queue": "default", "left": 0, "dead": 1}
+
+
+def test_a_drain_gives_up_in_time(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1", "--after", "1h")
+    answer = shell.app("queues", "drain", "default", "--timeout", "10ms")
+    assert answer.code == 124
+    assert answer.why == "Left are 0 ready, 0 running, 1 scheduled and 0 retrying jobs."
+
+
+def test_a_drain_says_that_the_queue_is_paused(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    shell.app("queues", "pause", "default")
+    answer = shell.app("queues", "drain", "default", "--timeout", "10ms")
+    assert answer.code == 124
+    assert answer.err.startswith("The queue default is paused: no job leaves it.\n")
+
+
+def test_a_purge_cancels_what_waits(shell: Shell) -> None:
+    now, later = shell.enqueue("tasks.add", "1"), shell.enqueue("tasks.add", "1", "--after", "1h")
+    other = shell.enqueue("tasks.sleep", "0")
+    answer = shell.app("queues", "purge", "default", "--dry-run", "-o", "json")
+    assert answer.data == {"queue": "default", "waiting": 2, "cancelled": 0, "dry_run": True}
+    assert answer.err == "Jobs that wait in default: 2.\n"
+    assert shell.app("queues", "purge", "default").code == 5
+    assert len(shell.ids()) == 3
+    answer = shell.app("queues", "purge", "default", "--yes", "-o", "json")
+    assert answer.data["cancelled"] == 2
+    assert shell.ids() == [other]
+    for job_id in (now, later):
+        assert shell.app("jobs", "show", job_id, "-o", "json").data["state"] == "cancelled"
+
+
+def test_a_purge_leaves_what_runs_and_what_is_dead(shell: Shell) -> None:
+    dead = shell.enqueue("tasks.fail", "no")
+    shell.work()
+    running = shell.enqueue("tasks.add", "1")
+    shell.start(running)
+    assert shell.app("queues", "purge", "default", "-o", "json").data["waiting"] == 0
+    assert shell.ids("--state", "running") == [running]
+    assert shell.ids("--state", "dead") == [dead]

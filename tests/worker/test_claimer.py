@@ -233,6 +233,24 @@ def test_changed_settings_are_read_at_the_next_refresh(queues: Queues, clock: Ha
     assert taken.job.at_us == NOW_US + SECOND_US
 
 
+def test_a_pause_holds_from_the_next_refresh_and_so_does_its_end(
+    queues: Queues, clock: HandClock
+) -> None:
+    put(queues, call(1))
+    put(queues, call(2, queue="mail"))
+    claimer = claimer_of(queues, "default", "mail")
+    other = Queues(queues.store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    other.catalog.configure("default", is_paused=True)
+    claimer.refresh()
+    assert claimed(claimer) == [2]
+    claimer.refresh()
+    assert claimed(claimer) == []
+    assert not claimer.has_due()
+    other.catalog.configure("default", is_paused=False)
+    claimer.refresh()
+    assert claimed(claimer) == [1]
+
+
 def test_an_empty_lane_that_is_past_is_retired_by_the_worker_that_finds_it(
     queues: Queues, clock: HandClock
 ) -> None:

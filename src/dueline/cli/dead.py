@@ -1,13 +1,13 @@
 """`dueline dead`: see dead jobs, run them again."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from dueline.cli import entries
-from dueline.cli.failure import Exit, say_failure
+from dueline.cli.consent import is_agreed, refuse
+from dueline.cli.failure import Exit
 from dueline.cli.jobs import show_job, tell_rest
 from dueline.cli.options import (
     LIMIT,
@@ -90,13 +90,8 @@ def retry(
             rows = found.jobs
             more = ", and more: repeat this" if found.more or found.is_capped else ""
             note(f"Dead jobs that match: {len(rows)}{more}.")
-        if is_mass and rows and not dry_run and not (yes or _is_confirmed()):
-            return say_failure(
-                "refused; nothing was changed",
-                why=f"Nobody said yes to retrying them; there are {len(rows)}.",
-                attempt="Add --yes, or --dry-run to see the number only.",
-                code=Exit.REFUSED,
-            )
+        if is_mass and rows and not dry_run and not is_agreed("Retry them?", yes=yes):
+            return refuse("retrying them", len(rows))
         count = 0 if dry_run else queues.retry_all(rows)
         entry = {"matching": len(rows), "retried": count, "dry_run": dry_run}
         Output.of(context, queues).entry(entry)
@@ -115,7 +110,3 @@ def _named(queues: Queues, ids: Sequence[str]) -> list[Job]:
             )
         rows.append(found.row)
     return rows
-
-
-def _is_confirmed() -> bool:
-    return sys.stdin.isatty() and typer.confirm("Retry them?", err=True)

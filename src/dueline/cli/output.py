@@ -1,9 +1,10 @@
 """Results, for people or for programs."""
 
+import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, cast
 
 import typer
 from rich.console import Console
@@ -94,6 +95,8 @@ class Output:
         elif self._form is Format.NDJSON:
             for entry in entries:
                 _line(_plain(entry))
+        elif self._form is Format.CSV:
+            _csv(entries)
         elif entries:
             heads = [_HEADS.get(name, name.upper().replace("_", " ")) for name in columns]
             rows = [[self._cell(entry.get(name)) for name in columns] for entry in entries]
@@ -125,6 +128,8 @@ class Output:
             _line({"data": _plain(entry), "meta": _plain(self._meta)})
         elif self._form is Format.NDJSON:
             _line(_plain(entry))
+        elif self._form is Format.CSV:
+            _csv([entry])
 
     def text(self, text: str, entry: Entry) -> None:
         """Write one bare text where people or shells read, or an entry as JSON."""
@@ -164,6 +169,21 @@ def note(text: str) -> None:
 
 def _line(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False))  # noqa: T201
+
+
+def _csv(entries: Sequence[Entry]) -> None:
+    """Write entries as rows under one head; what is nested is JSON in its cell."""
+    rows = [cast("dict[str, object]", _plain(entry)) for entry in entries]
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if heads:
+        writer.writerow(heads)
+    for row in rows:
+        writer.writerow([_csv_cell(row.get(name)) for name in heads])
+
+
+def _csv_cell(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
 
 
 def _plain(value: object) -> object:

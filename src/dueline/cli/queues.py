@@ -4,15 +4,26 @@ from typing import Annotated
 
 import typer
 
+from dueline.cli.bars import bar
+from dueline.cli.consent import is_agreed, refuse
+from dueline.cli.failure import Exit, say_failure
+from dueline.cli.options import DryRunOption, YesOption
 from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.session import session_of
+from dueline.clock import SystemClock
+from dueline.mass import Changed, cancel_all, drain, waiting_in
+from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
+from dueline.span import parse_span
 from dueline.stats import Counts, count
 
 COLUMNS = ("queue", "ready", "running", "scheduled", "retrying", "dead", "oldest_ready", "workers")
 WORKER_COLUMNS = ("worker", "held", "slots", "started", "beat")
 
-queues = typer.Typer(help="See queues.")
+queues = typer.Typer(help="See, pause and empty queues.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="The queues' names.")]
 
 
 @queues.command("list")
@@ -29,9 +40,7 @@ def list_queues(context: typer.Context) -> None:
 
 
 @queues.command()
-def show(
-    context: typer.Context, name: Annotated[str, typer.Argument(help="The queue's name.")]
-) -> None:
+def show(context: typer.Context, name: NameArgument) -> None:
     """Show a queue: its numbers of jobs, its settings, its live workers."""
     with session_of(context).queues() as opened:
         (name,) = opened.catalog.chosen(name)
@@ -43,12 +52,126 @@ def show(
             "lease": Span(settings.lease_us),
             "keep": Span(settings.keep_us),
             "history": settings.history,
+            "paused": settings.is_paused,
             "shards": settings.shards,
             "bucket": Span(settings.width_us),
         }
         part = Part("live_workers", [worker_entry(one) for one in workers], WORKER_COLUMNS)
         Output.of(context, opened).entry(shown, parts=[part])
     _tell_capped([counts])
+
+
+@queues.command()
+def pause(context: typer.Context, name: NamesArgument) -> None:
+    """Let no job of these queues be claimed, by any worker, after 5 s at most.
+
+    Jobs that a worker has already claimed run to their end, and new ones may be enqueued.
+
+    Example: dueline queues pause mail
+    """
+    _set_pause(context, name, is_paused=True)
+
+
+@queues.command()
+def resume(context: typer.Context, name: NamesArgument) -> None:
+    """End a pause; workers go on after 5 s at most.
+
+    Example: dueline queues resume mail
+    """
+    _set_pause(context, name, is_paused=False)
+
+
+def _set_pause(context: typer.Context, names: list[str], *, is_paused: bool) -> None:
+    with session_of(context).queues() as opened:
+        for name in names:  # all must be there before the first is changed
+            opened.catalog.chosen(name)
+        for name in names:
+            opened.catalog.configure(name, is_paused=is_paused)
+        shown: list[Entry] = [{"queue": name, "paused": is_paused} for name in names]
+        Output.of(context, opened).entries(shown, ("queue", "paused"), count=len(shown))
+
+
+@queues.command("drain")
+def drain_queue(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Give up after so long: 90s 10m 2h.")
+    ] = None,
+) -> int:
+    """Wait until a queue holds no job that waits or runs, those for later included.
+
+    Workers have to serve it meanwhile. Exits 124 if --timeout ran out.
+
+    Example: dueline queues drain mail --timeout 10m
+    """
+    timeout_us = None if timeout is None else parse_span(timeout)
+    with session_of(context).queues() as opened:
+        (name,) = opened.catalog.chosen(name)
+        if opened.catalog.settings(name).is_paused:
+            note(f"The queue {name} is paused: no job leaves it.")
+        most = count(opened, name, ()).living()
+        with bar(f"draining {name}", most) as show_done:
+            left = drain(
+                opened,
+                name,
+                SystemClock(),
+                timeout_us=timeout_us,
+                tell=lambda counts: show_done(max(0, most - counts.living())),
+            )
+        entry: Entry = {"queue": name, "left": left.living(), "dead": left.dead}
+        Output.of(context, opened).entry(entry)
+    if not left.living():
+        return Exit.DONE
+    return say_failure(
+        "the time to wait ran out; the queue is as it was",
+        why=f"Left are {left.ready} ready, {left.running} running, {left.scheduled} scheduled and "
+        f"{left.retrying} retrying jobs.",
+        attempt=f"See `dueline queues show {name}`, and whether a worker serves it.",
+        code=Exit.TIMEOUT,
+    )
+
+
+@queues.command()
+def purge(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Cancel all jobs of a queue that wait; running and dead ones stay.
+
+    The number is printed first, and somebody has to say yes. What is interrupted goes on with
+    the rest when it is repeated.
+
+    Example: dueline queues purge mail --dry-run
+    """
+    with session_of(context).queues() as opened:
+        (name,) = opened.catalog.chosen(name)
+        waiting = sum(1 for _ in waiting_in(opened, name))
+        note(f"Jobs that wait in {name}: {waiting}.")
+        if waiting and not dry_run and not is_agreed("Cancel them?", yes=yes):
+            return refuse("cancelling them", waiting)
+        changed = Changed() if dry_run else _purge(opened, name, waiting)
+        entry: Entry = {
+            "queue": name,
+            "waiting": waiting,
+            "cancelled": changed.done,
+            "dry_run": dry_run,
+        }
+        Output.of(context, opened).entry(entry)
+    return Exit.DONE
+
+
+def _purge(opened: Queues, name: str, waiting: int) -> Changed:
+    changed = Changed()
+    with bar(f"purging {name}", waiting) as show_done:
+        for page in cancel_all(opened, waiting_in(opened, name)):
+            changed = changed.plus(page)
+            show_done(changed.done)
+    return changed
 
 
 def worker_entry(one: Presence) -> Entry:

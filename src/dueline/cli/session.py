@@ -20,6 +20,7 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     NDJSON = "ndjson"
+    CSV = "csv"
 
 
 class Session:

@@ -126,6 +126,8 @@ class Claimer:
                 break
         if not self._queues.catalog.is_current(queue, page.settings_version):
             self._queues.catalog.forget(queue)
+        if self._queues.catalog.settings(queue).is_paused:
+            return [], {}
         empty = empty | {lane for lane, at_us in heads.items() if at_us is None}
         if any(pointer.listing < today and pointer.lane in empty for pointer in found):
             self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)

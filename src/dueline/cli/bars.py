@@ -1,0 +1,43 @@
+"""Progress bars, on stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+
+@contextmanager
+def bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show how far a long command has come, on a terminal only.
+
+    Gives what is called with the number that is done so far; a total that turns out to be too
+    small grows.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        shown = progress.add_task(title, total=total, rate="")
+
+        def told(done: int) -> None:
+            task = progress.tasks[0]
+            most = task.total if task.total is None else max(task.total, done)
+            speed = f"{task.speed:,.0f}/s" if task.speed else ""
+            progress.update(shown, completed=done, total=most, rate=speed)
+
+        yield told
