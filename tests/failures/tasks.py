@@ -59,6 +59,16 @@ def hold(tag: str) -> int:
     return os.getpid()
 
 
+@app.task(name="hold_async")
+async def hold_async(tag: str) -> int:
+    """Wait to be let go, on the event loop."""
+    note("start", tag)
+    while not (FOLDER / f"go-{tag}").exists():  # noqa: ASYNC110  (another process makes it)
+        await asyncio.sleep(POLL_S)
+    note("end", tag)
+    return os.getpid()
+
+
 @app.task(name="listen")
 def listen(context: Context, tag: str) -> int:
     """Wait to be let go, or until nobody wants the result any more."""

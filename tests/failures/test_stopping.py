@@ -36,6 +36,21 @@ def test_the_first_sigterm_drains(world: World, processes: int) -> None:
 
 
 @BOTH
+def test_coroutines_run_beside_each_other_and_drain(world: World, processes: int) -> None:
+    # A2, R11
+    tags = [f"wait {number}" for number in range(50)]
+    jobs = [world.put("hold_async", tag) for tag in tags]
+    worker = world.worker(processes=processes, concurrency=50)
+    world.until_started(*tags)
+    assert len({one.process for one in world.notes("start")}) == max(1, processes)
+    worker.signal(signal.SIGTERM)
+    for tag in tags:
+        world.let_go(tag)
+    assert worker.wait() == 128 + signal.SIGTERM
+    assert {job.status for job in jobs} == {"done"}
+
+
+@BOTH
 def test_the_second_sigterm_gives_everything_back_at_once(world: World, processes: int) -> None:
     job = world.put("hold", "a")
     worker = world.worker("-v", processes=processes)

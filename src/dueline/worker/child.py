@@ -118,9 +118,9 @@ class _Telling(Execution):
         super().__init__(handlers)
         self._tell = tell
 
-    def run(self, assignment: Assignment, started_us: int) -> Ending:
+    def _begin(self, assignment: Assignment) -> Ending | None:
         self._tell(assignment.job.claim())
-        return super().run(assignment, started_us)
+        return super()._begin(assignment)
 
 
 def serve(descriptor: int, handlers: dict[str, Handler], threads: int) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import Awaitable, Mapping, Sequence
+from contextvars import Context as Variables
 from datetime import timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 TRACEBACK_CHARACTERS_MAX = 16 * 1024
 
 ASYNC_GRACE_US = SECOND_US
-"""An async handler is cancelled at its limit; so much later it is interrupted like any other."""
+"""A coroutine is cancelled at its limit; one that does not await is interrupted so much later."""
 
 _DONE = Done(b"")
 
@@ -72,49 +73,75 @@ class Execution:
             return None
         return handler.timeout_us + (ASYNC_GRACE_US if handler.is_async else 0)
 
+    def is_async(self, assignment: Assignment) -> bool:
+        """Tell whether the job's handler is a coroutine function."""
+        handler = self._handlers.get(assignment.job.task)
+        return handler is not None and handler.is_async
+
+    def has_async(self) -> bool:
+        """Tell whether some handler is a coroutine function."""
+        return any(handler.is_async for handler in self._handlers.values())
+
     def run(self, assignment: Assignment, started_us: int) -> Ending:
-        """Call the handler of a job, from now on by the store's time."""
-        job = assignment.job
-        handler = self._handlers.get(job.task)
+        """Call the handler of a job, from now on by the store's time.
+
+        A coroutine gets an event loop for itself; see `arun`.
+        """
+        handler = self._handlers.get(assignment.job.task)
+        if handler is not None and handler.is_async:
+            return asyncio.run(self.arun(assignment, started_us))
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
-        if self.controls.is_cancelled(job.claim()):
-            return Cancelled(CANCELLED)
-        if not handler.takes_context:
-            return self._call(assignment, handler, None)
-        context = Context(job, self.controls, handler, assignment.last, started_us=started_us)
-        ending = self._call(assignment, handler, context)
-        if not context.is_settled:
-            return ending
-        if isinstance(ending, Failed):
-            log.warning("job=%s raised after it was done:\n%s", job.id.hex(), ending.traceback)
-        return Settled()
-
-    def _call(self, assignment: Assignment, handler: Handler, context: Context | None) -> Ending:
-        job = assignment.job
-        claim = job.claim()
+        if refusal := self._begin(assignment):
+            return refusal
+        context = self._context(assignment, handler, started_us)
         try:
-            args, kwargs = handler.arguments.decode(job.body)
-            if context is not None:
-                args = (context, *args)
-            value = handler.function(*args, **kwargs)
-            if handler.is_async:
-                value = asyncio.run(self._within(value, handler.timeout_us, claim))
-            if not assignment.keep or (context is not None and context.is_settled):
-                return _DONE
-            return Done(encode_result(value, job.task))
-        except Snooze as snooze:
-            return Snoozed(snooze.after_us)
-        except Cancel as cancel:
-            return Cancelled(_readable(cancel.message))
-        except LeaseLost as lost:
-            return Cancelled(lost.message)  # its verdict is refused, so nothing comes of it
-        except asyncio.CancelledError as error:
-            if self.controls.is_cancelled(claim):
-                return Cancelled(CANCELLED)
-            return failure(error, handler)
+            args, kwargs = _arguments(assignment.job, handler, context)
+            # What a handler sets in context variables ends with it.
+            value = Variables().run(handler.function, *args, **kwargs)
+            ending = _done(assignment, context, value)
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
-            return failure(error, handler)
+            ending = self._ending(error, handler, assignment.job.claim())
+        return ending if context is None else _settled(assignment.job, context, ending)
+
+    async def arun(self, assignment: Assignment, started_us: int) -> Ending:
+        """Await the coroutine handler of a job, from now on by the store's time."""
+        job = assignment.job
+        handler = self._handlers[job.task]
+        if refusal := self._begin(assignment):
+            return refusal
+        context = self._context(assignment, handler, started_us)
+        try:
+            args, kwargs = _arguments(job, handler, context)
+            value = handler.function(*args, **kwargs)
+            value = await self._within(value, handler.timeout_us, job.claim())
+            ending = _done(assignment, context, value)
+        except BaseException as error:  # noqa: BLE001  (see above)
+            ending = self._ending(error, handler, job.claim())
+        return ending if context is None else _settled(job, context, ending)
+
+    def _begin(self, assignment: Assignment) -> Ending | None:
+        """Tell how a job ends whose handler is not called any more; None where it is, now."""
+        if self.controls.is_cancelled(assignment.job.claim()):
+            return Cancelled(CANCELLED)
+        return None
+
+    def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:
+        if not handler.takes_context:
+            return None
+        return Context(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
+
+    def _ending(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
+        """Tell what an exception that a handler raised makes of the attempt."""
+        if isinstance(error, Snooze):
+            return Snoozed(error.after_us)
+        if isinstance(error, Cancel):
+            return Cancelled(_readable(error.message))
+        if isinstance(error, LeaseLost):
+            return Cancelled(error.message)  # its verdict is refused, so nothing comes of it
+        if isinstance(error, asyncio.CancelledError) and self.controls.is_cancelled(claim):
+            return Cancelled(CANCELLED)
+        return failure(error, handler)
 
     async def _within(self, value: Awaitable[Any], timeout_us: int | None, claim: Claim) -> Any:  # noqa: ANN401
         """Await a handler; cancel it when its time is over, or its end is wished for."""
@@ -129,6 +156,28 @@ class Execution:
             if limit.expired():
                 raise JobTimeout from error
             raise
+
+
+def _arguments(
+    job: Job, handler: Handler, context: Context | None
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    args, kwargs = handler.arguments.decode(job.body)
+    return (args if context is None else (context, *args)), kwargs
+
+
+def _done(assignment: Assignment, context: Context | None, value: object) -> Ending:
+    if not assignment.keep or (context is not None and context.is_settled):
+        return _DONE
+    return Done(encode_result(value, assignment.job.task))
+
+
+def _settled(job: Job, context: Context, ending: Ending) -> Ending:
+    """Let a job that its handler ended itself be, whatever the handler did then."""
+    if not context.is_settled:
+        return ending
+    if isinstance(ending, Failed):
+        log.warning("job=%s raised after it was done:\n%s", job.id.hex(), ending.traceback)
+    return Settled()
 
 
 def failure(error: BaseException, handler: Handler) -> Failed:

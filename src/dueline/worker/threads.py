@@ -1,6 +1,6 @@
 """Runs jobs in threads of this process."""
 
-import ctypes
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +13,8 @@ from dueline.policy import learn_run_us
 from dueline.progress import Report
 from dueline.worker.controls import CANCELLED
 from dueline.worker.execution import Assignment, Execution, overtaking
+from dueline.worker.interrupt import Interrupt
+from dueline.worker.loop import Coroutines
 
 NEWS_EVERY_US = 5_000
 """While more jobs are ready, endings are told in groups, at least this often."""
@@ -20,25 +22,25 @@ NEWS_EVERY_US = 5_000
 SHORT_US = 1_000
 """Jobs that run shorter on average are left to few threads: waking one costs about 50 us."""
 
-ARRIVAL_STEPS_MAX = 10_000
-"""An exception that a thread raises in itself arrives within a few steps of the interpreter."""
-
 
 class _Slot:
     """A thread and what it runs."""
 
-    __slots__ = ("assignment", "guard", "interrupted", "started_us", "thread")
+    __slots__ = ("assignment", "interrupt", "started_us", "thread")
 
     def __init__(self) -> None:
         self.thread: threading.Thread
         self.assignment: Assignment | None = None
         self.started_us = 0
-        self.interrupted = False
-        self.guard = threading.Lock()
+        self.interrupt = Interrupt()
 
 
 class ThreadRunner:
-    """A fixed number of threads that take jobs from one buffer."""
+    """A fixed number of slots for jobs from one buffer.
+
+    A job takes a thread, which is started when it is first needed. Where some handlers are
+    coroutines, those jobs take a slot each and no thread: they share one event loop.
+    """
 
     isolates = False
 
@@ -50,10 +52,14 @@ class ThreadRunner:
         clock: Clock,
         now_us: Callable[[], int],
         news: threading.Event,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         """Take what to run jobs with; starts no thread yet.
 
-        Args: now_us: the store's time. news: set when there is something to collect.
+        Args:
+          threads: how many jobs run at once. now_us: the store's time.
+          news: set when there is something to collect.
+          loop: where coroutines run; None for a loop of their own.
         """
         self.threads = threads
         self.run_us = 0.0
@@ -63,39 +69,102 @@ class ThreadRunner:
         self._news = news
         self._ready: deque[Assignment] = deque()
         self._ended: deque[Ended] = deque()
-        self._slots = [_Slot() for _ in range(threads)]
+        self._slots: list[_Slot] = []
         self._work = threading.Condition()
         self._idle = 0
         self._told_us = 0
         self._offset_us = 0  # the store's time less the monotonic clock
         self._is_closing = False
+        self._take: Callable[[], Assignment] = self._ready.popleft
+        self._coroutines: Coroutines | None = None
+        self._busy = 0  # threads that run a job; counted only beside coroutines
+        if execution.has_async():
+            self._take = self._take_beside
+            self._coroutines = Coroutines(
+                execution, clock=clock, ended=self._end_coroutine, loop=loop
+            )
 
     def start(self) -> None:
-        """Start the threads."""
-        for number, slot in enumerate(self._slots):
-            slot.thread = threading.Thread(
-                target=self._loop, args=(slot,), name=f"dueline-{number}", daemon=True
-            )
-            slot.thread.start()
+        """Get ready to run jobs."""
+        if self._coroutines is not None:
+            self._coroutines.start()
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
         """Take jobs to run, in order; more urgent ones than those that wait go first."""
         self._offset_us = self._now_us() - self._clock.monotonic_us()
-        count = overtaking(assignments, self._ready)
-        self._ready.extendleft(reversed(assignments[:count]))
-        self._ready.extend(assignments[count:])
+        with self._work:
+            count = overtaking(assignments, self._ready)
+            self._ready.extendleft(reversed(assignments[:count]))
+            self._ready.extend(assignments[count:])
         self.spread()
 
     def spread(self) -> None:
         """Wake threads for what is ready: one for short jobs, as many as there are otherwise."""
+        if self._coroutines is not None:
+            self._deal()
         waiting = len(self._ready)
-        if not waiting or not self._idle:
+        if not waiting or not (self._idle or len(self._slots) < self.threads):
             return
         wanted = waiting
         if 0 < self.run_us < SHORT_US:
             wanted = 1 + int(waiting * self.run_us) // NEWS_EVERY_US
         with self._work:
+            if self._is_closing or not self._has_work():
+                return
             self._work.notify(min(wanted, self._idle))
+            for _ in range(min(wanted - self._idle, self.threads - len(self._slots))):
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        slot = _Slot()
+        slot.thread = threading.Thread(
+            target=self._loop, args=(slot,), name=f"dueline-{len(self._slots)}", daemon=True
+        )
+        self._slots.append(slot)
+        slot.thread.start()
+
+    # Beside coroutines: each of them and each busy thread has a slot
+
+    def _free(self) -> int:
+        assert self._coroutines is not None, "slots are counted for its sake"
+        return self.threads - self._busy - len(self._coroutines)
+
+    def _has_work(self) -> bool:
+        """Tell whether there is something to do for one thread more."""
+        if self._coroutines is None:
+            return bool(self._ready)
+        return bool(self._ready) and self._free() > 0  # what is first is no coroutine: see _deal
+
+    def _deal(self) -> None:
+        """Begin the coroutines that are first in line, as far as there are slots."""
+        assert self._coroutines is not None, "there is no loop to begin them on"
+        self._coroutines.offset_us = self._offset_us
+        with self._work:
+            while self._ready and self._free() > 0 and self._execution.is_async(self._ready[0]):
+                self._coroutines.begin(self._ready.popleft())
+
+    def _take_beside(self) -> Assignment:
+        """Take the next job for a thread.
+
+        Raises: IndexError: there is none, or no slot for it.
+        """
+        with self._work:
+            self._deal()
+            if not self._has_work():
+                raise IndexError
+            self._busy += 1
+            return self._ready.popleft()
+
+    def _end_coroutine(self, ended: Ended) -> None:
+        """Note on the loop that a coroutine is over, and go on with what waited for its slot."""
+        started_us = ended.started_us and ended.started_us + self._offset_us
+        self._ended.append(
+            ended._replace(started_us=started_us, ended_us=ended.ended_us + self._offset_us)
+        )
+        if self._ready:
+            self.spread()
+        if not self._news.is_set():
+            self._news.set()
 
     def collect(self) -> list[Ended]:
         """Take the attempts that ended since the last call."""
@@ -109,16 +178,18 @@ class ThreadRunner:
 
     def running(self) -> list[Job]:
         """List the jobs whose handlers run now."""
-        return [taken.job for slot in self._slots if (taken := slot.assignment) is not None]
+        jobs = [taken.job for slot in self._slots if (taken := slot.assignment) is not None]
+        return jobs if self._coroutines is None else jobs + self._coroutines.running()
 
     def take_back(self) -> list[Job]:
         """Take back the jobs that no handler was called for yet."""
         taken = []
-        while self._ready:
-            try:
-                taken.append(self._ready.popleft().job)
-            except IndexError:  # a thread was quicker
-                break
+        with self._work:
+            while self._ready:
+                try:
+                    taken.append(self._ready.popleft().job)
+                except IndexError:  # a thread was quicker
+                    break
         return taken
 
     def forget(self, lost: Sequence[Claim]) -> None:
@@ -142,18 +213,20 @@ class ThreadRunner:
         """Take back jobs as far as no handler was called for them yet."""
         gone = set(claims)
         taken = []
-        for assignment in list(self._ready):
-            if assignment.job.claim() in gone:
-                try:
-                    self._ready.remove(assignment)
-                except ValueError:  # started meanwhile
-                    continue
-                taken.append(assignment.job)
+        with self._work:
+            for assignment in list(self._ready):
+                if assignment.job.claim() in gone:
+                    try:
+                        self._ready.remove(assignment)
+                    except ValueError:  # started meanwhile
+                        continue
+                    taken.append(assignment.job)
         return taken
 
     def load(self) -> int:
         """Count the jobs that are ready or running."""
-        return len(self._ready) + sum(slot.assignment is not None for slot in self._slots)
+        begun = sum(slot.assignment is not None for slot in self._slots)
+        return len(self._ready) + begun + len(self._coroutines or ())
 
     def waiting(self) -> int:
         """Count the jobs that are ready and not running."""
@@ -169,24 +242,24 @@ class ThreadRunner:
         for slot in self._slots:
             taken, started_us = slot.assignment, slot.started_us
             limit_us = self._execution.timeout_us(taken.job) if taken else None
-            if limit_us is None or now_us - started_us < limit_us:
-                continue
-            with slot.guard:
-                if slot.assignment is taken and not slot.interrupted:
-                    slot.interrupted = True
-                    _raise_in(slot.thread, JobTimeout)
+            if limit_us is not None and now_us - started_us >= limit_us:
+                slot.interrupt.send(taken)
+        if self._coroutines is not None:
+            self._coroutines.look_after()
 
     def close(self) -> None:
         """Let the threads end when they are idle; a handler that runs is not waited for."""
         self._is_closing = True
         with self._work:
             self._work.notify_all()
+        if self._coroutines is not None:
+            self._coroutines.close()
 
     def _loop(self, slot: _Slot) -> None:
         now_us = self._clock.monotonic_us()
         while not self._is_closing:
             try:
-                assignment = self._ready.popleft()
+                assignment = self._take()
             except IndexError:
                 self._wait()
                 now_us = self._clock.monotonic_us()
@@ -197,7 +270,7 @@ class ThreadRunner:
         self._news.set()
         with self._work:
             self._idle += 1
-            if not self._ready and not self._is_closing:
+            if not self._has_work() and not self._is_closing:
                 self._work.wait()
             self._idle -= 1
 
@@ -205,13 +278,18 @@ class ThreadRunner:
         """Run a job from now on; answer when it ended, by the monotonic clock."""
         slot.started_us = now_us
         slot.assignment = assignment
+        slot.interrupt.enter(assignment)
         offset_us = self._offset_us
         try:
             ending = self._execution.run(assignment, now_us + offset_us)
-            self._disarm(slot)
+            slot.interrupt.leave()
         except JobTimeout as error:  # it came after the handler, at most once
-            self._disarm(slot)
+            slot.interrupt.leave()
             ending = Failed("JobTimeout", error.message, "", retry=True)
+        slot.assignment = None
+        if self._coroutines is not None:
+            with self._work:
+                self._busy -= 1
         ended_us = self._clock.monotonic_us()
         self._ended.append(Ended(assignment.job, ending, now_us + offset_us, ended_us + offset_us))
         if ended_us - self._told_us > NEWS_EVERY_US:
@@ -219,27 +297,3 @@ class ThreadRunner:
             if not self._news.is_set():
                 self._news.set()
         return ended_us
-
-    def _disarm(self, slot: _Slot) -> None:
-        """Leave no JobTimeout behind that could hit the thread's next job.
-
-        Whether it came cannot be told, since the handler may have caught it. So one is raised
-        here, in place of one still on its way. (To take it back would do, too, but CPython
-        3.11 then keeps looking for it: every call is slower, and under a tracer never returns.)
-        """
-        with slot.guard:
-            slot.assignment = None
-            is_armed, slot.interrupted = slot.interrupted, False
-        if is_armed:
-            try:
-                _raise_in(slot.thread, JobTimeout)
-                for _ in range(ARRIVAL_STEPS_MAX):
-                    pass
-            except JobTimeout:
-                return
-
-
-def _raise_in(thread: threading.Thread, kind: type[BaseException]) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(kind)
-    )
