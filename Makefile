@@ -51,10 +51,10 @@ mutants: $(VENV)/.project ## break one rule after the other, and see that a test
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s
 	$(PY) -m tests.kills
 	$(PY) -m tests.kills.writers
+	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
 
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000)
 	$(PY) -m tests.kills.products
-	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
 
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks

@@ -6,6 +6,7 @@ import pytest
 
 from dueline import BadInput, Conflict, Dueline, NotFound, StoreUnavailable, Transaction
 from dueline.stores.sqlite import SqliteStore
+from dueline.stores.sqlite_connection import Database
 from tests.transactions.conftest import bills, numbered, status
 
 
@@ -176,10 +177,29 @@ def test_a_full_disk_inside_is_unavailable_and_changes_nothing(shop: Dueline) ->
         gone = send.using(tx=tx).enqueue(1)
         tx.execute("insert into bills values (1, zeroblob(1000000))")
     assert (status(kept), status(gone)) == ("ready", "unknown")
+    with pytest.raises(StoreUnavailable, match="is full"), shop.transaction() as tx:
+        send.using(tx=tx).enqueue_many([(1,)] * 10_000, chunk=5000)
     database.execute("pragma max_page_count = 1000000")
     with shop.transaction() as tx:
         again = send.using(tx=tx).enqueue(1)
     assert (status(again), bills(shop)) == ("ready", [])
+
+
+def test_a_call_of_the_store_inside_happens_as_a_whole_or_not_at_all(shop: Dueline) -> None:
+    send = numbered(shop)
+    kept = send.enqueue(0)
+
+    def fail(database: Database) -> None:
+        database.execute("delete from jobs")
+        raise Stop
+
+    with shop.transaction() as tx:
+        store = tx.queues_of(shop).store
+        assert isinstance(store, SqliteStore)
+        added = send.using(tx=tx).enqueue(1)
+        with pytest.raises(Stop):
+            store._connection.write(fail)
+    assert (status(kept), status(added)) == ("ready", "ready")
 
 
 def test_a_fork_inside_rolls_it_back_on_both_sides(shop: Dueline) -> None:
