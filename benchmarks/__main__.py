@@ -1,6 +1,6 @@
 """`python -m benchmarks`: ratios as JSON.
 
-Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000]
+Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000] [--tenants 100000]
          [--cassandra-jobs 20000] [--cassandra-singles 200] [--only sqlite|cassandra]
 """
 
@@ -28,6 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--jobs", type=int, default=50_000, help="of each bulk measurement")
     parser.add_argument("--singles", type=int, default=2_000, help="enqueued one by one")
+    parser.add_argument("--tenants", type=int, default=100_000, help="with a job each")
     parser.add_argument("--rounds", type=int, default=5, help="of everything, interleaved")
     parser.add_argument("--cassandra-jobs", type=int, default=20_000, help="as --jobs")
     parser.add_argument("--cassandra-singles", type=int, default=200, help="with a lock each")
@@ -35,8 +36,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.jobs < raw.BATCH or asked.jobs % raw.BATCH:
         parser.error(f"--jobs is a multiple of {raw.BATCH}")
-    if min(asked.rounds, asked.singles, asked.cassandra_jobs, asked.cassandra_singles) < 1:
-        parser.error("all counts are 1 or more")
+    counts = (asked.rounds, asked.tenants, asked.cassandra_jobs, asked.cassandra_singles)
+    if min(*counts, asked.singles // against_raw.CALLERS) < 1:
+        parser.error(f"all counts are 1 or more, --singles at least {against_raw.CALLERS}")
     report: dict[str, object] = {
         "machine": _machine(),
         "asked": {**vars(asked), "batch": raw.BATCH, "body_bytes": len(against_raw.BODY)},
@@ -91,7 +93,12 @@ def _against_raw(synchronous: str, asked: argparse.Namespace) -> Rounds:
     for _ in range(asked.rounds):
         with tempfile.TemporaryDirectory() as folder:
             against_raw.run(
-                rounds, Path(folder), synchronous, jobs=asked.jobs, singles=asked.singles
+                rounds,
+                Path(folder),
+                synchronous,
+                jobs=asked.jobs,
+                singles=asked.singles,
+                tenants=asked.tenants,
             )
     return rounds
 

@@ -8,6 +8,7 @@ from benchmarks import ours, raw
 from benchmarks.rounds import Rounds
 
 TEXT: Final = "x" * 100
+CALLERS: Final = 8
 BODY: Final = f'["{TEXT}"]'.encode()
 
 
@@ -27,13 +28,18 @@ COMPARISONS: Final = (
     Comparison("drain_with_history", "drain with history", "raw claim + drop + tell", 0.50),
     Comparison("drain_with_history_to_drop", "drain with history", "raw claim + drop", None),
     Comparison("single_enqueue", "single enqueue", "raw single insert", None),
+    Comparison("eight_callers_to_one", "eight callers", "single enqueue", None),
+    Comparison("drain_of_tenants", "drain of tenants", "drain with history", 0.33),
 )
 
 
-def run(rounds: Rounds, folder: Path, synchronous: str, *, jobs: int, singles: int) -> None:
+def run(
+    rounds: Rounds, folder: Path, synchronous: str, *, jobs: int, singles: int, tenants: int
+) -> None:
     """Run one round in an empty folder: raw, ours, raw, ours."""
     _batches(rounds, folder, synchronous, jobs)
     _history(rounds, folder, synchronous, jobs)
+    _tenants(rounds, folder, synchronous, tenants)
     _singles(rounds, folder, synchronous, singles)
 
 
@@ -73,6 +79,17 @@ def _history(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
     app.close()
 
 
+def _tenants(rounds: Rounds, folder: Path, synchronous: str, tenants: int) -> None:
+    """Drain a job of each of many tenants: as many lanes as jobs."""
+    url = ours.sqlite(folder / "tenants.db", synchronous)
+    app, _ = ours.open_app(url, history="attempts")
+    ours.enqueue_for_each(app, tenants, BODY)
+    with rounds.timed("drain of tenants", tenants):
+        ours.drain(app)
+    assert ours.is_empty(app)
+    app.close()
+
+
 def _singles(rounds: Rounds, folder: Path, synchronous: str, singles: int) -> None:
     database = raw.open_raw(folder / "raw_singles.db", synchronous)
     app, task = ours.open_app(ours.sqlite(folder / "singles.db", synchronous), history="off")
@@ -81,5 +98,7 @@ def _singles(rounds: Rounds, folder: Path, synchronous: str, singles: int) -> No
         raw.insert_singly(database, births)
     with rounds.timed("single enqueue", singles):
         ours.enqueue_singly(task, singles, TEXT)
+    with rounds.timed("eight callers", singles // CALLERS * CALLERS):
+        ours.enqueue_at_once(task, CALLERS, singles // CALLERS, TEXT)
     app.close()
     database.close()

@@ -1,5 +1,6 @@
 """The project, through its public interface."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,15 @@ from typing import Literal
 
 from dueline import Dueline
 from dueline.attempt import Attempt
-from dueline.codec import encode
+from dueline.codec import JSON, encode
 from dueline.ids import Ids
+from dueline.job import Job
+from dueline.lane import Lane, bucket_of
 from dueline.launch import worker_name
 from dueline.task import Task
 
 QUEUE = "bench"
+_PAGE = 500
 
 
 def sqlite(path: Path, synchronous: str) -> str:
@@ -45,6 +49,30 @@ def enqueue_singly(task: Task[[str], None], count: int, text: str) -> None:
     call: Callable[[str], object] = task.enqueue
     for _ in range(count):
         call(text)
+
+
+def enqueue_at_once(task: Task[[str], None], callers: int, each: int, text: str) -> None:
+    """Enqueue one by one from several threads at once."""
+    threads = [
+        threading.Thread(target=enqueue_singly, args=(task, each, text)) for _ in range(callers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def enqueue_for_each(app: Dueline, tenants: int, body: bytes) -> None:
+    """Store a job for each of many tenants, as `enqueue` makes it, many a write."""
+    now_us = app.queues.time.earliest_us()
+    bucket = bucket_of(now_us, app.queues.catalog.settings(QUEUE).width_us)
+    jobs = [
+        Job(Lane(QUEUE, 0, bucket, 0, f"tenant{number}"), now_us, job_id, 0, now_us, now_us,
+            "bench.noop", JSON, body, b"", now_us)
+        for number, job_id in enumerate(app.queues.ids.many(tenants, now_us))
+    ]  # fmt: skip
+    for start in range(0, tenants, _PAGE):
+        app.queues.store.add(jobs[start : start + _PAGE])
 
 
 def drain(app: Dueline, queue: str = QUEUE) -> None:

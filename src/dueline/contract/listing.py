@@ -112,7 +112,8 @@ class ListingLaws:
     def test_a_head_that_the_list_tells_is_the_least_of_its_lane(self, store: Store) -> None:
         """A store may tell heads or not; what it tells is so, of claimed and future rows too."""
         early, late, claimed, empty = (lane_of(priority=priority) for priority in range(4))
-        put_in(store, born(1, lane=early), born(2, lane=late, at_us=NOW_US + 9))
+        put_in(store, born(1, lane=early), born(2, lane=late, at_us=NOW_US + 99))
+        put_in(store, born(5, lane=late, at_us=NOW_US + 9))
         put_in(store, born(3, lane=claimed), born(4, lane=empty))
         (taken,) = claim(store, claimed).jobs
         (gone,) = claim(store, empty).jobs

@@ -135,19 +135,19 @@ class SqliteConnection:
           Unknown: the commit failed half-way; it may or may not be there.
           StoreCorrupt: the file is damaged; not written.
         """
+        return self._run(lambda database: self.commit(database, work))
 
-        def transaction(database: apsw.Connection) -> T:
-            _refuse_beside(database)
-            try:  # from here on: a handler's time limit may strike behind any call
-                database.execute("BEGIN IMMEDIATE")
-                result = work(database)
-                self._commit(database)
-            except BaseException:
-                _roll_back(database)
-                raise
-            return result
-
-        return self._run(transaction)
+    def commit(self, database: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work` as a transaction of the thread that holds the connection."""
+        refuse_beside(database)
+        try:  # from here on: a handler's time limit may strike behind any call
+            database.execute("BEGIN IMMEDIATE")
+            result = work(database)
+            self._commit(database)
+        except BaseException:
+            _roll_back(database)
+            raise
+        return result
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
@@ -158,7 +158,7 @@ class SqliteConnection:
         try:
             self._acquire()
             database = self._patiently(lambda: self._database or self._open())
-            _refuse_beside(database)
+            refuse_beside(database)
             try:
                 self._patiently(lambda: database.execute("BEGIN IMMEDIATE"))
                 yield database
@@ -337,7 +337,7 @@ def _is_in_transaction(database: apsw.Connection) -> bool:
         return False
 
 
-def _refuse_beside(database: apsw.Connection) -> None:
+def refuse_beside(database: apsw.Connection) -> None:
     """Refuse a write of the thread that holds the connection, inside its open transaction."""
     if database.in_transaction:
         raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
