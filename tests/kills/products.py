@@ -151,7 +151,7 @@ class Products:
     def _stage(self, pids: Sequence[int]) -> str:
         """Tell how far the handlers of processes are, or were when they were killed."""
         paths = [path for pid in pids for path in self._folder.glob(f"{pid}.*.stage")]
-        return max([path.read_text() or "before" for path in paths] or ["idle"], key=STAGES.index)
+        return STAGES[max([int(path.read_text() or 0) for path in paths] or [0])]
 
     def _drain(self) -> None:
         give_up = time.monotonic() + DRAIN_S_MAX
