@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from dueline.clock import Clock, SystemClock, duration_us
-from dueline.config import find_config, module_name
+from dueline.config import find_config
 from dueline.connect import mask, open_store, queue_defaults
+from dueline.embedded import EmbeddedWorker
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
 from dueline.ids import Ids
-from dueline.launch import launch
+from dueline.launch import CONCURRENCY, DRAIN_S, Plan, launch, plan_of
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.settings import (
@@ -26,19 +27,13 @@ from dueline.settings import (
     check_settings,
 )
 from dueline.store import Store
-from dueline.task import AsyncTask, Options, Task
+from dueline.task import AsyncTask, Options, Task, limits_us, task_name
 from dueline.transaction import Transaction, transaction
-from dueline.worker.offspring import Wear
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CONCURRENCY = 16
-DRAIN_S = 25.0
-MIB = 1024 * 1024
-
 _NAMES_SHOWN = 5
-_NAME_CHARACTERS_MAX = 255
 
 
 class Registering(Protocol):
@@ -196,14 +191,14 @@ class Dueline:
         Raises: BadInput: the name is taken, or the signature cannot be used.
         """
         options = Options(queue=check_queue_name(queue), priority=priority)
-        timeout_us, kill_after_us = _limits_us(timeout, kill_after)
+        timeout_us, kill_after_us = limits_us(timeout, kill_after)
         if not isinstance(retry, Retry | None):
             raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
             handler = Handler(
                 function,
-                name=_task_name(function, name),
+                name=task_name(function, name),
                 retry=retry or Retry(),
                 timeout_us=timeout_us,
                 kill_after_us=kill_after_us,
@@ -311,80 +306,49 @@ class Dueline:
 
         Returns: the number of the signal that stopped it; None after a burst.
         """
-        own = [task.queue for task in self._callable.values()]
-        serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
-        if not isinstance(serving, list | Mapping):
-            raise BadInput("queues is a list of names, or their slots by name.")
-        names = dict.fromkeys(serving) if isinstance(serving, list) else dict(serving)
-        for name, slots in names.items():
-            check_queue_name(name)
-            if slots is not None and not _is_count(slots, least=1):
-                raise BadInput(f"The queue {name} has {slots!r} slots.", hint="Use 1 or more.")
-        if not names:
-            raise BadInput("The worker has no queues to serve.", hint="Name at least one.")
-        if not _is_count(concurrency, least=1) or not _is_count(processes, least=0):
-            raise BadInput("concurrency is at least 1, processes at least 0.")
-        if (drain_us := duration_us(drain)) < 0:
-            raise BadInput(f"drain={drain!r} is negative.", hint="Use 0 to give back at once.")
-        for word, value in (("recycle_jobs", recycle_jobs), ("recycle_mb", recycle_mb)):
-            if value is not None and not (_is_count(value, least=1) and processes):
-                raise BadInput(
-                    f"{word} is {value!r} with {processes} processes.",
-                    hint="Use 1 or more, and child processes (processes=).",
-                )
         return launch(
             self,
-            serving=names,
-            concurrency=concurrency,
-            processes=processes,
-            drain_us=drain_us,
-            burst=burst,
-            wear=Wear(recycle_jobs, recycle_mb and recycle_mb * MIB),
+            self._plan(
+                queues, concurrency, drain, processes, burst=burst, wear=(recycle_jobs, recycle_mb)
+            ),
         )
+
+    def worker(
+        self,
+        queues: Mapping[str, int | None] | list[str] | None = None,
+        *,
+        concurrency: int = CONCURRENCY,
+        processes: int = 0,
+        drain: timedelta | float = DRAIN_S,
+    ) -> EmbeddedWorker:
+        """Run a worker beside other code, such as a web application: `async with app.worker():`.
+
+        It works in threads of its own and never blocks the loop; coroutine handlers run on the
+        loop of the caller, so that they can share its connections. It drains at the end of the
+        block, and gives everything back at once where that is cancelled.
+
+        Args: as `run_worker`.
+        """
+        return EmbeddedWorker(self, self._plan(queues, concurrency, drain, processes))
+
+    def _plan(
+        self,
+        queues: Mapping[str, int | None] | list[str] | None,
+        concurrency: int,
+        drain: timedelta | float,
+        processes: int,
+        *,
+        burst: bool = False,
+        wear: tuple[int | None, int | None] = (None, None),
+    ) -> Plan:
+        own = [task.queue for task in self._callable.values()]
+        serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
+        return plan_of(serving, concurrency, drain, processes, burst=burst, wear=wear)
 
     def close(self) -> None:
         """Close the store, if it was opened."""
         if "store" in self.__dict__:
             self.store.close()
-
-
-def _task_name(function: object, name: object) -> str:
-    """Name a task: as given, or after its function."""
-    if not callable(function):
-        raise BadInput(f"{function!r:.80} is no function.", hint="Write @app.task above a def.")
-    if name is None:
-        module, own = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-        name = f"{module_name(module)}.{own}" if own else ""
-    if (
-        not isinstance(name, str)
-        or not 0 < len(name) <= _NAME_CHARACTERS_MAX
-        or not (name.isprintable())
-    ):
-        raise BadInput(
-            f"{name!r:.80} cannot name a task.",
-            hint=f"Give name=, one line of up to {_NAME_CHARACTERS_MAX} characters.",
-        )
-    return name
-
-
-def _limits_us(
-    timeout: timedelta | float | None, kill_after: timedelta | float | None
-) -> tuple[int | None, int | None]:
-    """Check how long a handler may run: before it is interrupted, before it is killed."""
-    timeout_us = None if timeout is None else duration_us(timeout)
-    if timeout_us is not None and timeout_us <= 0:
-        raise BadInput(f"timeout={timeout!r} leaves no time to run.")
-    kill_after_us = None if kill_after is None else duration_us(kill_after)
-    if kill_after_us is not None and kill_after_us <= (timeout_us or 0):
-        raise BadInput(
-            f"kill_after={kill_after!r} leaves no time, with timeout={timeout!r}.",
-            hint="A handler is interrupted first, and killed later if it does not end.",
-        )
-    return timeout_us, kill_after_us
-
-
-def _is_count(value: object, *, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def as_app(found: object, place: str) -> Dueline:

@@ -1,15 +1,16 @@
 """A caller's handle on a job."""
 
+import asyncio
 import uuid
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-from dueline.attempt import Outcome
-from dueline.clock import Clock
+from dueline.clock import SECOND_US, Clock
 from dueline.codec import decode_result
 from dueline.errors import BadInput, JobFailed
 from dueline.job import JobId
 from dueline.progress import Progress
-from dueline.queue import Queues
+from dueline.queue import Found, Queues
 from dueline.recipes import reports
 
 R_co = TypeVar("R_co", covariant=True)
@@ -62,20 +63,44 @@ class Job(Generic[R_co]):
           JobFailed: it ended without a result. TimeoutError: it has not ended in time.
           NotFound: it is unknown, or its queue keeps no results.
         """
-        give_up_us = None if timeout is None else self._clock.monotonic_us() + round(timeout * 1e6)
-        pause_s, most_s = _WAIT_S
-        while True:
+        for pause_s in self._pauses(timeout):
             found = self._queues.find(self._id)
-            if found.status == "dead" and found.row is not None:
-                raise JobFailed(f"The job {self.id} is dead: {found.row.error}")
-            if found.outcome is not None:
-                return self._value(found.outcome)
-            if give_up_us is not None and self._clock.monotonic_us() >= give_up_us:
-                raise TimeoutError(f"The job {self.id} is still {found.status}.")
+            if self._is_over(found):
+                return self._value(found)
+            if pause_s is None:
+                break
             self._clock.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, most_s)
+        raise TimeoutError(f"The job {self.id} is still {found.status}.")
 
-    def _value(self, outcome: Outcome) -> R_co:
+    async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109  (as `result`)
+        """Do as `result` without blocking the loop; each look is taken in another thread."""
+        for pause_s in self._pauses(timeout):
+            found = await asyncio.to_thread(self._queues.find, self._id)
+            if self._is_over(found):
+                return self._value(found)
+            if pause_s is None:
+                break
+            await asyncio.sleep(pause_s)
+        raise TimeoutError(f"The job {self.id} is still {found.status}.")
+
+    def _pauses(self, timeout_s: float | None) -> Iterator[float | None]:
+        """Say how long to wait before each next look; None after the last."""
+        give_up_us = None
+        if timeout_s is not None:
+            give_up_us = self._clock.monotonic_us() + round(timeout_s * SECOND_US)
+        pause_s, most_s = _WAIT_S
+        while give_up_us is None or self._clock.monotonic_us() < give_up_us:
+            yield pause_s
+            pause_s = min(pause_s * 1.5, most_s)
+        yield None
+
+    def _is_over(self, found: Found) -> bool:
+        return found.outcome is not None or (found.status == "dead" and found.row is not None)
+
+    def _value(self, found: Found) -> R_co:
+        outcome = found.outcome
+        if outcome is None:
+            raise JobFailed(f"The job {self.id} is dead: {found.row and found.row.error}")
         if outcome.state != "done":
             raise JobFailed(f"The job {self.id} is {outcome.state}. {outcome.error}".rstrip())
         value: R_co = decode_result(outcome.value, self._kind)

@@ -1,5 +1,6 @@
 """From an application to a running worker."""
 
+import asyncio
 import gc
 import os
 import random
@@ -9,22 +10,28 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from types import FrameType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from dueline.clock import Clock
+from dueline.clock import Clock, duration_us
 from dueline.config import place_of
-from dueline.errors import ConfigError
+from dueline.errors import BadInput, ConfigError
 from dueline.handler import Handler
 from dueline.queue import Queues
+from dueline.settings import check_queue_name
 from dueline.worker.execution import Execution
 from dueline.worker.log import log
-from dueline.worker.offspring import NO_WEAR, Wear
+from dueline.worker.offspring import Wear
 from dueline.worker.processes import ProcessRunner
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.threads import ThreadRunner
 from dueline.worker.worker import Worker, WorkerSettings
+
+CONCURRENCY = 16
+DRAIN_S = 25.0
+MIB = 1024 * 1024
 
 YOUNG_OBJECTS = 20_000
 
@@ -48,16 +55,58 @@ class Application(Protocol):
         ...
 
 
-def launch(
-    app: Application,
-    *,
-    serving: Mapping[str, int | None],
+class Plan(NamedTuple):
+    """How a worker is to work. serving: queues, each with its slots or None for common ones."""
+
+    serving: Mapping[str, int | None]
+    concurrency: int
+    processes: int
+    drain_us: int
+    burst: bool
+    wear: Wear
+
+
+def plan_of(
+    queues: Mapping[str, int | None] | list[str],
     concurrency: int,
+    drain: timedelta | float,
     processes: int,
-    drain_us: int,
+    *,
     burst: bool,
-    wear: Wear = NO_WEAR,
-) -> int | None:
+    wear: tuple[int | None, int | None],
+) -> Plan:
+    """Check how a worker is to work. wear: jobs and MiB after which a child is replaced.
+
+    Raises: BadInput: a name or number out of range.
+    """
+    if not isinstance(queues, list | Mapping):
+        raise BadInput("queues is a list of names, or their slots by name.")
+    names = dict.fromkeys(queues) if isinstance(queues, list) else dict(queues)
+    for name, slots in names.items():
+        check_queue_name(name)
+        if slots is not None and not _is_count(slots, least=1):
+            raise BadInput(f"The queue {name} has {slots!r} slots.", hint="Use 1 or more.")
+    if not names:
+        raise BadInput("The worker has no queues to serve.", hint="Name at least one.")
+    if not _is_count(concurrency, least=1) or not _is_count(processes, least=0):
+        raise BadInput("concurrency is at least 1, processes at least 0.")
+    if (drain_us := duration_us(drain)) < 0:
+        raise BadInput(f"drain={drain!r} is negative.", hint="Use 0 to give back at once.")
+    for word, value in zip(("recycle_jobs", "recycle_mb"), wear, strict=True):
+        if value is not None and not (_is_count(value, least=1) and processes):
+            raise BadInput(
+                f"{word} is {value!r} with {processes} processes.",
+                hint="Use 1 or more, and child processes (processes=).",
+            )
+    worn = Wear(wear[0], wear[1] and wear[1] * MIB)
+    return Plan(names, concurrency, processes, drain_us, burst, worn)
+
+
+def _is_count(value: object, *, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def launch(app: Application, plan: Plan) -> int | None:
     """Run a worker in this thread until it is stopped, or its burst is over.
 
     In the main thread SIGTERM and SIGINT stop it: the first drains, a second gives everything
@@ -65,26 +114,42 @@ def launch(
 
     Returns: the number of the signal that stopped it, None where none did.
     """
+    worker = make_worker(app, plan)
+    with _signals(worker) as received, _rare_collections():
+        run(worker)
+    return next(iter(received), None)
+
+
+def make_worker(
+    app: Application, plan: Plan, loop: asyncio.AbstractEventLoop | None = None
+) -> Worker:
+    """Put a worker together; opens the store. loop: where coroutine handlers run."""
     queues = app.queues
-    for name in serving:
+    for name in plan.serving:
         queues.catalog.settings(name)  # makes the queue, so that it can be seen
     news = threading.Event()
     name = worker_name()
-    worker = Worker(
+    log.info("worker %s serves %s", name, ", ".join(plan.serving))
+    return Worker(
         queues,
-        _runner(app, concurrency, processes, news, wear),
+        _runner(app, plan, news, loop),
         Settler(queues, app.tasks, random.Random()),
         WorkerSettings(
-            worker=name, serving=serving, tasks=sorted(app.tasks), burst=burst, drain_us=drain_us
+            worker=name,
+            serving=plan.serving,
+            tasks=sorted(app.tasks),
+            burst=plan.burst,
+            drain_us=plan.drain_us,
         ),
         clock=app.clock,
         news=news,
     )
-    log.info("worker %s serves %s", name, ", ".join(serving))
-    with _signals(worker) as received, _rare_collections():
-        worker.run()
-    log.info("worker %s ended", name)
-    return next(iter(received), None)
+
+
+def run(worker: Worker) -> None:
+    """Run a worker in this thread until it is stopped."""
+    worker.run()
+    log.info("worker %s ended", worker.name)
 
 
 def worker_name() -> str:
@@ -93,17 +158,18 @@ def worker_name() -> str:
 
 
 def _runner(
-    app: Application, concurrency: int, processes: int, news: threading.Event, wear: Wear
+    app: Application, plan: Plan, news: threading.Event, loop: asyncio.AbstractEventLoop | None
 ) -> Runner:
     time = app.queues.time
-    if processes == 0:
+    if plan.processes == 0:
         _warn_of_limits(app.tasks)
         return ThreadRunner(
             Execution(app.tasks),
-            threads=concurrency,
+            threads=plan.concurrency,
             clock=app.clock,
             now_us=time.earliest_us,
             news=news,
+            loop=loop,
         )
     place = place_of(app)
     if place is None:
@@ -113,13 +179,13 @@ def _runner(
         )
     return ProcessRunner(
         [sys.executable, "-m", "dueline.child", place],
-        processes=processes,
-        threads=max(concurrency, processes),
+        processes=plan.processes,
+        threads=max(plan.concurrency, plan.processes),
         clock=app.clock,
         now_us=time.earliest_us,
         news=news,
         handlers=app.tasks,
-        wear=wear,
+        wear=plan.wear,
     )
 
 

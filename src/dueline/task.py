@@ -1,5 +1,6 @@
 """Registered functions and how they are called."""
 
+import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from dueline.clock import Clock, duration_us, to_us
 from dueline.codec import JSON
+from dueline.config import module_name
 from dueline.errors import BadInput
 from dueline.handle import Job
 from dueline.handler import Context, Handler
@@ -23,6 +25,8 @@ R = TypeVar("R")
 
 CHUNK = 500
 CHUNK_MAX = 10_000
+
+_NAME_CHARACTERS_MAX = 255
 
 
 class Host(Protocol):
@@ -131,6 +135,21 @@ class Using(Generic[P, R]):
             jobs += self._put(some)
         return jobs
 
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Do as `enqueue` in another thread, and await it: the loop is never blocked.
+
+        Where the awaiting is cancelled, the job may be stored all the same.
+        """
+        _refuse_transaction(self._options)
+        return await asyncio.to_thread(self.enqueue, *args, **kwargs)
+
+    async def aenqueue_many(
+        self, calls: Iterable[Sequence[Any]], *, chunk: int = CHUNK
+    ) -> list[Job[R]]:
+        """Do as `enqueue_many` in another thread, and await it."""
+        _refuse_transaction(self._options)
+        return await asyncio.to_thread(self.enqueue_many, calls, chunk=chunk)
+
     def _put(self, bodies: Sequence[bytes]) -> list[Job[R]]:
         queues, options = self._host.queues, self._options
         due_us = options.due_us
@@ -201,6 +220,14 @@ class AsyncTask(_Named[P, R]):
         return result
 
 
+def _refuse_transaction(options: Options) -> None:
+    if options.tx is not None:
+        raise BadInput(
+            "A transaction belongs to its thread, and this enqueues in another.",
+            hint="Use enqueue with using(tx=...), in asyncio.to_thread with the transaction.",
+        )
+
+
 def _sequence(call: Sequence[Any]) -> Sequence[Any]:
     if not isinstance(call, (tuple, list)):
         raise BadInput(
@@ -229,3 +256,38 @@ def _after_us(after: timedelta | float) -> int:
     if span_us < 0:
         raise BadInput(f"after={after!r} is not a time to wait.", hint="Use 0 or more.")
     return span_us
+
+
+def task_name(function: object, name: object) -> str:
+    """Name a task: as given, or after its function."""
+    if not callable(function):
+        raise BadInput(f"{function!r:.80} is no function.", hint="Write @app.task above a def.")
+    if name is None:
+        module, own = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        name = f"{module_name(module)}.{own}" if own else ""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= _NAME_CHARACTERS_MAX
+        or not (name.isprintable())
+    ):
+        raise BadInput(
+            f"{name!r:.80} cannot name a task.",
+            hint=f"Give name=, one line of up to {_NAME_CHARACTERS_MAX} characters.",
+        )
+    return name
+
+
+def limits_us(
+    timeout: timedelta | float | None, kill_after: timedelta | float | None
+) -> tuple[int | None, int | None]:
+    """Check how long a handler may run: before it is interrupted, before it is killed."""
+    timeout_us = None if timeout is None else duration_us(timeout)
+    if timeout_us is not None and timeout_us <= 0:
+        raise BadInput(f"timeout={timeout!r} leaves no time to run.")
+    kill_after_us = None if kill_after is None else duration_us(kill_after)
+    if kill_after_us is not None and kill_after_us <= (timeout_us or 0):
+        raise BadInput(
+            f"kill_after={kill_after!r} leaves no time, with timeout={timeout!r}.",
+            hint="A handler is interrupted first, and killed later if it does not end.",
+        )
+    return timeout_us, kill_after_us

@@ -212,6 +212,20 @@ def product(ctx: Context, number: int) -> int:
         return ctx.finish(tx, number)
 
 
+async def enqueue_on_a_loop() -> None:
+    assert_type(await send.aenqueue("ann", "hi"), Job[int])
+    assert_type(await load.using(priority=1).aenqueue("monday"), Job[dict[str, int]])
+    assert_type(await send.aenqueue_many([("ann", "1")], chunk=5), list[Job[int]])
+    assert_type(await (await count.aenqueue("monday")).aresult(timeout=3), int)
+    await send.aenqueue("ann", 3)  # type: ignore[arg-type]
+    await send.aenqueue("ann")  # type: ignore[call-arg]
+    async with app.worker(["mail"], concurrency=100, drain=5):
+        pass
+    async with app.worker({"mail": 16}, processes=2):
+        pass
+    app.worker(burst=True)  # type: ignore[call-arg]
+
+
 # --- the handle --------------------------------------------------------------------------------
 
 job = send.enqueue("ann", "hi")

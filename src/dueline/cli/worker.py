@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from dueline.app import CONCURRENCY, DRAIN_S
 from dueline.cli.session import session_of
 from dueline.clock import SECOND_US
 from dueline.errors import BadInput
+from dueline.launch import CONCURRENCY, DRAIN_S
 from dueline.span import parse_span
 
 _SIGNALLED = 128

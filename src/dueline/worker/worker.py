@@ -58,6 +58,7 @@ class Worker:
         news: threading.Event,
     ) -> None:
         """Take the parts. news: the event that the runner sets, and `stop`."""
+        self.name = settings.worker
         self._queues = queues
         self._runner = runner
         self._settler = settler
