@@ -23,6 +23,7 @@ PLACES = {
     "NotFound": DuelineError,
     "Conflict": DuelineError,
     "LeaseLost": errors.Conflict,
+    "Duplicate": errors.Conflict,
     "StoreUnavailable": DuelineError,
     "Unknown": errors.StoreUnavailable,
     "EnqueueUnknown": errors.Unknown,

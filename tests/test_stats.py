@@ -40,7 +40,7 @@ def test_jobs_are_counted_by_state(world: World) -> None:
     world.clock.advance(1)
     world.put(tenant="acme", priority=4)
     world.live()
-    assert counts(world) == Counts("q", 2, 1, 1, 1, 1, oldest_us, 1, is_capped=False)
+    assert counts(world) == Counts("q", 2, 1, 1, 1, 0, 1, oldest_us, 1, is_capped=False)
 
 
 def test_a_job_that_has_ended_is_not_counted(world: World) -> None:
@@ -48,7 +48,7 @@ def test_a_job_that_has_ended_is_not_counted(world: World) -> None:
     end = finish_of(job, Outcome("done", world.now_us), None, world.queues.catalog.settings("q"))
     token = world.queues.ids.token()
     world.store.settle([Move(job, job.at_us, token, 0, 0, 0, outcome=encode(end))])
-    assert counts(world) == Counts("q", 0, 0, 0, 0, 0, None, 0, is_capped=False)
+    assert counts(world) == Counts("q", 0, 0, 0, 0, 0, 0, None, 0, is_capped=False)
 
 
 def test_a_count_that_stops_early_says_so(world: World) -> None:

@@ -7,6 +7,7 @@ from dueline.errors import (
     ConfigError,
     Conflict,
     DuelineError,
+    Duplicate,
     EnqueueUnknown,
     JobFailed,
     JobTimeout,
@@ -18,6 +19,7 @@ from dueline.errors import (
 )
 from dueline.handle import Job
 from dueline.handler import Cancel, Context, Snooze
+from dueline.options import Unique
 from dueline.policy import Retry
 from dueline.progress import Progress
 from dueline.task import AsyncTask, Task
@@ -35,6 +37,7 @@ __all__ = [
     "Context",
     "Dueline",
     "DuelineError",
+    "Duplicate",
     "EnqueueUnknown",
     "Job",
     "JobFailed",
@@ -49,4 +52,5 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "Transaction",
+    "Unique",
 ]

@@ -17,17 +17,19 @@ from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
 from dueline.ids import Ids
 from dueline.launch import CONCURRENCY, DRAIN_S, Plan, launch, plan_of
+from dueline.options import Unique
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.settings import (
     DEFAULT_QUEUE,
+    Deliver,
     History,
     QueueSettings,
     check_queue_name,
     check_settings,
 )
 from dueline.store import Store
-from dueline.task import AsyncTask, Options, Task, limits_us, task_name
+from dueline.task import AsyncTask, Options, Task, limits_us, read_unique, task_name
 from dueline.transaction import Transaction, transaction
 
 P = ParamSpec("P")
@@ -165,6 +167,7 @@ class Dueline:
         retry: Retry | None = None,
         timeout: timedelta | float | None = None,
         kill_after: timedelta | float | None = None,
+        unique: Unique | str | None = None,
     ) -> Registering: ...
 
     def task(
@@ -178,6 +181,7 @@ class Dueline:
         retry: Retry | None = None,
         timeout: timedelta | float | None = None,
         kill_after: timedelta | float | None = None,
+        unique: Unique | str | None = None,
     ) -> Any:
         """Register a function as a task: `@app.task`, or `@app.task(queue="mail")`.
 
@@ -187,6 +191,7 @@ class Dueline:
           retry: how failures are tried again; 8 attempts by default.
           timeout: how long a call may run before JobTimeout is raised in it; no limit by default.
           kill_after: how long before its process is killed, in workers with child processes.
+          unique: a key that one living job has at a time, such as "hello:{to}".
 
         Raises: BadInput: the name is taken, or the signature cannot be used.
         """
@@ -208,9 +213,11 @@ class Dueline:
                     f"A task named {handler.name} is registered already.",
                     hint="Give one of them another name=.",
                 )
+            kind: type[Any] = AsyncTask if handler.is_async else Task
+            key = None if unique is None else read_unique(unique, handler)
+            made = kind(self, handler, replace(options, unique=key))
             self._tasks[handler.name] = handler
-            kind = AsyncTask if handler.is_async else Task
-            self._callable[handler.name] = kind(self, handler, options)
+            self._callable[handler.name] = made
             return self._callable[handler.name]
 
         return register if function is None else register(function)
@@ -226,6 +233,7 @@ class Dueline:
         history: History | None = None,
         keep: timedelta | float | None = None,
         aging: timedelta | float | None = None,
+        deliver: Deliver | None = None,
     ) -> None:
         """Declare a queue's settings, stored so that every client reads the same.
 
@@ -234,6 +242,8 @@ class Dueline:
           shards: slices that new jobs spread over. history: "attempts" or "off".
           keep: how long results are kept, 0 for not at all; one day by default.
           aging: how long a job waits to gain one step of priority; 0, the default, for never.
+          deliver: "at_least_once" (default), or "at_most_once": a handler is never called twice
+            for one job, and a job whose worker dies in its handler is lost.
 
         Raises: BadInput: a name or value out of range.
         """
@@ -248,6 +258,8 @@ class Dueline:
             changes["keep_us"] = duration_us(keep)
         if aging is not None:
             changes["aging_us"] = duration_us(aging)
+        if deliver is not None:
+            changes["deliver"] = deliver
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
         if "queues" in self.__dict__:

@@ -48,6 +48,10 @@ class Crashed(NamedTuple):
     detail: str
 
 
+class Expired(NamedTuple):
+    """The job's time was over before its handler could be called."""
+
+
 class GivenBack(NamedTuple):
     """The worker did not run the job, or not to its end; no attempt is spent."""
 
@@ -58,7 +62,7 @@ class Settled(NamedTuple):
     """The handler's own transaction ended the job: there is nothing left to write."""
 
 
-Ending = Done | Failed | Snoozed | Cancelled | Crashed | GivenBack | Settled
+Ending = Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | Settled
 
 
 class Ended(NamedTuple):

@@ -146,3 +146,27 @@ def duration_us(span: timedelta | float) -> int:
     raise BadInput(
         f"{span!r:.80} is not a length of time.", hint="Use a timedelta, or a number of seconds."
     )
+
+
+def asked_instant_us(instant: object, name: str) -> int:
+    """Read an instant given as the argument `name`: an aware datetime."""
+    if not isinstance(instant, datetime) or instant.tzinfo is None or instant.utcoffset() is None:
+        raise BadInput(
+            f"{name}={instant!r} is not an aware datetime: it does not say in which time zone "
+            "it is.",
+            hint="Write datetime.now(UTC), or datetime(2027, 1, 1, tzinfo=ZoneInfo(...)).",
+        )
+    return to_us(instant)
+
+
+def asked_span_us(span: object, name: str) -> int:
+    """Read a length of time given as the argument `name`: a timedelta or seconds, 0 or more."""
+    if isinstance(span, bool) or not isinstance(span, (int, float, timedelta)):
+        raise BadInput(f"{name}={span!r} is neither a timedelta nor a number of seconds.")
+    try:
+        span_us = duration_us(span)
+    except (ValueError, OverflowError):
+        span_us = -1
+    if span_us < 0:
+        raise BadInput(f"{name}={span!r} is not a time to wait.", hint="Use 0 or more.")
+    return span_us

@@ -218,6 +218,20 @@ class Arguments:
                 pass  # some call cannot be stored: found and told below
         return [self.encode(args, {}) for args in calls]
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the arguments."""
+        return list(self._kinds)
+
+    def named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Mapping[str, Any]:
+        """Tell the arguments of a call by name, defaults included.
+
+        Raises: BadInput: they do not fit the function.
+        """
+        bound = self._bind(args, kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> inspect.BoundArguments:
         try:
             return self._signature.bind(*args, **kwargs)

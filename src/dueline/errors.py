@@ -50,6 +50,15 @@ class LeaseLost(Conflict):
     """The claim ended and somebody else may hold the job now; this result was thrown away."""
 
 
+class Duplicate(Conflict):
+    """Another job has the unique key; nothing was written.
+
+    job_id: that job's, as text.
+    """
+
+    job_id: str = ""
+
+
 class StoreUnavailable(DuelineError):
     """The store could not be reached or did not answer in time; nothing was written."""
 
@@ -65,6 +74,17 @@ class EnqueueUnknown(Unknown):
     """
 
     jobs: Sequence["Job"] = ()
+
+    @classmethod
+    def about(cls, jobs: Sequence["Job"]) -> "EnqueueUnknown":
+        """Make the error about these rows, at least one."""
+        error = cls(
+            f"The store did not say whether {len(jobs)} job(s) were stored, the first of them "
+            f"{jobs[0].id.hex()}.",
+            hint="Enqueue the error's `jobs` again: that neither loses nor doubles them.",
+        )
+        error.jobs = jobs
+        return error
 
 
 class CommitUnknown(Unknown):

@@ -6,11 +6,13 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from dueline.attempt import FinalState, Outcome
 from dueline.errors import NotFound
-from dueline.job import Job, JobId, State, status_of
+from dueline.job import Job, JobId, State
+from dueline.options import read_options
 from dueline.policy import CRASHES_MAX
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
 from dueline.span import distance_text, instant_text
+from dueline.status import status_of
 
 Reason = Literal[
     "unknown",
@@ -71,8 +73,11 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     if job.state == State.DEAD:
         return _dead(job.at_us, job.error, now_us)
     workers = [one for one in present(queues.store) if job.lane.queue in one.queues]
-    if status_of(job, now_us) == "running":
+    status = status_of(job, now_us)
+    if status == "running":
         return _claimed(job, workers, now_us)
+    if status == "expired":
+        return _expired(job, now_us)
     if job.at_us > now_us:
         return _later(job, workers, now_us)
     return _paused(queues, job) or _unserved(job, workers) or _ready(queues, job, workers, now_us)
@@ -98,6 +103,17 @@ def _dead(ended_us: int, error: str, now_us: int) -> Explanation:
         "dead",
         f"It has been dead since {_when(ended_us, now_us)} because of {_line(error)}.",
         {"ended_us": ended_us, "error": error},
+    )
+
+
+def _expired(job: Job, now_us: int) -> Explanation:
+    expires_us = read_options(job.opts).expires_us
+    assert expires_us is not None
+    return Explanation(
+        "expired",
+        f"It expired at {_when(expires_us, now_us)} and is not run any more; the next worker "
+        "that comes to it says so in the history.",
+        {"expires_us": expires_us},
     )
 
 

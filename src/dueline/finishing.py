@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from dueline.attempt import Attempt, Done, Ended, Outcome
 from dueline.codec import decode, encode
-from dueline.errors import StoreUnavailable
+from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.history import row_of, rows_of_done
 from dueline.ids import Ids, derived
 from dueline.job import BORN_TOKEN, Job, State
 from dueline.lane import bucket_of, dead_queue
-from dueline.recipes import results
+from dueline.options import Rule, read_options
+from dueline.recipes import results, unique
 from dueline.settings import QueueSettings
 from dueline.store import Commit, Drop, Group, Move, Store
 
@@ -33,7 +34,8 @@ class Finish:
 
     attempt: what history says, None for nothing. keep_us: how long the result is kept.
     bucket: of the dead row. errors, crashes: with the last attempt counted. fence, claimed_us:
-    of the claim that ended; whoever repeats the effects has another.
+    of the claim that ended; whoever repeats the effects has another. successor: the whole row
+    of a job that is born by this ending, and takes over its unique key.
     """
 
     outcome: Outcome
@@ -44,6 +46,7 @@ class Finish:
     crashes: int
     fence: int
     claimed_us: int
+    successor: Job | None = None
 
 
 class Finished(NamedTuple):
@@ -79,7 +82,9 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
     told of once, by their ids, whoever else tells of them.
     """
     if store.transactional:
-        return list(store.together([*map(end_of, ends), *others]))
+        held = list(store.together([*map(end_of, ends), *others]))
+        _release(store, [one for one, sure in zip(ends, held, strict=False) if sure])
+        return held
     rows = [row for group in others for row in group.rows]
     if rows:
         store.append(rows)
@@ -98,6 +103,10 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
     if decided:
         with suppress(StoreUnavailable):  # decided all the same: the next claimer repeats this
             complete(store, decided)
+    if any(outright):
+        gone = zip(ends, outright, held, strict=False)
+        with suppress(StoreUnavailable):
+            _release(store, [one for one, is_outright, sure in gone if is_outright and sure])
     return held
 
 
@@ -115,6 +124,10 @@ def stored(job: Job) -> Finished:
 def complete(store: Store, ends: Sequence[Finished]) -> None:
     """Repeat the effects of outcomes that are stored, then drop their rows."""
     groups = [effects(job, end) for job, end in ends]
+    # First, so that who reads that a job has ended also reads who follows it.
+    for job, end in ends:
+        for commit in _takes(job, end):
+            store.commit(commit.partition, commit.writes)
     for commit in results.merged([commit for group in groups for commit in group.commits]):
         store.commit(commit.partition, commit.writes)
     graves = [grave for group in groups for grave in group.jobs]
@@ -124,14 +137,15 @@ def complete(store: Store, ends: Sequence[Finished]) -> None:
     if rows and not all(store.append(rows)):
         return
     store.settle([Drop(job) for job, _ in ends])
+    _release(store, ends)
 
 
 def effects(job: Job, end: Finish) -> Group:
     """Make what an ending leaves behind; the same for every repeat."""
     commits: tuple[Commit, ...] = ()
-    graves: tuple[Job, ...] = ()
+    graves: tuple[Job, ...] = () if end.successor is None else (end.successor,)
     if end.outcome.state == "dead":
-        graves = (_grave(job, end),)
+        graves = (*graves, _grave(job, end))
     elif end.keep_us:
         commits = (_kept(job, end.outcome, end.keep_us),)
     rows = () if end.attempt is None else (row_of(end.attempt, job),)
@@ -140,7 +154,10 @@ def effects(job: Job, end: Finish) -> Group:
 
 def end_of(finished: Finished) -> Group:
     """Make the group that ends a job, for a store where a group is a transaction."""
-    return effects(*finished)._replace(verdicts=(Drop(finished.job),))
+    group = effects(*finished)
+    return group._replace(
+        verdicts=(Drop(finished.job),), commits=(*group.commits, *_takes(*finished))
+    )
 
 
 def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> Group:
@@ -180,6 +197,41 @@ def _done(ended: Ended) -> Outcome:
 def _kept(job: Job, outcome: Outcome, keep_us: int) -> Commit:
     version = derived(job.id, outcome.ended_us)
     return results.keep(job.id, outcome, version=version, keep_us=keep_us)
+
+
+def _takes(job: Job, end: Finish) -> Sequence[Commit]:
+    """Give the job's unique key to its successor; once: a repeat finds another version."""
+    if end.successor is None or (rule := _rule_of(end.successor)) is None:
+        return ()
+    return (unique.take(end.successor, rule, expect=job.id),)
+
+
+def _release(store: Store, ends: Sequence[Finished]) -> None:
+    release(store, [job for job, end in ends if job.opts and end.successor is None])
+
+
+def release(store: Store, jobs: Sequence[Job]) -> None:
+    """Let go of the unique keys of jobs that ended.
+
+    No part of their endings, since it must not stop one: a key is released while it is held by
+    this very job. One that stays behind is stale, and the next call for it sees that.
+    """
+    groups = []
+    for job in jobs:
+        rule = _rule_of(job)
+        if rule is not None and not rule.within_us:
+            groups.append(Group(commits=(unique.release(job, rule),)))
+    if groups:
+        with suppress(StoreUnavailable):
+            store.together(groups)
+
+
+def _rule_of(job: Job) -> Rule | None:
+    if not job.opts:
+        return None
+    with suppress(StoreCorrupt):
+        return read_options(job.opts).unique
+    return None
 
 
 def _grave(job: Job, end: Finish) -> Job:

@@ -3,9 +3,10 @@
 import asyncio
 import uuid
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from dueline.clock import SECOND_US, Clock
+from dueline.clock import SECOND_US, Clock, asked_instant_us, asked_span_us
 from dueline.codec import decode_result
 from dueline.errors import BadInput, JobFailed
 from dueline.job import JobId
@@ -95,14 +96,17 @@ class Job(Generic[R_co]):
         yield None
 
     def _is_over(self, found: Found) -> bool:
-        return found.outcome is not None or (found.status == "dead" and found.row is not None)
+        return found.outcome is not None or found.status in ("dead", "expired")
 
     def _value(self, found: Found) -> R_co:
         outcome = found.outcome
+        if found.status == "expired":
+            raise JobFailed(f"The job {self.id} is expired: its time was over before it ran.")
         if outcome is None:
             raise JobFailed(f"The job {self.id} is dead: {found.row and found.row.error}")
         if outcome.state != "done":
-            raise JobFailed(f"The job {self.id} is {outcome.state}. {outcome.error}".rstrip())
+            why = f"The job {self.id} is {outcome.state}: {outcome.error}"
+            raise JobFailed(why.rstrip(": "))
         value: R_co = decode_result(outcome.value, self._kind)
         return value
 
@@ -126,6 +130,30 @@ class Job(Generic[R_co]):
         Raises: NotFound: no such job. Conflict: it is dead or has ended.
         """
         return self._queues.cancel(self._id)
+
+    def reschedule(
+        self, *, due: datetime | None = None, after: timedelta | float | None = None
+    ) -> None:
+        """Let the job be due at another time: at `due`, or `after` so long from now.
+
+        Raises:
+          NotFound: no such job. Conflict: it runs, is dead or has ended.
+          BadInput: not one of both is given, or it is out of range, or past the job's expiry.
+        """
+        if (due is None) == (after is None):
+            raise BadInput("Not one of due and after is given.", hint="Give one of them.")
+        if due is not None:
+            at_us = asked_instant_us(due, "due")
+        else:
+            at_us = self._queues.time.latest_us() + asked_span_us(after, "after")
+        self._queues.reschedule(self._id, at_us)
+
+    def change(self, *, priority: int) -> None:
+        """Give the job another priority.
+
+        Raises: NotFound: no such job. Conflict: it runs, is dead or has ended.
+        """
+        self._queues.change(self._id, priority=priority)
 
     def retry(self) -> None:
         """Run the job as soon as possible, also when it is dead.

@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import NamedTuple, NewType
 
-from dueline.lane import DEAD_SUFFIX, Lane
+from dueline.lane import Lane
 
 JobId = NewType("JobId", bytes)
 Token = NewType("Token", bytes)
@@ -78,14 +78,3 @@ class Job(NamedTuple):
     def is_claimed(self) -> bool:
         """Tell whether the last claim has neither ended in a verdict nor been given back."""
         return self.state in (State.CLAIMED, State.STARTED)
-
-
-def status_of(job: Job, now_us: int) -> str:
-    """Name the state of a job that has a row, as shown to people."""
-    if job.lane.queue.endswith(DEAD_SUFFIX):
-        return "dead"
-    if job.is_claimed() and job.at_us > now_us:
-        return "running"
-    if job.at_us <= now_us:
-        return "ready"
-    return "retrying" if job.errors or job.crashes else "scheduled"

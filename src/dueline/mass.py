@@ -12,10 +12,11 @@ from dueline.attempt import Outcome
 from dueline.clock import Clock
 from dueline.errors import Conflict, NotFound
 from dueline.finishing import Finished, finish, finish_of
-from dueline.job import Job, status_of
+from dueline.job import Job
 from dueline.lane import dead_queue
 from dueline.queue import Queues
 from dueline.stats import Counts, count
+from dueline.status import status_of
 from dueline.store import Drop
 
 PAGE = 500

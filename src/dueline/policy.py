@@ -10,6 +10,8 @@ from dueline.attempt import (
     Crashed,
     Done,
     Ended,
+    Ending,
+    Expired,
     Failed,
     GivenBack,
     Outcome,
@@ -86,13 +88,16 @@ class Again:
 Decision = Outcome | Again
 
 
-def decide(ended: Ended, retry: Retry, chance: float) -> Decision:
+def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) -> Decision:
     """Say what becomes of a job whose attempt is over.
 
     Args:
       ended: the attempt. retry: its task's policy. chance: random in [0, 1), for the jitter.
+      is_once: its queue delivers at most once.
     """
     job, ending, now_us = ended.job, ended.ending, ended.ended_us
+    if is_once and (outcome := _ended_once(ending, now_us)):
+        return outcome
     match ending:
         case Done(value):
             return Outcome("done", now_us, value=value.decode())
@@ -100,6 +105,8 @@ def decide(ended: Ended, retry: Retry, chance: float) -> Decision:
             return _failed(job, ending, retry, chance, now_us)
         case Cancelled(reason):
             return Outcome("cancelled", now_us, error=_cut(reason))
+        case Expired():
+            return Outcome("expired", now_us)
         case Snoozed(after_us):
             return _as_it_was(job, _later(now_us, after_us), "snoozed")
         case GivenBack(after_us):
@@ -116,9 +123,27 @@ def decide(ended: Ended, retry: Retry, chance: float) -> Decision:
             raise AssertionError("what is settled is not decided again")
 
 
+def _ended_once(ending: Ending, now_us: int) -> Outcome | None:
+    """Say how a job ended whose handler was called and is never called again; None: it was not."""
+    match ending:
+        case Failed():
+            return Outcome("dead", now_us, error=_error_of(ending))
+        case Snoozed():
+            error = "It asked to be run again, but its queue delivers at most once."
+            return Outcome("dead", now_us, error=error)
+        case Crashed(detail):
+            return lost(now_us, detail)
+    return None
+
+
+def lost(now_us: int, detail: str = "The worker died, or lost its lease.") -> Outcome:
+    """Say how a job of an at-most-once queue ended whose handler was called and never heard of."""
+    return Outcome("lost", now_us, error=_cut(f"{detail} It may have run."))
+
+
 def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) -> Decision:
     errors = job.errors + 1
-    error = _cut(f"{ending.error_type}: {ending.message}" if ending.message else ending.error_type)
+    error = _error_of(ending)
     if not ending.retry or errors >= retry.attempts:
         return Outcome("dead", now_us, error=error)
     wait_us = ending.retry_after_us
@@ -127,6 +152,10 @@ def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) 
     # An error shows that the job does not kill its process: it need not run alone any more.
     at_us = _later(now_us, wait_us)
     return Again(at_us, errors, job.crashes, alone=False, error=error, word="retried")
+
+
+def _error_of(ending: Failed) -> str:
+    return _cut(f"{ending.error_type}: {ending.message}" if ending.message else ending.error_type)
 
 
 def _is_error(kind: object) -> bool:

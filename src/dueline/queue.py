@@ -2,26 +2,29 @@
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from itertools import repeat
 from typing import NamedTuple
 
 from dueline.attempt import Outcome
 from dueline.catalog import Catalog
-from dueline.clock import DAY_US, Clock, StoreTime
-from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, Unknown
+from dueline.changes import changed, spread
+from dueline.clock import Clock, StoreTime
+from dueline.errors import Conflict, Duplicate, EnqueueUnknown, NotFound, Unknown
+from dueline.exclusive import Exclusive, rule_of
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
-from dueline.job import Job, JobId, State, status_of
+from dueline.job import Job, JobId, State
 from dueline.lane import Lane, Pointer, bucket_of, living_queue
-from dueline.planner import PRIORITY_MAX, PRIORITY_MIN, plan, prospects
+from dueline.limits import check_call, check_due, check_options, check_priority
+from dueline.options import read_options
+from dueline.planner import plan, prospects
 from dueline.recipes import cancels, results
 from dueline.rota import Rota
-from dueline.settings import QueueSettings, check_queue_name
+from dueline.settings import QueueSettings
+from dueline.status import status_of
 from dueline.store import LanePage, Move, Store
-
-DUE_AHEAD_US_MAX = 3660 * DAY_US  # ten years and the leap days in them
-TENANT_CHARACTERS_MAX = 255
 
 _PAGE = 500
 _ROUNDS_MAX = 5
@@ -30,7 +33,11 @@ _LOOKS = 2
 
 
 class Calls(NamedTuple):
-    """Calls to be stored, alike but for their arguments. due_us: None for now."""
+    """Calls to be stored, alike but for their arguments.
+
+    due_us: None for now. opts: see `CallOptions`. window_us: starts are spread over so long from
+    the due time on.
+    """
 
     queue: str
     task: str
@@ -40,6 +47,7 @@ class Calls(NamedTuple):
     priority: int = 0
     tenant: str = ""
     opts: bytes = b""
+    window_us: int = 0
 
 
 class Found(NamedTuple):
@@ -62,6 +70,7 @@ class Queues:
         self.time = StoreTime(store.clock_us, clock)
         self.ids = ids
         self.catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
+        self._exclusive = Exclusive(store, time=self.time, ids=ids, catalog=self.catalog)
         self._clock = clock
         self._defaults = defaults
 
@@ -73,6 +82,9 @@ class Queues:
         inside = copy(self)
         inside.store = store
         inside.catalog = Catalog(store, clock=self._clock, ids=self.ids, defaults=self._defaults)
+        inside._exclusive = Exclusive(  # noqa: SLF001  (one of its own kind)
+            store, time=self.time, ids=self.ids, catalog=inside.catalog
+        )
         return inside
 
     # Enqueue
@@ -84,12 +96,13 @@ class Queues:
 
         Raises:
           BadInput: something is out of range; nothing was written.
+          Duplicate: another job has the unique key; the bodies before are stored.
           EnqueueUnknown: some may or may not be stored; its `jobs` can be enqueued again.
           StoreUnavailable: nothing was written.
         """
-        queue, task, codec, bodies, asked_us, priority, tenant, opts = calls
+        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us = calls
         now_us = self.time.earliest_us()
-        _check(queue, asked_us, priority, tenant, now_us=now_us)
+        check_call(queue, asked_us, priority, tenant, now_us=now_us)
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
         settings = self.catalog.settings(queue)
@@ -98,11 +111,18 @@ class Queues:
         lanes: Iterable[Lane] = repeat(home)
         if settings.shards > 1:
             lanes = [home._replace(shard=zlib.crc32(one) % settings.shards) for one in job_ids]
+        options = read_options(opts)
+        if opts or window_us:
+            check_options(options, pos_us + window_us, window_us)
         jobs = [
             Job(lane, pos_us, job_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
             for lane, job_id, body in zip(lanes, job_ids, bodies, strict=False)
         ]
-        self.enqueue_again(jobs)
+        if window_us:
+            jobs = [spread(job, window_us, width_us=settings.width_us) for job in jobs]
+        if options.unique:
+            return [self._exclusive.place(job) for job in jobs]
+        self._add(jobs)
         return jobs
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
@@ -110,12 +130,23 @@ class Queues:
 
         Raises: as `enqueue`.
         """
+        plain = [job for job in jobs if not job.opts or not rule_of(job)]
+        if len(plain) < len(jobs):
+            for job in jobs:
+                if job.opts and rule_of(job):
+                    self._exclusive.place(job)
+        if plain:
+            self._add(plain)
+
+    def _add(self, jobs: Sequence[Job]) -> None:
         try:
             stored = self.store.add(jobs)
         except Unknown as error:
-            raise _unknown(jobs) from error
+            raise EnqueueUnknown.about(jobs) from error
         if not all(stored):
-            raise _unknown([job for job, sure in zip(jobs, stored, strict=True) if not sure])
+            raise EnqueueUnknown.about(
+                [job for job, sure in zip(jobs, stored, strict=True) if not sure]
+            )
 
     # Look-up
 
@@ -258,13 +289,64 @@ class Queues:
             self._see_through(job_id)
             found = self.find(job_id)
             row = found.row
-            if row is None or found.status == "running":
+            if row is None or found.status in ("running", "expired"):
                 raise _refused(job_id, "retried", found.status)
+            if self._is_spent(row):
+                raise _refused(job_id, "retried", "started and delivered at most once")
             if row.fence:
                 cancels.withdraw(self.store, [job_id])
-            if self.store.settle([self.redrive(row)])[0]:
+            if self._redrive(row):
                 return
         raise _refused(job_id, "retried", "changing")
+
+    def _is_spent(self, row: Job) -> bool:
+        """Tell whether a handler was called for a job of a queue that calls none twice."""
+        was_called = row.state == State.STARTED or (row.crashes > 0 and row.state != State.DEAD)
+        return was_called and self.catalog.settings(row.lane.queue).is_once
+
+    def _redrive(self, row: Job) -> bool:
+        move = self.redrive(row)
+        if row.opts and row.state == State.DEAD:
+            return self._exclusive.retake(row, move)
+        return self.store.settle([move])[0]
+
+    def reschedule(self, job_id: JobId, at_us: int) -> None:
+        """Let a waiting job be due at another time; the `due` of its call stays what it was.
+
+        Raises:
+          NotFound: no such job. BadInput: the time is out of range, or not before its expiry.
+          Conflict: it runs, is dead, or has ended; nothing was changed.
+        """
+        now_us = self.time.latest_us()
+        check_due(at_us, now_us=now_us)
+        self._change(job_id, "rescheduled", at_us=max(at_us, now_us))
+
+    def change(self, job_id: JobId, *, priority: int) -> None:
+        """Give a waiting job another priority.
+
+        Raises: as `reschedule`.
+        """
+        check_priority(priority)
+        self._change(job_id, "changed", priority=priority)
+
+    def _change(
+        self, job_id: JobId, word: str, *, at_us: int | None = None, priority: int | None = None
+    ) -> None:
+        for _ in range(_ROUNDS_MAX):
+            found = self.find(job_id)
+            row = found.row
+            if row is None or found.status in ("dead", "running", "expired"):
+                raise _refused(job_id, word, found.status)
+            if row.is_claimed():
+                raise _refused(job_id, word, "in the hands of a worker that does not answer")
+            if at_us is not None and row.opts:
+                check_options(read_options(row.opts), at_us, 0)
+            width_us = self.catalog.settings(row.lane.queue).width_us
+            token = self.ids.token()
+            move = changed(row, at_us=at_us, priority=priority, token=token, width_us=width_us)
+            if self.store.settle([move])[0]:
+                return
+        raise _refused(job_id, word, "changing")
 
     def _see_through(self, job_id: JobId) -> None:
         """Complete what a finisher decided about a job and did not see through."""
@@ -277,10 +359,16 @@ class Queues:
 
         Returns: how many will.
         """
-        undecided = [row for row in rows if not row.outcome]
+        undecided = [row for row in rows if not row.outcome and not self._is_spent(row)]
+        plain = [row for row in undecided if not row.opts or row.state != State.DEAD]
         count = 0
-        for start in range(0, len(undecided), _PAGE):
-            some = undecided[start : start + _PAGE]
+        for row in undecided:
+            if row.opts and row.state == State.DEAD:
+                cancels.withdraw(self.store, [row.id])
+                with suppress(Duplicate):
+                    count += self._redrive(row)
+        for start in range(0, len(plain), _PAGE):
+            some = plain[start : start + _PAGE]
             cancels.withdraw(self.store, [row.id for row in some if row.fence])
             count += sum(self.store.settle([self.redrive(row) for row in some]))
         return count
@@ -297,42 +385,6 @@ class Queues:
                         error=row.error)  # fmt: skip
         home = lane._replace(queue=queue, bucket=bucket)
         return Move(row, now_us, self.ids.token(), bucket, errors=0, crashes=0, to=home)
-
-
-def _check(
-    queue: str, due_us: int | None, priority: object, tenant: object, *, now_us: int
-) -> None:
-    check_queue_name(queue)
-    if due_us is not None and due_us > now_us + DUE_AHEAD_US_MAX:
-        raise BadInput("The job is due more than ten years ahead.", hint="Choose an earlier time.")
-    if due_us is not None and due_us < 0:
-        raise BadInput("The job is due before 1970.", hint="Leave due out to run it at once.")
-    if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        raise BadInput(
-            f"The priority {priority!r} is not a signed 32-bit integer.",
-            hint="Larger runs first; 0 is the default.",
-        )
-    if not _is_tenant(tenant):
-        raise BadInput(
-            f"The tenant {tenant!r:.80} is not a name of up to {TENANT_CHARACTERS_MAX} characters."
-        )
-
-
-def _is_tenant(name: object) -> bool:
-    """Tell whether this can name a tenant: text that every store can keep."""
-    if not isinstance(name, str) or len(name) > TENANT_CHARACTERS_MAX or "\0" in name:
-        return False
-    return not any("\ud800" <= character <= "\udfff" for character in name)
-
-
-def _unknown(jobs: Sequence[Job]) -> EnqueueUnknown:
-    error = EnqueueUnknown(
-        f"The store did not say whether {len(jobs)} job(s) were stored, the first of them "
-        f"{jobs[0].id.hex()}.",
-        hint="Enqueue the error's `jobs` again: that neither loses nor doubles them.",
-    )
-    error.jobs = jobs
-    return error
 
 
 def _refused(job_id: JobId, word: str, status: str) -> Conflict:

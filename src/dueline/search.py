@@ -10,9 +10,10 @@ from dueline.attempt import Attempt
 from dueline.clock import DAY_US, SECOND_US
 from dueline.history import attempts
 from dueline.ids import born_us
-from dueline.job import Job, JobId, status_of
+from dueline.job import Job, JobId
 from dueline.lane import Lane, dead_queue
 from dueline.queue import Queues
+from dueline.status import status_of
 
 SCAN_MAX = 100_000
 """Rows that one search reads."""

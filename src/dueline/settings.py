@@ -15,6 +15,7 @@ KEEP_US_MAX = 3660 * DAY_US
 AGING_US_MIN = 1_000
 
 History = Literal["attempts", "off"]
+Deliver = Literal["at_least_once", "at_most_once"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
@@ -29,6 +30,7 @@ class QueueSettings:
     keep_us: how long results are kept, 0 for not at all.
     aging_us: how long a job waits to gain one step of priority, 0 for never.
     is_paused: no job is claimed.
+    deliver: what becomes of a job whose worker died in its handler: run again, or lost.
     """
 
     shards: int = 1
@@ -39,6 +41,12 @@ class QueueSettings:
     keep_us: int = DAY_US
     aging_us: int = 0
     is_paused: bool = False
+    deliver: Deliver = "at_least_once"
+
+    @property
+    def is_once(self) -> bool:
+        """Tell whether a handler is never called twice for one job."""
+        return self.deliver == "at_most_once"
 
 
 def check_queue_name(name: object) -> str:
@@ -73,5 +81,9 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
     if settings.history not in get_args(History):
         raise BadInput(
             f"history is {settings.history!r}.", hint=f"Use one of {', '.join(get_args(History))}."
+        )
+    if settings.deliver not in get_args(Deliver):
+        raise BadInput(
+            f"deliver is {settings.deliver!r}.", hint=f"Use one of {', '.join(get_args(Deliver))}."
         )
     return settings

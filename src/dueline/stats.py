@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from dueline.job import status_of
 from dueline.lane import dead_queue
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence
+from dueline.status import status_of
 
 SCAN_MAX = 100_000
 """Rows of one queue that are read for a count."""
 
-WAITING_STATES = ("ready", "running", "scheduled", "retrying")
+WAITING_STATES = ("ready", "running", "scheduled", "retrying", "expired")
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The jobs of one queue, by state.
 
+    expired: those that wait past their expiry; the next worker ends them.
     oldest_ready_us: since when the one that waits longest has been ready; None without one.
     workers: live ones that serve the queue.
     is_capped: there are more jobs than were counted.
@@ -29,6 +30,7 @@ class Counts:
     running: int
     scheduled: int
     retrying: int
+    expired: int
     dead: int
     oldest_ready_us: int | None
     workers: int

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from dueline.clock import Clock, duration_us, to_us
+from dueline.clock import Clock, asked_instant_us, asked_span_us, duration_us
 from dueline.codec import JSON
 from dueline.config import module_name
 from dueline.errors import BadInput
@@ -16,6 +16,7 @@ from dueline.handler import Context, Handler
 from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
+from dueline.options import CallOptions, Rule, Unique
 from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
 from dueline.transaction import Transaction, expect_transaction
@@ -45,8 +46,10 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where and when a call runs. due_us: absolute; after_us: from the call on; neither: now.
+    """Where and when a call runs.
 
+    due_us: absolute; after_us: from the call on; neither: now. expires_us, expires_after_us:
+    likewise; neither: never. window_us: starts are spread over so long.
     tx: the transaction that stores it; None for one of its own.
     """
 
@@ -56,6 +59,10 @@ class Options:
     due_us: int | None = None
     after_us: int | None = None
     tx: Transaction | None = None
+    expires_us: int | None = None
+    expires_after_us: int | None = None
+    window_us: int = 0
+    unique: Unique | None = None
 
 
 class Using(Generic[P, R]):
@@ -78,6 +85,9 @@ class Using(Generic[P, R]):
         queue: str | None = None,
         tenant: str | None = None,
         tx: Transaction | None = None,
+        expires: datetime | timedelta | float | None = None,
+        window: timedelta | float | None = None,
+        unique: Unique | str | None = None,
     ) -> "Using[P, R]":
         """Say where and when calls run.
 
@@ -87,8 +97,12 @@ class Using(Generic[P, R]):
           priority: any signed 32-bit integer; larger runs first, 0 is the default.
           queue, tenant: other than the task's own.
           tx: what `with app.transaction() as tx:` gives; the jobs are stored when it commits.
+          expires: not run from this instant on, or so long from the call on.
+          window: starts are spread evenly over so long from the due time on.
+          unique: a key that one living job has at a time; a text is Unique(text).
 
-        Raises: BadInput: due is naive, both due and after are given, or tx is something else.
+        Raises: BadInput: due is naive, or both due and after are given, a value is out of range,
+        or tx is something else.
         """
         changes: dict[str, Any] = {
             name: value
@@ -98,11 +112,17 @@ class Using(Generic[P, R]):
         if due is not None and after is not None:
             raise BadInput("Both due and after are given.", hint="Give one of them.")
         if due is not None:
-            changes |= {"due_us": _due_us(due), "after_us": None}
+            changes |= {"due_us": asked_instant_us(due, "due"), "after_us": None}
         if after is not None:
-            changes |= {"after_us": _after_us(after), "due_us": None}
+            changes |= {"after_us": asked_span_us(after, "after"), "due_us": None}
         if tx is not None:
             changes["tx"] = expect_transaction(tx)
+        if expires is not None:
+            changes |= _expiry(expires)
+        if window is not None:
+            changes["window_us"] = asked_span_us(window, "window")
+        if unique is not None:
+            changes["unique"] = read_unique(unique, self._handler)
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -110,15 +130,20 @@ class Using(Generic[P, R]):
 
         Raises:
           BadInput: the arguments do not fit the function or cannot be stored; nothing was.
+          Duplicate: another job has its unique key.
           EnqueueUnknown: it may or may not be stored; see its `jobs`.
           StoreUnavailable: it is not stored.
         """
-        return self._put([self._handler.arguments.encode(args, kwargs)])[0]
+        bodies = [self._handler.arguments.encode(args, kwargs)]
+        unique = self._options.unique
+        if unique is None:
+            return self._put(bodies)[0]
+        return self._put(bodies, unique.rule(self._handler.arguments.named(args, kwargs)))[0]
 
     def enqueue_many(self, calls: Iterable[Sequence[Any]], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Store many calls, each a sequence of positional arguments, `chunk` of them a write.
 
-        Every argument is checked before the first write.
+        Every argument is checked before the first write. Unique ones are written one by one.
 
         Returns: the jobs, in the order of the calls.
 
@@ -129,8 +154,14 @@ class Using(Generic[P, R]):
         if not isinstance(calls, Iterable):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
         checked = [_sequence(call) for call in calls]
-        bodies = iter(self._handler.arguments.encode_many(checked))
+        encoded = self._handler.arguments.encode_many(checked)
         jobs: list[Job[R]] = []
+        if unique := self._options.unique:  # each with a key of its own, and a write of its own
+            rules = [unique.rule(self._handler.arguments.named(call, {})) for call in checked]
+            for body, rule in zip(encoded, rules, strict=True):
+                jobs += self._put([body], rule)
+            return jobs
+        bodies = iter(encoded)
         while some := list(islice(bodies, chunk)):
             jobs += self._put(some)
         return jobs
@@ -150,15 +181,31 @@ class Using(Generic[P, R]):
         _refuse_transaction(self._options)
         return await asyncio.to_thread(self.enqueue_many, calls, chunk=chunk)
 
-    def _put(self, bodies: Sequence[bytes]) -> list[Job[R]]:
+    def _put(self, bodies: Sequence[bytes], rule: Rule | None = None) -> list[Job[R]]:
         queues, options = self._host.queues, self._options
         due_us = options.due_us
         if options.after_us is not None:
             due_us = queues.time.latest_us() + options.after_us
+        expires_us = options.expires_us
+        if options.expires_after_us is not None:
+            expires_us = queues.time.latest_us() + options.expires_after_us
+        opts = b""
+        if rule is not None or expires_us is not None:
+            opts = CallOptions(expires_us, rule).to_bytes()
         name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
         inside = queues if options.tx is None else options.tx.queues_of(self._host)
         rows = inside.enqueue(
-            Calls(options.queue, name, JSON, bodies, due_us, options.priority, options.tenant)
+            Calls(
+                options.queue,
+                name,
+                JSON,
+                bodies,
+                due_us,
+                options.priority,
+                options.tenant,
+                opts,
+                options.window_us,
+            )
         )
         return [Job(row.id, queues, clock, kind) for row in rows]
 
@@ -237,25 +284,21 @@ def _sequence(call: Sequence[Any]) -> Sequence[Any]:
     return call
 
 
-def _due_us(due: object) -> int:
-    if not isinstance(due, datetime) or due.tzinfo is None or due.utcoffset() is None:
-        raise BadInput(
-            f"due={due!r} is not an aware datetime: it does not say in which time zone it is.",
-            hint="Write datetime.now(UTC), or datetime(2027, 1, 1, tzinfo=ZoneInfo(...)).",
-        )
-    return to_us(due)
+def _expiry(expires: object) -> dict[str, int | None]:
+    """Read `expires`: an aware datetime, a timedelta or seconds."""
+    if isinstance(expires, datetime):
+        return {"expires_us": asked_instant_us(expires, "expires"), "expires_after_us": None}
+    return {"expires_us": None, "expires_after_us": asked_span_us(expires, "expires")}
 
 
-def _after_us(after: timedelta | float) -> int:
-    if isinstance(after, bool) or not isinstance(after, (int, float, timedelta)):
-        raise BadInput(f"after={after!r} is neither a timedelta nor a number of seconds.")
-    try:
-        span_us = duration_us(after)
-    except (ValueError, OverflowError):
-        span_us = -1
-    if span_us < 0:
-        raise BadInput(f"after={after!r} is not a time to wait.", hint="Use 0 or more.")
-    return span_us
+def read_unique(unique: object, handler: Handler) -> Unique:
+    """Read `unique`: a Unique, or its key; it names arguments that the task has."""
+    if isinstance(unique, str):
+        unique = Unique(unique)
+    if not isinstance(unique, Unique):
+        raise BadInput(f"unique={unique!r:.80} is no key.", hint='Write unique="hello:{to}".')
+    unique.check(handler.arguments.names, handler.name)
+    return unique
 
 
 def task_name(function: object, name: object) -> str:

@@ -132,3 +132,20 @@ def test_a_wrong_call_is_told_in_three_lines_and_writes_nothing(
 
 def test_a_task_nearly_named_is_proposed(shell: Shell) -> None:
     assert "try: Did you mean tasks.sleep?" in shell.app("enqueue", "tasks.slep").err
+
+
+def test_it_says_until_when_and_what_is_unique(shell: Shell) -> None:
+    job_id = shell.enqueue(
+        "tasks.add", "1", "--expires", "1d", "--window", "5m", "--unique", "a {key}"
+    )
+    shown = shell.app("jobs", "show", job_id, "-o", "json").data
+    assert shown["expires"] > shown["enqueued"]
+    assert shown["at"] > shown["due"]
+    assert shown["unique"] == "a {key}"
+    answer = shell.app("enqueue", "tasks.add", "2", "--unique", "a {key}")
+    assert answer.code == 5
+    assert job_id in answer.why
+    words = ("tasks.add", "2", "--unique", "a {key}", "--mode")
+    assert shell.enqueue(*words, "existing") == job_id
+    assert shell.enqueue(*words, "replace") != job_id
+    assert shell.app("enqueue", "tasks.add", "2", "--mode", "reject").code == 2

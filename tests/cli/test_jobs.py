@@ -176,3 +176,30 @@ def test_arguments_that_another_program_wrote_badly_are_shown(shell: Shell) -> N
     job_id = app.queues.enqueue(Calls("default", "x", 0, [b"[1"]))[0].id.hex()
     app.close()
     assert shell.app("jobs", "show", job_id, "-o", "json").data["arguments"] == "[1"
+
+
+def test_waiting_jobs_are_rescheduled(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "--after", "1d")
+    before = shell.app("jobs", "show", job_id, "-o", "json").data
+    answer = shell.app("jobs", "reschedule", job_id, "--after", "10m", "-o", "json")
+    assert answer.data == [{"id": job_id, "change": "rescheduled"}]
+    after = shell.app("jobs", "show", job_id, "-o", "json").data
+    assert after["at"] < before["at"]
+    assert after["due"] == before["due"]
+    shell.app("jobs", "reschedule", job_id, "--due", "2026-01-01T00:00:00Z")
+    shell.work()
+    assert shell.app("jobs", "reschedule", job_id, "--after", "10m").code == 5
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--after", "1s", "--due", "2030-01-01T00:00:00Z"], ["--due", "2030-01-01"]]
+)
+def test_another_time_is_one_of_two(shell: Shell, words: list[str]) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "--after", "1d")
+    assert shell.app("jobs", "reschedule", job_id, *words).code == 2
+
+
+def test_waiting_jobs_get_another_priority(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "--after", "1d")
+    assert shell.app("jobs", "change", job_id, "--priority", "9").code == 0
+    assert shell.app("jobs", "show", job_id, "-o", "json").data["priority"] == 9

@@ -9,10 +9,11 @@ def test_queues_are_listed_with_their_numbers(shell: Shell) -> None:
     shell.enqueue("tasks.sleep", "0", "--after", "1h")
     head, default, mute, slow = shell.app("queues", "list").out.splitlines()
     assert head.split() == [
-        "QUEUE", "READY", "RUNNING", "SCHEDULED", "RETRYING", "DEAD", "OLDEST", "WORKERS",
+        "QUEUE", "READY", "RUNNING", "SCHEDULED", "RETRYING", "EXPIRED", "DEAD", "OLDEST",
+        "WORKERS",
     ]  # fmt: skip
-    assert default.split()[:6] == ["default", "1", "0", "1", "0", "0"]
-    assert slow.split() == ["slow", "0", "0", "1", "0", "0", "0"]
+    assert default.split()[:7] == ["default", "1", "0", "1", "0", "0", "0"]
+    assert slow.split() == ["slow", "0", "0", "1", "0", "0", "0", "0"]
     assert mute.split()[0] == "mute"
     data = shell.app("queues", "list", "-o", "json").data
     assert [(one["queue"], one["ready"], one["capped"]) for one in data] == [

@@ -12,7 +12,8 @@ from dueline.errors import BadInput, NotFound
 from dueline.ids import Ids
 from dueline.job import BORN_TOKEN, Job, JobId, State
 from dueline.lane import Lane
-from dueline.queue import DUE_AHEAD_US_MAX, Queues
+from dueline.limits import DUE_AHEAD_US_MAX
+from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Move
 from dueline.stores.memory import MemoryStore

@@ -18,6 +18,7 @@ from dueline import (
     Context,
     Dueline,
     DuelineError,
+    Duplicate,
     EnqueueUnknown,
     Job,
     JobFailed,
@@ -32,6 +33,7 @@ from dueline import (
     StoreUnavailable,
     Task,
     Transaction,
+    Unique,
 )
 
 app = Dueline("sqlite:///jobs.db")
@@ -175,6 +177,33 @@ assert_type(
     .enqueue("monday"),
     Job[dict[str, int]],
 )
+assert_type(
+    send.using(expires=timedelta(days=1), window=300, unique="mail:{to}").enqueue("ann", "hi"),
+    Job[int],
+)
+assert_type(
+    load.using(
+        expires=datetime(2027, 1, 1, tzinfo=UTC),
+        window=timedelta(minutes=5),
+        unique=Unique("{day}", within=timedelta(hours=1), mode="earliest"),
+    ).enqueue("monday"),
+    Job[dict[str, int]],
+)
+send.using(expires="tomorrow")  # type: ignore[arg-type]
+send.using(window="5m")  # type: ignore[arg-type]
+send.using(unique=3)  # type: ignore[arg-type]
+Unique("a", mode="never")  # type: ignore[arg-type]
+Unique("a", "1 h")  # type: ignore[arg-type]
+Unique("a").mode = "reject"  # type: ignore[misc]
+
+
+@app.task(unique=Unique("report:{day}", within=3600, mode="existing"))
+def report(day: str) -> int:
+    return len(day)
+
+
+assert_type(report.enqueue("monday"), Job[int])
+app.task(unique=3)  # type: ignore[call-overload]
 send.using(after=10).enqueue("ann", 3)  # type: ignore[arg-type]
 send.using(prio=3)  # type: ignore[call-arg]
 send.using(due="tomorrow")  # type: ignore[arg-type]
@@ -235,6 +264,14 @@ assert_type(job.result(), int)
 assert_type(job.result(timeout=0.5), int)
 job.cancel()
 job.retry()
+job.reschedule(due=datetime(2027, 1, 1, tzinfo=UTC))
+job.reschedule(after=timedelta(minutes=10))
+job.reschedule(after=0.5)
+job.change(priority=5)
+job.reschedule("10m")  # type: ignore[arg-type, call-arg]
+job.reschedule(after="10m")  # type: ignore[arg-type]
+job.change()  # type: ignore[call-arg]
+job.change(priority="high")  # type: ignore[arg-type]
 ended: str = job.cancel()  # type: ignore[assignment]
 assert_type(job.cancel(), bool)
 assert_type(job.progress, Progress | None)
@@ -265,6 +302,8 @@ Snooze("5 min")  # type: ignore[arg-type]
 
 app.queue("mail")
 app.queue("mail", lease=30, shards=8, history="off", keep=timedelta(days=7))
+app.queue("mail", deliver="at_most_once")
+app.queue("mail", deliver="twice")  # type: ignore[arg-type]
 app.queue("mail", history="every")  # type: ignore[arg-type]
 app.queue("mail", shards="8")  # type: ignore[arg-type]
 app.queue("mail", slots=3)  # type: ignore[call-arg]
@@ -298,13 +337,15 @@ def one_tree() -> None:
     ]
     leaves: tuple[type[BadInput], type[Conflict], type[StoreUnavailable], type[StoreCorrupt]] = (
         ConfigError,
-        LeaseLost,
+        Duplicate,
         EnqueueUnknown,
         SchemaMismatch,
     )
+    conflicts: tuple[type[Conflict], ...] = (LeaseLost, Duplicate)
+    assert_type(Duplicate().job_id, str)
     values: type[ValueError] = BadInput
     look_ups: type[LookupError] = NotFound
     unknown: type[StoreUnavailable] = CommitUnknown
     strangers: type[OSError] = StoreUnavailable  # type: ignore[assignment]
     assert_type(BadInput("no", hint="yes").hint, str)
-    print(roots, leaves, values, look_ups, unknown, strangers)
+    print(roots, leaves, conflicts, values, look_ups, unknown, strangers)

@@ -30,6 +30,7 @@ from dueline.queue import Queues
 from dueline.store import Extend
 from dueline.worker.claimer import Taken
 from dueline.worker.settler import Settler
+from dueline.worker.triage import Over, triage
 from tests.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
 from tests.clocks import NOW_US, HandClock
 
@@ -57,6 +58,11 @@ def claimed(queues: Queues, clock: HandClock) -> Job:
 def ended(job: Job, ending: Ending) -> Ended:
     """End an attempt of a claimed job now."""
     return Ended(job, ending, NOW_US + 5, NOW_US + RUN_US)
+
+
+def over_of(queues: Queues, taken: Taken) -> list[Over]:
+    """Sort a job that is not run any more."""
+    return triage([taken], queues.catalog.settings, queues.time.latest_us()).over
 
 
 def told(queues: Queues) -> list[Attempt]:
@@ -341,14 +347,14 @@ def test_poison_is_carried_to_the_dead_and_told(
 ) -> None:
     # R4
     taken = died(queues, clock, deaths=3)
-    settler_of(queues).bury([taken])
+    settler_of(queues).end(over_of(queues, taken))
     row = row_in(queues.store, taken.job.id)
     assert (row.state, row.crashes, row.lane.queue) == (State.DEAD, 3, "default!dead")
     assert row.error.startswith("Poison: 3 workers died on it.")
     assert row.lane.bucket == clock.wall_us() // WIDTH_US
     assert [(one.outcome, one.fence) for one in told(queues)] == [("dead", 3)]
     assert f"job={taken.job.id.hex()} task=tests.task dead: Poison" in caplog.text
-    settler_of(queues).bury([])
+    settler_of(queues).end([])
 
 
 # --- the log ---------------------------------------------------------------------------------

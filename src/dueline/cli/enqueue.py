@@ -3,17 +3,19 @@
 import json
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
 from dueline.app import Dueline
 from dueline.cli.failure import Exit, say_failure
+from dueline.cli.options import UniqueMode, read_instant
 from dueline.cli.output import Output, Raw, note
 from dueline.cli.session import session_of
 from dueline.errors import BadInput, JobFailed
 from dueline.handle import Job
+from dueline.options import Unique
 from dueline.span import parse_span
 
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -41,6 +43,19 @@ def enqueue(
         str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose job it is.")] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Not run later than so long from now: 90s 10m 2h 3d."),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Start anywhere within so long from then.")
+    ] = None,
+    unique: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only while no living job has this key.")
+    ] = None,
+    mode: Annotated[
+        UniqueMode | None, typer.Option("--mode", help="With --unique: what if one has it.")
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the result, and print it.")
     ] = False,
@@ -52,24 +67,25 @@ def enqueue(
 
     With --wait it exits 1 if the job ends without a result, 124 if --timeout ran out.
     """
-    if timeout is not None and not wait:
-        raise BadInput("--timeout is given without --wait.", hint="Add --wait.")
-    wait_s = None if timeout is None else parse_span(timeout) / 1e6
+    most = _most(timeout, wait=wait)
     args, kwargs = _arguments(argument or ())
     app = session_of(context).application()
     try:
         using = app.task_named(task).using(
-            due=None if due is None else _instant(due),
-            after=None if after is None else timedelta(microseconds=parse_span(after)),
+            due=None if due is None else read_instant(due),
+            after=_span(after),
             priority=priority,
             queue=queue,
             tenant=tenant,
+            expires=_span(expires),
+            window=_span(window),
+            unique=_key(unique, mode),
         )
         if wait:
             _check_kept(app, queue or app.task_named(task).queue)
         job = using.enqueue(*args, **kwargs)
         if wait:
-            return _wait(context, app, app.job(job.id), wait_s)
+            return _wait(context, app, app.job(job.id), most)
         Output.of(context, app.queues).text(job.id, {"id": job.id, "task": task})
     finally:
         app.close()
@@ -110,13 +126,24 @@ def _refuse(word: str) -> None:
     raise ValueError(word)
 
 
-def _instant(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BadInput(
-            f"{text!r} is not an instant.", hint="Write it as 2027-01-01T09:00:00+02:00."
-        ) from error
+def _most(timeout: str | None, *, wait: bool) -> timedelta | None:
+    if timeout is not None and not wait:
+        raise BadInput("--timeout is given without --wait.", hint="Add --wait.")
+    return _span(timeout)
+
+
+def _key(key: str | None, mode: UniqueMode | None) -> Unique | None:
+    """Take a key as it stands: braces are no names here."""
+    if key is None:
+        if mode is not None:
+            raise BadInput("--mode is given without --unique.", hint="Add --unique KEY.")
+        return None
+    plain = key.replace("{", "{{").replace("}", "}}")
+    return Unique(plain) if mode is None else Unique(plain, mode=mode.value)
+
+
+def _span(text: str | None) -> timedelta | None:
+    return None if text is None else timedelta(microseconds=parse_span(text))
 
 
 def _check_kept(app: Dueline, queue: str) -> None:
@@ -127,11 +154,13 @@ def _check_kept(app: Dueline, queue: str) -> None:
         )
 
 
-def _wait(context: typer.Context, app: Dueline, job: Job[Any], wait_s: float | None) -> int:
+def _wait(context: typer.Context, app: Dueline, job: Job[Any], most: timedelta | None) -> int:
     note(f"enqueued {job.id}")
     output = Output.of(context, app.queues)
     try:
-        text = json.dumps(job.result(wait_s), ensure_ascii=False)
+        text = json.dumps(
+            job.result(None if most is None else most.total_seconds()), ensure_ascii=False
+        )
     except JobFailed as error:
         output.data({"id": job.id, "state": job.status, "error": error.message})
         return say_failure(

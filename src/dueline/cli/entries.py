@@ -1,12 +1,17 @@
 """What is shown of a job."""
 
+from contextlib import suppress
+
 from dueline.attempt import Attempt, Outcome
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.codec import JSON
+from dueline.errors import StoreCorrupt
 from dueline.explain import Facts
-from dueline.job import Job, JobId, status_of
+from dueline.job import Job, JobId
 from dueline.lane import living_queue
+from dueline.options import read_options
 from dueline.progress import Progress
+from dueline.status import status_of
 
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
 ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
@@ -37,9 +42,16 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
 
 
 def body_of(job: Job) -> dict[str, Value]:
-    """Show a job's arguments, as they are stored."""
+    """Show a job's arguments as they are stored, and what else its call asked for."""
     text = job.body.decode(errors="replace")
-    return {"arguments": Raw(text) if job.codec == JSON else text}
+    shown: dict[str, Value] = {"arguments": Raw(text) if job.codec == JSON else text}
+    with suppress(StoreCorrupt):  # whoever runs it says so
+        options = read_options(job.opts)
+        if options.expires_us is not None:
+            shown["expires"] = Instant(options.expires_us)
+        if options.unique is not None:
+            shown["unique"] = options.unique.key
+    return shown
 
 
 def of_attempt(attempt: Attempt) -> dict[str, Value]:

@@ -1,6 +1,7 @@
 """`dueline jobs`: see and change single jobs."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import typer
 
@@ -16,10 +17,12 @@ from dueline.cli.options import (
     StateOption,
     TaskOption,
     TenantOption,
+    read_instant,
 )
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
-from dueline.errors import Conflict, NotFound
+from dueline.clock import asked_instant_us
+from dueline.errors import BadInput, Conflict, NotFound
 from dueline.explain import explain as explain_job
 from dueline.handle import parse_id
 from dueline.job import JobId
@@ -27,6 +30,7 @@ from dueline.lane import living_queue
 from dueline.queue import Queues
 from dueline.recipes import reports
 from dueline.search import ENDED_STATES, Like, attempts_of, search, search_ended
+from dueline.span import parse_span
 
 ATTEMPTS_SHOWN = 20
 
@@ -141,6 +145,48 @@ def retry(context: typer.Context, job: IdsArgument) -> int:
     def change(queues: Queues, job_id: JobId) -> str:
         queues.retry(job_id)
         return "retried"
+
+    return _each(context, job, change)
+
+
+@jobs.command()
+def reschedule(
+    context: typer.Context,
+    job: IdsArgument,
+    *,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Due so long from now: 90s 10m 2h 3d.")
+    ] = None,
+    due: Annotated[
+        str | None,
+        typer.Option(metavar="ISO", help="Due at this instant: 2027-01-01T09:00:00+02:00."),
+    ] = None,
+) -> int:
+    """Let waiting jobs be due at another time."""
+    if (after is None) == (due is None):
+        raise BadInput("Not one of --after and --due is given.", hint="Give one of them.")
+    at_us = None if due is None else asked_instant_us(read_instant(due), "--due")
+    span_us = 0 if after is None else parse_span(after)
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        queues.reschedule(job_id, queues.time.latest_us() + span_us if at_us is None else at_us)
+        return "rescheduled"
+
+    return _each(context, job, change)
+
+
+@jobs.command()
+def change(
+    context: typer.Context,
+    job: IdsArgument,
+    *,
+    priority: Annotated[int, typer.Option(metavar="N", help="Larger runs first.")],
+) -> int:
+    """Give waiting jobs another priority."""
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        queues.change(job_id, priority=priority)
+        return "changed"
 
     return _each(context, job, change)
 

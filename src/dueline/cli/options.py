@@ -1,9 +1,12 @@
 """Options that several commands share."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from dueline.errors import BadInput
 
 LIMIT = 50
 LIMIT_MAX = 100_000
@@ -21,6 +24,15 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     LOST = "lost"
+
+
+class UniqueMode(StrEnum):
+    """What becomes of a call while another job has its key."""
+
+    REJECT = "reject"
+    EXISTING = "existing"
+    REPLACE = "replace"
+    EARLIEST = "earliest"
 
 
 StateOption = Annotated[
@@ -42,3 +54,13 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Jobs' ids.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")]
+
+
+def read_instant(text: str) -> datetime:
+    """Read an instant as ISO 8601 writes it."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(
+            f"{text!r} is not an instant.", hint="Write it as 2027-01-01T09:00:00+02:00."
+        ) from error

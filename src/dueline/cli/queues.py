@@ -17,7 +17,17 @@ from dueline.recipes.registry import Presence, present
 from dueline.span import parse_span
 from dueline.stats import Counts, count
 
-COLUMNS = ("queue", "ready", "running", "scheduled", "retrying", "dead", "oldest_ready", "workers")
+COLUMNS = (
+    "queue",
+    "ready",
+    "running",
+    "scheduled",
+    "retrying",
+    "expired",
+    "dead",
+    "oldest_ready",
+    "workers",
+)
 WORKER_COLUMNS = ("worker", "held", "slots", "started", "beat")
 
 queues = typer.Typer(help="See, pause and empty queues.")
@@ -53,6 +63,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "keep": Span(settings.keep_us),
             "history": settings.history,
             "paused": settings.is_paused,
+            "deliver": settings.deliver,
             "shards": settings.shards,
             "bucket": Span(settings.width_us),
         }
@@ -195,6 +206,7 @@ def _numbers(counts: Counts) -> Entry:
         "running": counts.running,
         "scheduled": counts.scheduled,
         "retrying": counts.retrying,
+        "expired": counts.expired,
         "dead": counts.dead,
         "oldest_ready": None if oldest_us is None else Instant(oldest_us),
         "workers": counts.workers,

@@ -118,9 +118,9 @@ class _Telling(Execution):
         super().__init__(handlers)
         self._tell = tell
 
-    def _begin(self, assignment: Assignment) -> Ending | None:
+    def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         self._tell(assignment.job.claim())
-        return super()._begin(assignment)
+        return super()._begin(assignment, now_us)
 
 
 def serve(descriptor: int, handlers: dict[str, Handler], threads: int) -> None:

@@ -8,12 +8,13 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from dueline.attempt import Cancelled, Done, Ending, Failed, GivenBack, Settled, Snoozed
+from dueline.attempt import Cancelled, Done, Ending, Expired, Failed, GivenBack, Settled, Snoozed
 from dueline.clock import SECOND_US, duration_us
 from dueline.codec import encode_result
 from dueline.errors import BadInput, JobTimeout, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze
 from dueline.job import Claim, Job
+from dueline.options import is_past
 from dueline.policy import WAIT_US_MAX
 from dueline.progress import Progress
 from dueline.worker.controls import CANCELLED, Controls
@@ -92,7 +93,7 @@ class Execution:
             return asyncio.run(self.arun(assignment, started_us))
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
-        if refusal := self._begin(assignment):
+        if (refusal := self._begin(assignment, started_us)) is not None:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
@@ -108,7 +109,7 @@ class Execution:
         """Await the coroutine handler of a job, from now on by the store's time."""
         job = assignment.job
         handler = self._handlers[job.task]
-        if refusal := self._begin(assignment):
+        if (refusal := self._begin(assignment, started_us)) is not None:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
@@ -120,10 +121,12 @@ class Execution:
             ending = self._ending(error, handler, job.claim())
         return ending if context is None else _settled(job, context, ending)
 
-    def _begin(self, assignment: Assignment) -> Ending | None:
+    def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Tell how a job ends whose handler is not called any more; None where it is, now."""
         if self.controls.is_cancelled(assignment.job.claim()):
             return Cancelled(CANCELLED)
+        if assignment.job.opts and is_past(assignment.job, now_us):
+            return Expired()
         return None
 
     def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:

@@ -32,6 +32,9 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
     log.log(level, "%s", text)
 
 
-def log_poison(job: Job, outcome: Outcome) -> None:
-    """Log that a job is not run again, since workers died on it."""
-    log.error("job=%s task=%s dead: %s", job.id.hex(), job.task, outcome.error)
+def log_over(job: Job, outcome: Outcome) -> None:
+    """Log that a job ended without being run: poison and losses are errors, an expiry is none."""
+    level = logging.INFO if outcome.state == "expired" else logging.ERROR
+    log.log(
+        level, "job=%s task=%s %s: %s", job.id.hex(), job.task, outcome.state, outcome.error or "-"
+    )

@@ -9,6 +9,7 @@ from dueline.attempt import (
     Done,
     Ended,
     Ending,
+    Expired,
     Failed,
     GivenBack,
     Settled,
@@ -86,7 +87,8 @@ Message = (
 )
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
-    kind.__name__: kind for kind in (Done, Failed, Snoozed, Cancelled, Crashed, GivenBack, Settled)
+    kind.__name__: kind
+    for kind in (Done, Failed, Snoozed, Cancelled, Crashed, Expired, GivenBack, Settled)
 }
 
 

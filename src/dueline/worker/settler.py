@@ -4,7 +4,7 @@ import logging
 import random
 from collections.abc import Container, Mapping, Sequence
 
-from dueline.attempt import Crashed, Done, Ended, Outcome, Settled
+from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled
 from dueline.finishing import (
     Finished,
     complete,
@@ -12,6 +12,7 @@ from dueline.finishing import (
     finish,
     finish_of,
     joined,
+    release,
     stored,
     successes,
 )
@@ -19,11 +20,12 @@ from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
 from dueline.job import Claim, Job
 from dueline.lane import bucket_of
-from dueline.policy import Again, Decision, Retry, cancelled, dead_of_poison, decide
+from dueline.policy import Again, Decision, Retry, cancelled, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
 from dueline.worker.claimer import Taken
-from dueline.worker.log import log, log_ending, log_poison
+from dueline.worker.log import log, log_ending, log_over
+from dueline.worker.triage import Over
 
 _DEFAULT_RETRY = Retry()
 
@@ -76,6 +78,8 @@ class Settler:
         groups += [Group((self._extend(job, is_started=True),)) for job in started]
         if not self._queues.store.together([joined(groups)])[0]:
             return False
+        over = [one for one, decision in rest if isinstance(decision, Outcome)]
+        release(self._queues.store, [one.job for one in (*done, *over) if one.job.opts])
         if log.isEnabledFor(logging.INFO):
             rest += [(one, Outcome("done", one.ended_us)) for one in done]
         for one, decision in rest:
@@ -106,7 +110,7 @@ class Settler:
 
     def _leave_nothing(self, ended: Sequence[Ended]) -> bool:
         """Tell whether all attempts were successes of which neither result nor history is kept."""
-        if not all(isinstance(one.ending, Done) for one in ended):
+        if not all(isinstance(one.ending, Done) and not one.job.opts for one in ended):
             return False
         settings = [self._queues.catalog.settings(queue) for queue in _queues_of(ended)]
         return all(one.history == "off" and one.keep_us == 0 for one in settings)
@@ -128,19 +132,13 @@ class Settler:
         held = self._queues.store.settle(verdicts)
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
-    def bury(self, poison: Sequence[Taken]) -> None:
-        """Carry jobs to the dead that have taken too many workers with them.
-
-        The attempt that the last worker died in is the one that history calls dead.
-        """
-        now_us = self._queues.time.latest_us()
+    def end(self, over: Sequence[Over]) -> None:
+        """End claimed jobs that are not run any more: lost, poison, expired."""
         ends = []
-        for job, before in poison:
-            outcome = dead_of_poison(job.crashes, now_us)
+        for job, outcome, attempt in over:
             settings = self._queues.catalog.settings(job.lane.queue)
-            attempt = died(before or job, outcome="dead", error=outcome.error)
             ends.append(Finished(job, finish_of(job, outcome, attempt, settings)))
-            log_poison(job, outcome)
+            log_over(job, outcome)
         if ends:
             finish(self._queues.store, ends, (), self._queues.ids)
 
@@ -162,7 +160,8 @@ class Settler:
     def _decide(self, ended: Ended, wished: Container[Claim]) -> Decision:
         handler = self._handlers.get(ended.job.task)
         retry = handler.retry if handler else _DEFAULT_RETRY
-        decision = decide(ended, retry, self._chance.random())
+        is_once = self._queues.catalog.settings(ended.job.lane.queue).is_once
+        decision = decide(ended, retry, self._chance.random(), is_once=is_once)
         if isinstance(decision, Again) and ended.job.claim() in wished:
             return cancelled(ended.ended_us, decision.error)
         return decision
@@ -178,6 +177,8 @@ class Settler:
 
     def _finished(self, ended: Ended, outcome: Outcome) -> Finished:
         settings = self._queues.catalog.settings(ended.job.lane.queue)
+        if isinstance(ended.ending, Expired):
+            ended = ended._replace(started_us=0)  # no handler was called
         attempt = None
         if settings.history != "off":
             attempt = attempt_of(ended, outcome=outcome.state, error=outcome.error)

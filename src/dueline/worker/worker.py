@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from dueline.attempt import Done, Ended, GivenBack
+from dueline.attempt import Crashed, Done, Ended, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import StoreUnavailable
 from dueline.job import Claim, Job, JobId
-from dueline.policy import buffer_size, is_poison
+from dueline.policy import buffer_size
 from dueline.progress import Progress
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, announce, leave
@@ -21,6 +21,7 @@ from dueline.worker.log import log
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
+from dueline.worker.triage import parted, triage
 from dueline.worker.wishes import Wishes
 
 FLUSH_US = 5_000
@@ -213,9 +214,10 @@ class Worker:
         while room > 0:
             taken = self._claimer.claim(room, self._room_by_queue())
             if not taken:
-                return
+                break
             room -= len(taken)
             self._take(taken)
+        self._start_careful()
 
     def _room_by_queue(self) -> dict[str, int]:
         limited = {queue: slots for queue, slots in self._settings.serving.items() if slots}
@@ -226,19 +228,15 @@ class Worker:
         return limited
 
     def _take(self, taken: Sequence[Taken]) -> None:
-        decided = [job for job, _ in taken if job.outcome]
-        if decided:  # checked first: such a job never runs again, whatever else it says
-            self._guarded(lambda: self._settler.complete(decided))
-            taken = [one for one in taken if not one.job.outcome]
-        died = [one for one in taken if one.before is not None]
-        if died:
-            poison = [one for one in died if is_poison(one.job.crashes)]
-            self._untold += [one for one in died if one not in poison]
+        sorted_ = triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
+        if sorted_.decided:
+            self._guarded(lambda: self._settler.complete(sorted_.decided))
+        if sorted_.died:
+            self._untold += sorted_.died
             self._guarded(self._tell)
-            self._guarded(lambda: self._settler.bury(poison))
-            taken = [one for one in taken if one not in poison]
-        self._arrived += taken
-        self._held.update((job.id, job) for job, _ in taken)
+        self._guarded(lambda: self._settler.end(sorted_.over))
+        self._arrived += sorted_.fit
+        self._held.update((job.id, job) for job, _ in sorted_.fit)
         self._admit()
 
     def _tell(self) -> None:
@@ -250,26 +248,19 @@ class Worker:
         """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
         taken = [one for one in self._arrived if self._holds(one.job)]
         refused = self._wishes.refused([job for job, _ in taken])
-        if refused:
-            gone = {one.job.id for one in refused}
-            taken = [one for one in taken if one.job.id not in gone]
+        gone = {one.job.id for one in refused}
+        taken = [one for one in taken if one.job.id not in gone]
         telling = [job for job, _ in taken if self._settler.takes_context(job)]
         self._last |= self._reports.last(telling)
-        plain = [job for job, before in taken if before is None and not job.alone]
+        plain, careful = parted(taken, self._queues.catalog.settings)
         assignments = self._assignments(plain)
         self._arrived = []
         self._ended += refused
-        if len(plain) < len(taken):
-            self._take_careful(taken)
+        for job in careful:
+            is_suspect = job.alone and not self._runner.isolates
+            (self._suspects if is_suspect else self._careful).append(job)
         if plain:
             self._runner.submit(assignments)
-
-    def _take_careful(self, taken: Sequence[Taken]) -> None:
-        for job, before in taken:
-            if job.alone and not self._runner.isolates:
-                self._suspects.append(job)
-            elif job.alone or before is not None:
-                self._careful.append(job)
 
     def _assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
         settings, last = self._queues.catalog.settings, self._last
@@ -282,7 +273,7 @@ class Worker:
         ]
 
     def _start_careful(self) -> None:
-        """Start jobs whose last claim died: each is marked as started first.
+        """Start jobs whose last claim died, or that run at most once: each is marked first.
 
         The mark is durable before the handler is called, so a job that kills its process at
         once is counted the next time, and jobs that were only waiting beside it never are.
@@ -354,11 +345,18 @@ class Worker:
         )
         if self._held:
             log.warning("stopped with %d handlers running; their jobs go back", len(self._held))
-        self._give_back(list(self._held.values()))
+        self._give_back(list(self._held.values()), called=True)
 
-    def _give_back(self, jobs: Sequence[Job]) -> None:
+    def _give_back(self, jobs: Sequence[Job], *, called: bool = False) -> None:
+        """Let go of jobs. called: their handlers may run, so a queue may not have them again."""
         now_us = self._queues.time.latest_us()
-        back = [Ended(job, GivenBack(), 0, now_us) for job in jobs if self._holds(job)]
+        settings = self._queues.catalog.settings
+        back: list[Ended] = []
+        for job in jobs:
+            if self._holds(job):
+                is_lost = called and settings(job.lane.queue).is_once
+                ending = Crashed("The worker stopped first.") if is_lost else GivenBack()
+                back.append(Ended(job, ending, 0, now_us))
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], self._wishes))):
             self._let_go([one.job for one in back])
 

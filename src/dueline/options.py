@@ -1,0 +1,145 @@
+"""What a call asks beyond where and when."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from string import Formatter
+from typing import Literal, get_args
+
+from dueline.clock import duration_us
+from dueline.codec import decode, encode
+from dueline.errors import BadInput
+from dueline.job import Job
+from dueline.policy import WAIT_US_MAX
+
+Mode = Literal["reject", "existing", "replace", "earliest"]
+
+KEY_CHARACTERS_MAX = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A unique key as a job carries it.
+
+    within_us: how long the key is held from the call on; 0: as long as the job is alive.
+    """
+
+    key: str
+    mode: Mode = "reject"
+    within_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The birth cell `opts`, JSON; empty bytes where nothing is set, so that it costs nothing.
+
+    expires_us: from this instant on the job is not run. unique: the key that it holds.
+    """
+
+    expires_us: int | None = None
+    unique: Rule | None = None
+
+    def to_bytes(self) -> bytes:
+        """Write what is set."""
+        cells = {"expires_us": self.expires_us, "unique": self.unique}
+        given = {name: value for name, value in cells.items() if value is not None}
+        return encode(given) if given else b""
+
+
+_NONE = CallOptions()
+
+
+def read_options(opts: bytes) -> CallOptions:
+    """Read a job's `opts`.
+
+    Raises: StoreCorrupt: they cannot be read.
+    """
+    return decode(opts, CallOptions) if opts else _NONE
+
+
+def is_past(job: Job, now_us: int) -> bool:
+    """Tell whether a job has expired.
+
+    Raises: StoreCorrupt: its options cannot be read.
+    """
+    if not job.opts:
+        return False
+    expires_us = read_options(job.opts).expires_us
+    return expires_us is not None and expires_us <= now_us
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """At most one job alive for a key.
+
+    key: a text; `{name}` stands for the call's argument of that name, as in "hello:{to}".
+      Keys of different queues have nothing to do with each other.
+    within: a timedelta or seconds; the key is held so long from the call on, also when the job
+      ends sooner. None: as long as the job is scheduled, ready, running or retrying.
+    mode: what becomes of a call while another job holds the key: "reject" raises Duplicate,
+      "existing" answers that job, "replace" cancels it for this call if it still waits and
+      raises Duplicate otherwise, "earliest" answers it, made due at the earlier of both times.
+    """
+
+    key: str
+    within: timedelta | float | None = None
+    mode: Mode = "reject"
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.mode not in get_args(Mode):
+            raise BadInput(
+                f"mode is {self.mode!r:.80}.", hint=f"Use one of {', '.join(get_args(Mode))}."
+            )
+        if self.within is not None and not 0 < duration_us(self.within) <= WAIT_US_MAX:
+            raise BadInput(
+                f"within={self.within!r} is no period.", hint="Use more than 0, up to ten years."
+            )
+        key: object = self.key
+        if not isinstance(key, str) or not key:
+            raise BadInput(f"unique={self.key!r:.80} is no key.", hint='Write "hello:{to}".')
+        _fields(self.key)
+
+    def check(self, names: Iterable[str], task: str) -> None:
+        """Make sure that the key names arguments that the task has."""
+        known = set(names)
+        for field in _fields(self.key):
+            if field not in known:
+                raise BadInput(
+                    f"The unique key {self.key!r} names {field!r}, which {task} does not take.",
+                    hint=f"It takes {', '.join(sorted(known)) or 'nothing'}.",
+                )
+
+    def rule(self, arguments: Mapping[str, object]) -> Rule:
+        """Fill in the key for one call.
+
+        Raises: BadInput: it comes out empty, too long, or as no text that a store can keep.
+        """
+        key = self.key.format(**{name: arguments[name] for name in _fields(self.key)})
+        if not 0 < len(key) <= KEY_CHARACTERS_MAX or any(
+            "\ud800" <= one <= "\udfff" for one in key
+        ):
+            raise BadInput(
+                f"The unique key {key!r:.80} cannot be kept.",
+                hint=f"Use 1 to {KEY_CHARACTERS_MAX} characters.",
+            )
+        return Rule(key, self.mode, 0 if self.within is None else duration_us(self.within))
+
+
+def _fields(key: str) -> list[str]:
+    """List the arguments that a key names; nothing but names may stand in the braces."""
+    try:
+        parts = list(Formatter().parse(key))
+    except ValueError as error:
+        raise BadInput(
+            f"The unique key {key!r:.80} cannot be read: {error}.", hint="Double a plain brace: {{."
+        ) from error
+    fields = [field for _, field, _, _ in parts if field is not None]
+    if not all(field.isidentifier() for field in fields) or any(
+        spec or conversion for _, _, spec, conversion in parts
+    ):
+        raise BadInput(
+            f"The unique key {key!r:.80} holds more than names in its braces.",
+            hint='Write the names of arguments, as in "hello:{to}".',
+        )
+    return fields

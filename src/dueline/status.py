@@ -1,0 +1,30 @@
+"""A job's state, for people."""
+
+from contextlib import suppress
+
+from dueline.errors import StoreCorrupt
+from dueline.job import Job
+from dueline.lane import DEAD_SUFFIX
+from dueline.options import is_past
+
+
+def status_of(job: Job, now_us: int) -> str:
+    """Name the state of a job that has a row, as shown to people.
+
+    One that waits past its expiry is called expired: no worker runs it any more.
+    """
+    if job.lane.queue.endswith(DEAD_SUFFIX):
+        return "dead"
+    if job.is_claimed() and job.at_us > now_us:
+        return "running"
+    if not job.is_claimed() and _is_expired(job, now_us):
+        return "expired"
+    if job.at_us <= now_us:
+        return "ready"
+    return "retrying" if job.errors or job.crashes else "scheduled"
+
+
+def _is_expired(job: Job, now_us: int) -> bool:
+    with suppress(StoreCorrupt):  # whoever claims it says so
+        return is_past(job, now_us)
+    return False

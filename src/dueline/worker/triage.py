@@ -1,0 +1,112 @@
+"""What becomes of jobs before they run."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dueline.attempt import Attempt, Ended, Expired, Outcome
+from dueline.errors import StoreCorrupt
+from dueline.history import attempt_of, died
+from dueline.job import Job
+from dueline.options import is_past
+from dueline.policy import dead_of_poison, is_poison, lost
+from dueline.settings import QueueSettings
+from dueline.worker.claimer import Taken
+
+
+class Over(NamedTuple):
+    """A claimed job that is not run any more; attempt: what history says of its end."""
+
+    job: Job
+    outcome: Outcome
+    attempt: Attempt
+
+
+class Triage(NamedTuple):
+    """Claimed jobs, sorted.
+
+    decided: how they ended is in their rows. over: they end here and now. died: the attempts
+    of these before, whose workers died, are to be told of. fit: they are run.
+    """
+
+    decided: list[Job]
+    over: list[Over]
+    died: list[Taken]
+    fit: list[Taken]
+
+
+def triage(taken: Sequence[Taken], settings: Callable[[str], QueueSettings], now_us: int) -> Triage:
+    """Sort what was claimed.
+
+    An outcome is looked at first: such a job never runs again, whatever else its row says.
+    Then whether its queue delivers at most once, and its handler was called; then whether it
+    took too many workers with it; then its expiry.
+    """
+    queues = {one.job.lane.queue for one in taken}
+    once = {queue for queue in queues if settings(queue).is_once}
+    if not once and not any(map(_is_special, taken)):
+        return Triage([], [], [], list(taken))
+    sorted_ = Triage([], [], [], [])
+    for one in taken:
+        job, before = one
+        if job.outcome:
+            sorted_.decided.append(job)
+            continue
+        is_once = job.lane.queue in once
+        over = _over(one, now_us, is_once=is_once)
+        if over is not None:
+            sorted_.over.append(over)
+        else:
+            sorted_.fit.append(one)
+        if before is not None and (over is None or over.attempt.fence == job.fence):
+            sorted_.died.append(one)
+    return sorted_
+
+
+def parted(
+    taken: Sequence[Taken], settings: Callable[[str], QueueSettings]
+) -> tuple[list[Job], list[Job]]:
+    """Tell the jobs that are just run from those that are marked as started before they are.
+
+    The latter are those whose last claim died, suspects, and all of a queue that delivers at
+    most once.
+    """
+    queues = {one.job.lane.queue for one in taken}
+    once = {queue for queue in queues if settings(queue).is_once}
+    plain: list[Job] = []
+    careful: list[Job] = []
+    for job, before in taken:
+        is_careful = job.alone or before is not None or job.lane.queue in once
+        (careful if is_careful else plain).append(job)
+    return plain, careful
+
+
+def _is_special(taken: Taken) -> bool:
+    job = taken.job
+    return bool(job.outcome or taken.before is not None or job.alone or job.opts)
+
+
+def _over(taken: Taken, now_us: int, *, is_once: bool) -> Over | None:
+    """Say how a claimed job ends without being run; None: it does not."""
+    job, before = taken
+    outcome: Outcome | None = None
+    if is_once and job.crashes:
+        # Counted, not read from the last claim: that one may have found this out and died of it.
+        outcome = lost(now_us)
+    elif before is not None and is_poison(job.crashes):
+        outcome = dead_of_poison(job.crashes, now_us)
+    if outcome is not None and before is not None:  # the attempt in which the last worker died
+        return Over(job, outcome, died(before, outcome=outcome.state, error=outcome.error))
+    if outcome is None:
+        outcome = _unfit(job, now_us)
+    if outcome is None:
+        return None
+    ended = Ended(job, Expired(), 0, now_us)
+    return Over(job, outcome, attempt_of(ended, outcome=outcome.state, error=outcome.error))
+
+
+def _unfit(job: Job, now_us: int) -> Outcome | None:
+    """Say how a job ends because of its options; None: it does not."""
+    try:
+        return Outcome("expired", now_us) if is_past(job, now_us) else None
+    except StoreCorrupt as error:
+        return Outcome("dead", now_us, error=error.message)
