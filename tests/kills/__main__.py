@@ -1,7 +1,7 @@
-"""`python -m tests.kills [--store cassandra]`: the long loop.
+"""`python -m tests.kills [--store cassandra] [--kills 200 --jobs 100000]`: the long loop.
 
-KILLS and JOBS, from the environment, say how many; NODE_KILLS how often Cassandra's node itself
-is killed.
+KILLS and JOBS, from the environment, say how many where the options do not; NODE_KILLS how often
+Cassandra's node itself is killed.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.kills.judge import Report
@@ -26,10 +27,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kills")
     parser.add_argument("--store", choices=DEFAULTS, default="sqlite")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
+    parser.add_argument("--kills", type=int)
+    parser.add_argument("--jobs", type=int)
     chosen = parser.parse_args()
     seed = chosen.seed
     began = time.monotonic()
-    report = _run(chosen.store, seed)
+    report = _run(chosen.store, seed, {"KILLS": chosen.kills, "JOBS": chosen.jobs})
     examples = {verdict: found[:5] for verdict, found in report.faults.items() if found}
     told = {
         "store": chosen.store,
@@ -44,8 +47,11 @@ def main() -> int:
     return 1 if examples else 0
 
 
-def _run(store: str, seed: int) -> Report:
-    counts = {name: int(os.environ.get(name) or most) for name, most in DEFAULTS[store].items()}
+def _run(store: str, seed: int, chosen: Mapping[str, int | None]) -> Report:
+    counts = {
+        name: chosen.get(name) or int(os.environ.get(name) or most)
+        for name, most in DEFAULTS[store].items()
+    }
     jobs, kills = counts["JOBS"], counts["KILLS"]
     with tempfile.TemporaryDirectory() as folder:
         if store == "sqlite":

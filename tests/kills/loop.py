@@ -1,6 +1,5 @@
 """Starts, kills and restarts the processes."""
 
-import json
 import os
 import random
 import signal
@@ -8,16 +7,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from dueline.app import Dueline
-from dueline.errors import NotFound
+from dueline.diary import Event, events_of
 from dueline.history import attempts
-from dueline.job import JobId
-from tests.kills.judge import Event, Final, Recorded, Report, judge
+from dueline.job import Job, JobId, status_of
+from dueline.recipes import results
+from tests.kills.judge import Final, Recorded, Report, judge
 from tests.kills.node import KilledNode
 from tests.kills.producer import GATE
 from tests.kills.workload import FOLDER_VARIABLE, QUEUE, STORE_VARIABLE, file_in
@@ -36,6 +37,11 @@ STALLED_S = 120.0
 
 LAST_BREATH_S = 2.0
 READERS = 8
+FOUND = 200
+"""Jobs are looked up so many at once."""
+
+PREFETCH = 0
+"""No job comes after a less urgent one of its poll."""
 
 
 class Role(NamedTuple):
@@ -80,8 +86,10 @@ class Loop:
         self._kills = [self._kill_one] * kills + [self._kill_node] * node_kills
         self._choice.shuffle(self._kills)
         self._killed: list[Event] = []
-        self._read: dict[Path, int] = {}
+        self._read: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
+        self._started: set[str] = set()
+        self._outages = 0
         self._noted_s = time.monotonic()
         self._last_of: Counter[int] = Counter()
         self.events: list[Event] = []
@@ -146,28 +154,33 @@ class Loop:
         return (self._folder / "stderr").read_text(errors="replace")[-4000:]
 
     def _collect(self) -> None:
-        for path in self._folder.glob("*.events"):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
+        for entry in os.scandir(self._folder):
+            read = self._read.get(entry.path, 0)
+            if not entry.name.endswith(".events") or entry.stat().st_size == read:
+                continue
+            with Path(entry.path).open("rb") as file:
+                file.seek(read)
                 data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]
-            self._read[path] = self._read.get(path, 0) + len(whole)
-            for line in whole.splitlines():
-                self._note(Event(*json.loads(line)))
+            self._read[entry.path] = read + data.rfind(b"\n") + 1
+            for event in events_of(data):
+                self._note(event)
 
     def _note(self, event: Event) -> None:
         self.events.append(event)
         self._noted_s = time.monotonic()
-        self._seen[event.kind] += 1
-        if event.kind == "attempt":
+        self._seen[f"{event.f} {event.type}"] += 1
+        if event.f == "start":
+            self._started.add(event.id)
+        elif event.f == "enqueue" and event.type == "invoke":
+            number = int(event.note)
             for actor in self._actors:
-                if actor.role.base <= event.number <= actor.role.last:
+                if actor.role.base <= number <= actor.role.last:
                     base = actor.role.base
-                    self._last_of[base] = max(self._last_of[base], event.number)
+                    self._last_of[base] = max(self._last_of[base], number)
 
     def _open_gate(self) -> None:
         new = self._folder / "gate.new"
-        new.write_text(str((self._seen["finish"] + BACKLOG) // 2))
+        new.write_text(str((len(self._started) + BACKLOG) // 2))
         new.replace(self._folder / GATE.name)
 
     # The kills
@@ -176,7 +189,7 @@ class Loop:
         """Spread the kills over the work, each at a random moment of its share."""
         for number, kill in enumerate(self._kills):
             share = (number + self._choice.random()) / len(self._kills)
-            while self._seen["finish"] < share * self._jobs * 0.95:
+            while len(self._started) < share * self._jobs * 0.95:
                 self._watch()
                 time.sleep(TICK_S)
             time.sleep(self._choice.random() * TICK_S)
@@ -184,7 +197,7 @@ class Loop:
 
     def _kill_node(self) -> None:
         assert self._node is not None
-        self._killed.append(Event("outage", time.time_ns() // 1000, 0))
+        self._outages += 1
         self._node.kill()
 
     def _kill_one(self) -> None:
@@ -204,7 +217,7 @@ class Loop:
         self._start(victim)
 
     def _kill(self, pid: int) -> None:
-        self._killed.append(Event("kill", time.time_ns() // 1000, pid))
+        self._killed.append(Event(time.time_ns() // 1000, str(pid), "ok", "crash"))
         os.kill(pid, signal.SIGKILL)
 
     # The end
@@ -241,27 +254,37 @@ class Loop:
 
     def _judge(self) -> Report:
         app = self._app()
-        ids = {event.job for event in self.events if event.job}
+        ids = list({event.id for event in self.events if event.f == "enqueue"})
+        some = [ids[place : place + FOUND] for place in range(0, len(ids), FOUND)]
+        finals: dict[str, Final] = {}
         with ThreadPoolExecutor(READERS) as readers:
-            finals = dict(zip(ids, readers.map(lambda job: _final(app, job), ids), strict=True))
+            for found in readers.map(lambda jobs: _finals(app, jobs), some):
+                finals |= found
         shards = app.queues.catalog.settings(QUEUE).shards_read
         recorded = [
-            Recorded(one.job, one.fence, one.outcome, one.ended_us)
-            for one in attempts(app.store, QUEUE, shards)
+            Recorded(one.job, one.fence, one.outcome) for one in attempts(app.store, QUEUE, shards)
         ]
         told = app.store.describe()
         app.close()
         assert self._node is not None or told["integrity"] == "ok"
-        return judge(self.events + self._killed, finals, recorded)
+        report = judge(self.events + self._killed, finals, recorded, prefetch=PREFETCH)
+        counts = {"kills": len(self._killed), "kills of the server": self._outages}
+        return Report({**counts, **report.counts}, report.faults)
 
 
-def _final(app: Dueline, job: str) -> Final:
-    try:
-        found = app.queues.find(JobId(bytes.fromhex(job)))
-    except NotFound:
+def _finals(app: Dueline, jobs: Sequence[str]) -> dict[str, Final]:
+    ids = [JobId(bytes.fromhex(job)) for job in jobs]
+    rows = app.store.find(ids)
+    return {job.hex(): _final(app, job, row) for job, row in zip(ids, rows, strict=True)}
+
+
+def _final(app: Dueline, job_id: JobId, row: Job | None) -> Final:
+    if row is not None:
+        return Final(status_of(row, app.queues.time.latest_us()))
+    outcome = results.read(app.store, job_id)
+    if outcome is None:
         return Final("gone")
-    value = found.outcome.value if found.outcome else ""
-    return Final(found.status, int(value) if value else None)
+    return Final(outcome.state, int(outcome.value) if outcome.value else None)
 
 
 def _rows(app: Dueline) -> int:

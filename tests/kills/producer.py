@@ -1,23 +1,23 @@
 """A producer of the loop: `python -m tests.kills.producer BASE FIRST LAST`."""
 
-import json
 import random
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dueline import EnqueueUnknown, Job, StoreUnavailable
+from dueline import EnqueueUnknown, StoreUnavailable
 from dueline.clock import to_datetime
 from dueline.codec import decode, encode
 from dueline.job import Job as Row
 from tests.kills.workload import (
     AGAIN_S,
     FOLDER,
+    PRIORITIES,
+    TENANTS,
     app,
-    diary,
-    event_of,
     now_us,
+    record,
     wait_for_store,
     work,
 )
@@ -34,7 +34,7 @@ _GATE_S = 0.005
 
 
 def produce(base: int, first: int, last: int) -> None:
-    """Enqueue the numbers from first to last, each attempted once; write down each step.
+    """Enqueue the numbers from first to last, each in one call.
 
     What the life before this one left unknown is sent again first.
 
@@ -57,32 +57,31 @@ def _enqueue(numbers: Sequence[int], kept: Path) -> None:
     due_us = now_us()
     if random.random() < LATER:
         due_us += int(random.random() * DUE_S_MAX * 1e6)
-    diary.write(*(event_of("attempt", number=number) for number in numbers))
     try:
-        jobs = _put(numbers, due_us)
+        _put(numbers, due_us)
     except EnqueueUnknown as error:
-        unknown = {number_of(row) for row in error.jobs}
-        for number in numbers:
-            if number not in unknown:
-                diary.write(event_of("ack", number=number))  # under an id that nobody told
         _send_again(error.jobs, kept)
-    else:
-        for number, job in zip(numbers, jobs, strict=True):
-            diary.write(event_of("ack", number=number, job=job.id))
 
 
-def _put(numbers: Sequence[int], due_us: int) -> Sequence[Job[int]]:
+def _put(numbers: Sequence[int], due_us: int) -> None:
     """Call until the store can be had: it says that before nothing was written."""
     while True:
-        task = work.using(due=to_datetime(due_us), priority=random.choice((0, 0, 5, -5)))
+        task = work.using(
+            due=to_datetime(due_us),
+            priority=random.choice(PRIORITIES),
+            tenant=random.choice(TENANTS),
+        )
         try:
             if len(numbers) == 1:
-                return [task.enqueue(numbers[0], due_us)]
-            return task.enqueue_many([(number, due_us) for number in numbers])
+                task.enqueue(numbers[0])
+            else:
+                task.enqueue_many([(number,) for number in numbers])
         except EnqueueUnknown:
             raise
         except StoreUnavailable:
             time.sleep(AGAIN_S)
+        else:
+            return
 
 
 def _send_again(rows: Sequence[Row], kept: Path) -> None:
@@ -90,7 +89,6 @@ def _send_again(rows: Sequence[Row], kept: Path) -> None:
     new = kept.with_suffix(".new")
     new.write_bytes(encode(list(rows)))
     new.replace(kept)
-    _note("unknown", rows)
     while True:
         try:
             app.queues.enqueue_again(rows)
@@ -98,20 +96,10 @@ def _send_again(rows: Sequence[Row], kept: Path) -> None:
             time.sleep(AGAIN_S)
         else:
             break
-    _note("ack", rows)
     kept.unlink()
 
 
-def _note(kind: str, rows: Sequence[Row]) -> None:
-    diary.write(*(event_of(kind, number=number_of(row), job=row.id.hex()) for row in rows))
-
-
-def number_of(row: Row) -> int:
-    """Read the number of a call off its row."""
-    number: int = json.loads(row.body)[0]
-    return number
-
-
 if __name__ == "__main__":
+    record()
     wait_for_store()
     produce(*map(int, sys.argv[1:]))

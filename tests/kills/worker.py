@@ -2,10 +2,11 @@
 
 import sys
 
-from tests.kills.workload import QUEUE, app, wait_for_store
+from tests.kills.workload import QUEUE, app, record, wait_for_store
 
 CONCURRENCY = 8
 
 if __name__ == "__main__":
+    record()
     wait_for_store()
     app.run_worker([QUEUE], concurrency=CONCURRENCY, processes=int(sys.argv[1]), drain=5)

@@ -1,6 +1,7 @@
 """The application that the loop kills.
 
-Every process appends what it does to a file of its own, a line each, with one write.
+Every process appends what it does to a file of its own, a line each, with one write; what it
+asks of the store is written down by the store (recorder.py).
 """
 
 import json
@@ -8,9 +9,14 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from dueline import Context, Dueline, Retry, StoreUnavailable
-from tests.kills.judge import Event
+from dueline.connect import open_store
+from dueline.diary import Event, line_of
+from dueline.job import Job as Row
+from dueline.store import Store
+from tests.kills.recorder import RecordingStore
 
 FOLDER_VARIABLE = "DUELINE_KILLS_FOLDER"
 STORE_VARIABLE = "DUELINE_KILLS_STORE"
@@ -22,6 +28,9 @@ RUN_S_MAX = 0.004
 RAISES_ONCE_EVERY, RAISES_ALWAYS_EVERY = 97, 499
 """Some handlers fail: numbers that these divide."""
 
+TENANTS = ("", "", "ants", "bees", "cats")
+PRIORITIES = (0, 0, 5, -5)
+
 AGAIN_S = 0.2
 """How long a process waits before it calls a store again that could not be had."""
 
@@ -32,7 +41,6 @@ def file_in(folder: Path) -> str:
 
 
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
-PARENT = os.getppid()
 
 app = Dueline(os.environ.get(STORE_VARIABLE) or file_in(FOLDER))
 app.queue(QUEUE, lease=LEASE_S)
@@ -50,7 +58,7 @@ class Diary:
         if self._descriptor < 0:
             path = FOLDER / f"{os.getpid()}.events"
             self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(self._descriptor, b"".join(json.dumps(event).encode() + b"\n" for event in events))
+        os.write(self._descriptor, b"".join(map(line_of, events)))
 
 
 diary = Diary()
@@ -61,9 +69,23 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def event_of(kind: str, **fields: int | str) -> Event:
-    """Make an event of this process."""
-    return Event(kind, now_us(), os.getpid(), PARENT)._replace(**fields)  # type: ignore[arg-type]  # names as in Event
+def event_of(**told: Any) -> Event:  # noqa: ANN401  (the fields of an Event)
+    """Make an event of this process, now."""
+    return Event(now_us(), str(os.getpid()), **told)
+
+
+def number_of(row: Row) -> int:
+    """Read the number of a call off its row."""
+    number: int = json.loads(row.body)[0]
+    return number
+
+
+def record() -> None:
+    """Have this process write down what it asks of the store."""
+    store = RecordingStore(
+        open_store(app.url), diary, event_of, note=lambda row: str(number_of(row))
+    )
+    app.__dict__["store"] = cast("Store", store)  # in the place of the one that it would open
 
 
 def wait_for_store() -> None:
@@ -79,16 +101,12 @@ def wait_for_store() -> None:
 
 
 @app.task(name="work", queue=QUEUE, retry=Retry(attempts=3, base=0.05, cap=0.2))
-def work(context: Context, number: int, due_us: int) -> int:
-    """Write down the start, take a little time, write down the end."""
-    start = event_of(
-        "start", number=number, job=context.job_id.hex(), fence=context.fence, due_us=due_us
-    )
+def work(context: Context, number: int) -> int:
+    """Write down the start, take a little time."""
+    start = event_of(type="ok", f="start", id=context.job_id.hex(), attempt=context.fence)
     diary.write(start)
     time.sleep(random.random() * RUN_S_MAX)
     is_first = context.attempt == 1
     if number % RAISES_ALWAYS_EVERY == 0 or (number % RAISES_ONCE_EVERY == 0 and is_first):
-        diary.write(start._replace(kind="raise", t_us=now_us()))
         raise RuntimeError(f"number {number} is one that fails")
-    diary.write(start._replace(kind="finish", t_us=now_us()))
     return number

@@ -37,11 +37,11 @@ class Writer:
         while time.monotonic() < give_up:
             chance = random.random()
             if chance < 0.5:
-                self._store(lambda: [work.enqueue(-1, 0)])
+                self._store(lambda: [work.enqueue(-1)])
             elif chance < 0.65:
-                self._store(lambda: work.enqueue_many([(-1, 0)] * BULK))
+                self._store(lambda: work.enqueue_many([(-1,)] * BULK))
             elif chance < 0.8:
-                self._asleep += self._store(lambda: [work.using(after=LATER_S).enqueue(-1, 0)])
+                self._asleep += self._store(lambda: [work.using(after=LATER_S).enqueue(-1)])
             elif chance < 0.9 and self._asleep:
                 self._cancel(self._asleep.pop())
             elif self._asleep:
