@@ -1,5 +1,6 @@
-"""`python -m tests.kills [--store cassandra] [--kills 200 --jobs 100000]`: the long loop.
+"""`python -m tests.kills`: the long loop.
 
+`--store cassandra` for a node; `--kills 200 --jobs 100000` for the full form.
 KILLS and JOBS, from the environment, say how many where the options do not; NODE_KILLS how often
 Cassandra's node itself is killed.
 """

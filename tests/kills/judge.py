@@ -8,6 +8,7 @@ from dueline.checker import check
 from dueline.diary import Event
 
 ENDINGS = ("done", "dead", "cancelled")
+FOREVER_US = 2**63
 
 
 class Final(NamedTuple):
@@ -41,14 +42,17 @@ def judge(
 ) -> Report:
     """Compare what was done with what the queue says, after it was drained.
 
-    An enqueue's note is the number of the call, which is its result.
+    An enqueue's note is the number of the call, which is its result; then its unique key.
 
     Returns: faults under the checker's verdicts, and under
       doubled: one call under two ids. phantom: done, never started. wrong: the result is
-      another job's. recorded twice: the queue's history has two ends of a job.
+      another job's. recorded twice: the queue's history has two ends of a job. beside: two jobs
+      with one unique key were alive at once.
     """
     report = check(events, {job: final.state for job, final in finals.items()}, prefetch=prefetch)
-    numbers = {event.id: int(event.note) for event in events if event.f == "enqueue" and event.note}
+    numbers = {
+        event.id: number_in(event) for event in events if event.f == "enqueue" and event.note
+    }
     faults: dict[str, list[str]] = {str(verdict): [] for verdict in report.by_verdict()}
     for finding in report.findings:
         faults[finding.verdict].append(finding.story())
@@ -59,6 +63,7 @@ def judge(
         "phantom": [job for job in done if job not in started],
         "wrong": [f"{job}: {value}" for job, value in done.items() if value != numbers.get(job)],
         "recorded twice": _recorded_twice(recorded),
+        "beside": _beside(events),
     }
     return Report(report.counts, faults)
 
@@ -72,6 +77,45 @@ def _doubled(events: Sequence[Event], numbers: Mapping[str, int]) -> list[str]:
         ):
             ids[numbers[event.id]].add(event.id)
     return [f"number {number}: {sorted(jobs)}" for number, jobs in ids.items() if len(jobs) > 1]
+
+
+def _beside(events: Sequence[Event]) -> list[str]:
+    """Pick the jobs that were stored while another of their key was sure to be alive.
+
+    A job is sure to be alive from the acknowledgement to the first try to end it.
+    """
+    keys = {event.id: _key_in(event) for event in events if _key_in(event)}
+    asked: dict[str, int] = {}
+    stored: dict[str, int] = {}
+    over: dict[str, int] = {}
+    for event in events:
+        if event.id not in keys:
+            continue
+        if event.f == "enqueue" and event.type == "invoke":
+            asked[event.id] = min(event.t, asked.get(event.id, event.t))
+        elif event.f == "enqueue" and event.type == "ok":
+            stored[event.id] = min(event.t, stored.get(event.id, event.t))
+        elif event.f == "settle" and event.type == "invoke":
+            over[event.id] = min(event.t, over.get(event.id, event.t))
+    found = []
+    for key in set(keys.values()):
+        jobs = sorted((job for job in stored if keys[job] == key), key=lambda job: asked[job])
+        alive_us, last = 0, ""
+        for job in jobs:
+            if asked[job] > stored.get(last, 0) and stored[job] < alive_us:
+                found.append(f"{key}: {job} beside {last}")
+            if over.get(job, FOREVER_US) > alive_us:
+                alive_us, last = over.get(job, FOREVER_US), job
+    return found
+
+
+def number_in(event: Event) -> int:
+    """Read the number of a call off the note of its enqueue."""
+    return int(event.note.partition(" ")[0])
+
+
+def _key_in(event: Event) -> str:
+    return event.note.partition(" ")[2] if event.f == "enqueue" else ""
 
 
 def _recorded_twice(recorded: Sequence[Recorded]) -> list[str]:

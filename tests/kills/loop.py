@@ -16,9 +16,10 @@ from typing import NamedTuple
 from dueline.app import Dueline
 from dueline.diary import Event, events_of
 from dueline.history import attempts
-from dueline.job import Job, JobId, status_of
+from dueline.job import Job, JobId
 from dueline.recipes import results
-from tests.kills.judge import Final, Recorded, Report, judge
+from dueline.status import status_of
+from tests.kills.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.node import KilledNode
 from tests.kills.producer import GATE
 from tests.kills.workload import FOLDER_VARIABLE, QUEUE, STORE_VARIABLE, file_in
@@ -88,7 +89,7 @@ class Loop:
         self._killed: list[Event] = []
         self._read: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
-        self._started: set[str] = set()
+        self._over: set[str] = set()
         self._outages = 0
         self._noted_s = time.monotonic()
         self._last_of: Counter[int] = Counter()
@@ -169,10 +170,12 @@ class Loop:
         self.events.append(event)
         self._noted_s = time.monotonic()
         self._seen[f"{event.f} {event.type}"] += 1
-        if event.f == "start":
-            self._started.add(event.id)
-        elif event.f == "enqueue" and event.type == "invoke":
-            number = int(event.note)
+        if event.f == "start" or (event.f == "settle" and event.type == "ok"):
+            self._over.add(event.id)
+        if event.f == "enqueue" and event.note:
+            if event.type == "no":
+                self._over.add(event.id)
+            number = number_in(event)
             for actor in self._actors:
                 if actor.role.base <= number <= actor.role.last:
                     base = actor.role.base
@@ -180,7 +183,7 @@ class Loop:
 
     def _open_gate(self) -> None:
         new = self._folder / "gate.new"
-        new.write_text(str((len(self._started) + BACKLOG) // 2))
+        new.write_text(str((len(self._over) + BACKLOG) // 2))
         new.replace(self._folder / GATE.name)
 
     # The kills
@@ -189,7 +192,7 @@ class Loop:
         """Spread the kills over the work, each at a random moment of its share."""
         for number, kill in enumerate(self._kills):
             share = (number + self._choice.random()) / len(self._kills)
-            while len(self._started) < share * self._jobs * 0.95:
+            while len(self._over) < share * self._jobs * 0.95:
                 self._watch()
                 time.sleep(TICK_S)
             time.sleep(self._choice.random() * TICK_S)
@@ -254,7 +257,9 @@ class Loop:
 
     def _judge(self) -> Report:
         app = self._app()
-        ids = list({event.id for event in self.events if event.f == "enqueue"})
+        ids = list(
+            {event.id for event in self.events if event.f == "enqueue" and event.type != "no"}
+        )
         some = [ids[place : place + FOUND] for place in range(0, len(ids), FOUND)]
         finals: dict[str, Final] = {}
         with ThreadPoolExecutor(READERS) as readers:

@@ -5,17 +5,22 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
-from dueline import EnqueueUnknown, StoreUnavailable
+from dueline import Duplicate, EnqueueUnknown, StoreUnavailable, Unique
 from dueline.clock import to_datetime
 from dueline.codec import decode, encode
 from dueline.job import Job as Row
+from dueline.task import Using
 from tests.kills.workload import (
     AGAIN_S,
     FOLDER,
+    KEYS,
     PRIORITIES,
     TENANTS,
     app,
+    diary,
+    event_of,
     now_us,
     record,
     wait_for_store,
@@ -27,8 +32,8 @@ GATE = FOLDER / "gate"
 
 BULK_MAX = 20
 DUE_S_MAX = 1.5
-SINGLE, LATER = 0.5, 0.3
-"""Shares of calls: enqueued one by one, and due a little later."""
+SINGLE, LATER, UNIQUE = 0.5, 0.3, 0.4
+"""Shares of calls: enqueued one by one, due a little later; of the single ones, with a key."""
 
 _GATE_S = 0.005
 
@@ -73,7 +78,7 @@ def _put(numbers: Sequence[int], due_us: int) -> None:
         )
         try:
             if len(numbers) == 1:
-                task.enqueue(numbers[0])
+                _put_one(task, numbers[0])
             else:
                 task.enqueue_many([(number,) for number in numbers])
         except EnqueueUnknown:
@@ -82,6 +87,18 @@ def _put(numbers: Sequence[int], due_us: int) -> None:
             time.sleep(AGAIN_S)
         else:
             return
+
+
+def _put_one(task: Using[[int], int], number: int) -> None:
+    """Enqueue a call, some with a key: write down that it was refused, if so."""
+    if random.random() < UNIQUE:
+        mode: Literal["reject", "replace"] = random.choice(("reject", "replace"))
+        task = task.using(unique=Unique(f"key {random.randrange(KEYS)}", mode=mode))
+    try:
+        task.enqueue(number)
+    except Duplicate:
+        told = event_of(type="no", f="enqueue", id=f"refused {number}", note=str(number))
+        diary.write(told)
 
 
 def _send_again(rows: Sequence[Row], kept: Path) -> None:

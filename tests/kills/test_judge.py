@@ -71,6 +71,29 @@ def test_a_missing_result_is_wrong() -> None:
     assert faults(GOOD, {"a": Final("done")}) == {"wrong": ["a: None"]}
 
 
+KEYED = [replace(ASKED, note="7 key"), ACK, START]
+END = Event(1_500_000, "11", "invoke", "settle", "a", attempt=1)
+OTHER = [
+    replace(ASKED, id="b", note="8 key", t=1_600_000),
+    replace(ACK, id="b", t=1_600_010),
+    replace(START, id="b", t=1_700_000),
+]
+BOTH = {**DONE, "b": Final("done", 8)}
+
+
+def test_a_job_may_follow_another_of_its_key_that_has_ended() -> None:
+    assert faults([*KEYED, END, *OTHER], BOTH) == {}
+
+
+def test_two_living_jobs_of_one_key_are_found() -> None:
+    found = faults([*KEYED, replace(END, t=1_600_020), *OTHER], BOTH)
+    assert found == {"beside": ["key: b beside a"]}
+
+
+def test_a_job_that_was_stored_while_another_of_its_key_may_have_ended_is_no_fault() -> None:
+    assert faults([*KEYED, replace(END, t=1_600_005), *OTHER], BOTH) == {}
+
+
 def test_counts_say_what_happened() -> None:
     counts = judge(GOOD, DONE, RECORDED, prefetch=0).counts
     assert (counts["acknowledged"], counts["starts"], counts["done"]) == (1, 1, 1)

@@ -15,6 +15,7 @@ from dueline import Context, Dueline, Retry, StoreUnavailable
 from dueline.connect import open_store
 from dueline.diary import Event, line_of
 from dueline.job import Job as Row
+from dueline.options import read_options
 from dueline.store import Store
 from tests.kills.recorder import RecordingStore
 
@@ -30,6 +31,8 @@ RAISES_ONCE_EVERY, RAISES_ALWAYS_EVERY = 97, 499
 
 TENANTS = ("", "", "ants", "bees", "cats")
 PRIORITIES = (0, 0, 5, -5)
+KEYS = 40
+"""Unique keys, each of one living job at a time."""
 
 AGAIN_S = 0.2
 """How long a process waits before it calls a store again that could not be had."""
@@ -80,11 +83,15 @@ def number_of(row: Row) -> int:
     return number
 
 
+def noted(row: Row) -> str:
+    """Say what the judge has to know of a call: its number, and its unique key if it has one."""
+    rule = read_options(row.opts).unique
+    return f"{number_of(row)} {rule.key}" if rule else f"{number_of(row)}"
+
+
 def record() -> None:
     """Have this process write down what it asks of the store."""
-    store = RecordingStore(
-        open_store(app.url), diary, event_of, note=lambda row: str(number_of(row))
-    )
+    store = RecordingStore(open_store(app.url), diary, event_of, noted)
     app.__dict__["store"] = cast("Store", store)  # in the place of the one that it would open
 
 
