@@ -1,7 +1,7 @@
 """The application: tasks, queues, a store."""
 
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -120,6 +120,24 @@ class Dueline:
                 "The store is in use already.", hint="Choose it before the first call."
             )
         self._url = url
+
+    @contextmanager
+    def switched(self, url: str, *, clock: Clock) -> Iterator[None]:
+        """Use another store and clock as long as the block lasts, as tests do."""
+        own, opened = (self._url, self._clock), self._forget()
+        self._url, self._clock = url, clock
+        try:
+            yield
+        finally:
+            self.close()
+            self._forget()
+            self._url, self._clock = own
+            self.__dict__.update(opened)
+
+    def _forget(self) -> dict[str, Any]:
+        """Let go of what was made at the first use."""
+        names = [name for name in ("url", "store", "queues") if name in self.__dict__]
+        return {name: self.__dict__.pop(name) for name in names}
 
     # Tasks
 

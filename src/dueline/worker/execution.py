@@ -102,7 +102,7 @@ class Execution:
             value = Variables().run(handler.function, *args, **kwargs)
             ending = _done(assignment, context, value)
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
-            ending = self._ending(error, handler, assignment.job.claim())
+            ending = self.ending_of(error, handler, assignment.job.claim())
         return ending if context is None else _settled(assignment.job, context, ending)
 
     async def arun(self, assignment: Assignment, started_us: int) -> Ending:
@@ -118,7 +118,7 @@ class Execution:
             value = await self._within(value, handler.timeout_us, job.claim())
             ending = _done(assignment, context, value)
         except BaseException as error:  # noqa: BLE001  (see above)
-            ending = self._ending(error, handler, job.claim())
+            ending = self.ending_of(error, handler, job.claim())
         return ending if context is None else _settled(job, context, ending)
 
     def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
@@ -134,7 +134,7 @@ class Execution:
             return None
         return Context(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
 
-    def _ending(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
+    def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
         """Tell what an exception that a handler raised makes of the attempt."""
         if isinstance(error, Snooze):
             return Snoozed(error.after_us)

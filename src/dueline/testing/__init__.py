@@ -1,0 +1,6 @@
+"""Testing applications: see docs/testing.md."""
+
+from dueline.testing.bench import AppOnBench, Drained, on_bench
+from dueline.testing.clock import VirtualClock
+
+__all__ = ["AppOnBench", "Drained", "VirtualClock", "on_bench"]

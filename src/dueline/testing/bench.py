@@ -1,0 +1,296 @@
+"""An application on a test's bench."""
+
+import asyncio
+import inspect
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from dueline.app import Dueline
+from dueline.attempt import Cancelled, Done, Ended, Ending, Failed, GivenBack, Settled, Snoozed
+from dueline.clock import duration_us, to_datetime, to_us
+from dueline.handler import Handler
+from dueline.job import Claim, Job
+from dueline.queue import Calls, Queues
+from dueline.task import AsyncTask, Task
+from dueline.testing.clock import VirtualClock
+from dueline.worker.claimer import Claimer, Taken
+from dueline.worker.execution import Assignment, Execution
+from dueline.worker.reports import Reports
+from dueline.worker.settler import Settler
+
+RUNS_MAX = 10_000
+"""A drain that runs more jobs than this would go on for ever."""
+
+WORKER = "test"
+
+
+@dataclass(slots=True)
+class Drained:
+    """What became of the attempts of a drain: each is counted once.
+
+    succeeded: the job is done. failed: it is dead. retried: it failed, and waits to be tried
+    again. snoozed, cancelled: the handler said so.
+    """
+
+    succeeded: int = 0
+    failed: int = 0
+    retried: int = 0
+    snoozed: int = 0
+    cancelled: int = 0
+
+
+class AppOnBench:
+    """An application whose jobs run when the test says so, in the test's thread.
+
+    app: the application itself. clock: its time.
+    """
+
+    def __init__(self, app: Dueline, clock: VirtualClock) -> None:
+        """Take an application that was switched to a store for tests, and its clock."""
+        self.app = app
+        self.clock = clock
+        self._is_draining = False
+
+    # Run
+
+    def drain(self, *, raises: bool = True) -> Drained:
+        """Run the jobs that are due, and those that they enqueue, until none is.
+
+        They are claimed, run and settled by the engine that workers run, the most urgent
+        first, one after the other. Time stands still meanwhile: a job that is retried or due
+        later waits for `clock.advance` and another drain.
+
+        Args: raises: raise what a handler raised, once its job is settled; False to count it.
+
+        Raises: AssertionError: the jobs enqueue others without end.
+        """
+        counts = Drained()
+        if self._is_draining:  # called from a handler: the drain that runs it goes on
+            return counts
+        self._is_draining = True
+        try:
+            engine = _Engine(self.app)
+            for _ in range(RUNS_MAX):
+                if not engine.step(counts, raises=raises):
+                    return counts
+        finally:
+            self._is_draining = False
+        raise AssertionError(f"{RUNS_MAX} jobs were run, and there is no end to them.")
+
+    # Look
+
+    def enqueued(self) -> list[Job]:
+        """List the rows of jobs that wait, in the order of enqueueing."""
+        queues = self.app.queues
+        rows = [row for name in queues.catalog.names() for row in queues.jobs_of(name)]
+        return sorted((row for row in rows if not row.outcome), key=lambda row: row.id)
+
+    def assert_enqueued(
+        self,
+        task: "Task[..., Any] | AsyncTask[..., Any]",
+        /,
+        *args: object,
+        after: timedelta | float | None = None,
+        due: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        **kwargs: object,
+    ) -> None:
+        """Make sure that a call of a task waits.
+
+        Args:
+          args, kwargs: the call's arguments, however they were written; any where none are given.
+          after, due, priority, queue: as in `using`; any where they are left out.
+
+        Raises: AssertionError: none does; it lists what is enqueued.
+        """
+        if not self._matching(
+            task, args, kwargs, after=after, due=due, priority=priority, queue=queue
+        ):
+            wanted = _call_text(task.name, args, kwargs)
+            raise AssertionError(f"Not enqueued: {wanted}{self._what_is()}")
+
+    def assert_not_enqueued(
+        self,
+        task: "Task[..., Any] | AsyncTask[..., Any]",
+        /,
+        *args: object,
+        after: timedelta | float | None = None,
+        due: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        **kwargs: object,
+    ) -> None:
+        """Make sure that no such call of a task waits; see `assert_enqueued`."""
+        if self._matching(task, args, kwargs, after=after, due=due, priority=priority, queue=queue):
+            unwanted = _call_text(task.name, args, kwargs)
+            raise AssertionError(f"Enqueued all the same: {unwanted}{self._what_is()}")
+
+    def _matching(
+        self,
+        task: "Task[..., Any] | AsyncTask[..., Any]",
+        args: Sequence[object],
+        kwargs: dict[str, object],
+        *,
+        after: timedelta | float | None,
+        due: datetime | None,
+        priority: int | None,
+        queue: str | None,
+    ) -> list[Job]:
+        handler = task.handler
+        wanted = None
+        if args or kwargs:
+            wanted = _bound(handler, handler.arguments.encode(args, kwargs))
+        return [
+            row
+            for row in self.enqueued()
+            if row.task == task.name
+            and (wanted is None or _bound(handler, row.body) == wanted)
+            and (after is None or row.due_us - row.enqueued_us == duration_us(after))
+            and (due is None or row.due_us == to_us(due))
+            and priority in (None, row.lane.priority)
+            and queue in (None, row.lane.queue)
+        ]
+
+    def _what_is(self) -> str:
+        lines = [self._describe(row) for row in self.enqueued()]
+        return "\nEnqueued is:" + "".join(f"\n  {line}" for line in lines or ["nothing"])
+
+    def _describe(self, row: Job) -> str:
+        handler = self.app.tasks.get(row.task)
+        text = f"{row.task}{row.body.decode(errors='replace')}"
+        if handler is not None:
+            text = _call_text(row.task, *handler.arguments.decode(row.body))
+        wait = to_datetime(row.at_us) - self.clock.now
+        due = f"due in {wait}" if wait > timedelta(0) else "due"
+        return f"{text} queue={row.lane.queue} priority={row.lane.priority} {due}"
+
+
+class _Engine:
+    """The parts of a worker, driven by hand."""
+
+    def __init__(self, app: Dueline) -> None:
+        self._app = app
+        self._queues = app.queues
+        self._execution = _Execution(app.tasks)
+        self._reports = Reports(app.queues, self._execution.controls.take_reports)
+        self._settler = Settler(app.queues, app.tasks, random.Random(0))
+
+    def step(self, counts: Drained, *, raises: bool) -> bool:
+        """Run the most urgent job that is due; tell whether there was one."""
+        claimer = Claimer(self._queues, self._queues.catalog.names(), WORKER)
+        claimer.refresh()
+        taken = claimer.claim(1, {})
+        if not taken:
+            return False
+        (one,) = taken
+        if one.job.outcome:
+            self._settler.complete([one.job])
+        else:
+            self._run(one, counts, raises=raises)
+        return True
+
+    def _run(self, one: Taken, counts: Drained, *, raises: bool) -> None:
+        job, queues = one.job, self._queues
+        if one.before is not None:
+            self._settler.tell_died([one])
+        keep = queues.catalog.settings(job.lane.queue).keep_us > 0
+        last = self._reports.last([job]).get(job.id)
+        started_us = queues.time.latest_us()
+        self._execution.error = None
+        ending = self._call(Assignment(job, keep, last=last), started_us)
+        self._reports.write()
+        self._settler.settle([Ended(job, ending, started_us, queues.time.latest_us())], [])
+        self._count(job, ending, counts)
+        if raises and isinstance(ending, GivenBack):
+            self._app.task_named(job.task)  # raises: it is not known
+        if raises and isinstance(ending, Failed) and self._execution.error is not None:
+            raise self._execution.error
+
+    def _call(self, assignment: Assignment, started_us: int) -> Ending:
+        if self._execution.is_async(assignment) and _is_on_loop():
+            with ThreadPoolExecutor(1) as beside:  # this thread's loop is taken
+                return beside.submit(self._execution.run, assignment, started_us).result()
+        return self._execution.run(assignment, started_us)
+
+    def _count(self, job: Job, ending: Ending, counts: Drained) -> None:
+        match ending:
+            case Done() | Settled():
+                counts.succeeded += 1
+            case Snoozed():
+                counts.snoozed += 1
+            case Cancelled():
+                counts.cancelled += 1
+            case Failed() if self._queues.find(job.id).status == "dead":
+                counts.failed += 1
+            case Failed():
+                counts.retried += 1
+
+
+class _Execution(Execution):
+    """Remembers what the last handler raised."""
+
+    error: BaseException | None = None
+
+    def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
+        self.error = error
+        return super().ending_of(error, handler, claim)
+
+
+class _InlineQueues(Queues):
+    """Runs what is due as soon as it is enqueued."""
+
+    def __init__(self, queues: Queues, bench: AppOnBench) -> None:
+        self.__dict__.update(queues.__dict__)
+        self._bench = bench
+        self._original = self  # a copy is the view from inside a transaction: nothing runs there
+
+    def enqueue(self, calls: Calls) -> Sequence[Job]:
+        rows = super().enqueue(calls)
+        if self is self._original:
+            self._bench.drain()
+        return rows
+
+
+@contextmanager
+def on_bench(
+    app: Dueline, *, clock: VirtualClock | None = None, inline: bool = False
+) -> Iterator[AppOnBench]:
+    """Switch an application to an empty memory store and a clock of the test's, for a while.
+
+    Args: inline: jobs that are due run as soon as they are enqueued, and raise there; their
+      arguments go through the store all the same.
+    """
+    clock = clock or VirtualClock()
+    with app.switched("memory://", clock=clock):
+        bench = AppOnBench(app, clock)
+        if inline:
+            vars(app)["queues"] = _InlineQueues(app.queues, bench)
+        yield bench
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _bound(handler: Handler, body: bytes) -> Mapping[str, object]:
+    """Read a call's arguments by the names of the parameters, defaults filled in."""
+    args, kwargs = handler.arguments.decode(body)
+    context = (None,) if handler.takes_context else ()
+    bound = inspect.signature(handler.function).bind(*context, *args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _call_text(task: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    return f"{task}({', '.join(parts)})"
