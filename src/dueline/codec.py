@@ -240,6 +240,13 @@ class Arguments:
                 f"The arguments do not fit {self._task}{self._signature}: {error}."
             ) from error
 
+    def plain_reader(self) -> Callable[[bytes], Sequence[Any]] | None:
+        """Give what reads bodies that are arrays; None where some parameter has no place in one.
+
+        It raises whatever it likes for other bodies: `decode` reads them, or says what is wrong.
+        """
+        return self._read if self._is_plain else None
+
     def decode(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """Read the arguments of a body, as the annotated types.
 

@@ -170,13 +170,15 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
     """
     told = {queue for queue, one in settings.items() if one.history != "off"}
     kept = {queue: one.keep_us for queue, one in settings.items() if one.keep_us}
-    rows = rows_of_done([one for one in done if one.job.lane.queue in told])
+    telling = done
+    if len(told) < len(settings):
+        telling = [one for one in done if one.job.lane.queue in told]
     commits = [
         _kept(one.job, _done(one), kept[one.job.lane.queue])
         for one in done
-        if one.job.lane.queue in kept
+        if kept and one.job.lane.queue in kept
     ]
-    return Group([Drop(one.job) for one in done], commits, rows=rows)
+    return Group([Drop(one.job) for one in done], commits, rows=rows_of_done(telling))
 
 
 def joined(groups: Sequence[Group]) -> Group:

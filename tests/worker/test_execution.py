@@ -308,3 +308,35 @@ def test_what_is_more_urgent_than_all_that_waits_goes_first(
 def test_nothing_overtakes_a_job_whose_wait_may_have_made_it_the_most_urgent() -> None:
     # T5
     assert overtaking(urgent(9), [one._replace(firm=True) for one in urgent(1)]) == 0
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), Snooze(5), Cancel("why"), LeaseLost("gone"), SystemExit(3)]
+)
+@pytest.mark.parametrize("body", [b"[1]", b'{"args": [1]}', b'["no number"]', b"{"])
+def test_a_job_ends_alike_whether_its_result_is_kept_or_not(
+    error: BaseException, body: bytes
+) -> None:
+    seen: list[int] = []
+
+    def function(number: int) -> None:
+        seen.append(number)
+        raise error
+
+    execution = Execution({NAME: handler_of(function)})
+    job = row_of()._replace(body=body)
+    kept, not_kept = (execution.run(Assignment(job, keep), 0) for keep in (True, False))
+    if isinstance(kept, Failed) and isinstance(not_kept, Failed):
+        assert kept._replace(traceback="") == not_kept._replace(traceback="")
+    else:
+        assert kept == not_kept
+    assert seen in ([], [1, 1])
+
+
+def test_a_job_whose_end_is_wished_for_is_not_called() -> None:
+    seen: list[int] = []
+    execution = Execution({NAME: handler_of(seen.append)})
+    execution.controls.cancel([row_of(1).claim()])
+    endings = [execution.run(Assignment(row_of(n), keep=False), 0) for n in (1, 2)]
+    assert [type(ending) for ending in endings] == [Cancelled, Done]
+    assert seen == [2]

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from dueline.job import Claim
+from dueline.job import Claim, Job
 from dueline.progress import Report
 
 CANCELLED = "Its end was asked for."
@@ -73,6 +73,10 @@ class Controls:
     def is_lost(self, claim: Claim) -> bool:
         """Tell whether the claim was lost."""
         return claim in self._lost
+
+    def has_cancelled(self, job: Job) -> bool:
+        """Tell whether the end of a job is wished for that is about to run."""
+        return len(self._cancelled) > 0 and job.claim() in self._cancelled
 
     def is_cancelled(self, claim: Claim) -> bool:
         """Tell whether the job's end is wished for."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context as Variables
 from datetime import timedelta
 from itertools import takewhile
@@ -59,12 +59,24 @@ def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> i
     return sum(1 for _ in takewhile(lambda one: one.job.lane.priority > bar, coming))
 
 
+_Plain = tuple[Callable[[bytes], Sequence[Any]], Callable[..., object], Handler]
+
+
+def _plain(handler: Handler | None) -> _Plain | None:
+    """Give what it takes to call a handler that needs nothing but its arguments."""
+    if handler is None or handler.is_async or handler.takes_context:
+        return None
+    read = handler.arguments.plain_reader()
+    return None if read is None else (read, handler.function, handler)
+
+
 class Execution:
     """Calls handlers and turns whatever happens in them into an Ending."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         """Take the known handlers by name."""
         self._handlers = handlers
+        self._plain: dict[str, _Plain | None] = {}
         self.controls = Controls()
 
     def timeout_us(self, job: Job) -> int | None:
@@ -88,6 +100,8 @@ class Execution:
 
         A coroutine gets an event loop for itself; see `arun`.
         """
+        if not assignment.keep and (ending := self._run_plainly(assignment.job)) is not None:
+            return ending
         handler = self._handlers.get(assignment.job.task)
         if handler is not None and handler.is_async:
             return asyncio.run(self.arun(assignment, started_us))
@@ -123,11 +137,33 @@ class Execution:
 
     def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Tell how a job ends whose handler is not called any more; None where it is, now."""
-        if self.controls.is_cancelled(assignment.job.claim()):
+        if self.controls.has_cancelled(assignment.job):
             return Cancelled(CANCELLED)
         if assignment.job.opts and is_past(assignment.job, now_us):
             return Expired()
         return None
+
+    def _run_plainly(self, job: Job) -> Ending | None:
+        """Call a plain function of which no result is wanted, with next to nothing around it.
+
+        Returns: None where more is needed; nothing was called then.
+        """
+        try:
+            plain = self._plain[job.task]
+        except KeyError:
+            plain = self._plain[job.task] = _plain(self._handlers.get(job.task))
+        if plain is None or job.opts or self.controls.has_cancelled(job):
+            return None
+        read, function, handler = plain
+        try:
+            args = read(job.body)
+        except Exception:  # noqa: BLE001  (the longer way reads it, or says what is wrong with it)
+            return None
+        try:
+            Variables().run(function, *args)
+        except BaseException as error:  # noqa: BLE001  (see above)
+            return self._ending(error, handler, job.claim())
+        return _DONE
 
     def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:
         if not handler.takes_context:

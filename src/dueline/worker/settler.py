@@ -3,6 +3,7 @@
 import logging
 import random
 from collections.abc import Container, Mapping, Sequence
+from operator import attrgetter
 
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled
 from dueline.finishing import (
@@ -52,23 +53,35 @@ class Settler:
 
         Returns: the jobs whose claims were lost; nothing was recorded for them.
         """
-        ended = _unsettled(ended)
-        if self._leave_nothing(ended):
+        kinds = set(map(type, map(_ending_of, ended)))
+        if Settled in kinds:
+            ended = _unsettled(ended)
+        are_done = kinds <= {Done}
+        if are_done and self._leave_nothing(ended):
             return self._drop(ended, started)
-        if self._queues.store.transactional and self._settle_as_one(ended, started, wished):
+        if self._queues.store.transactional and self._settle_as_one(
+            ended, started, wished, are_done=are_done
+        ):
             return []
         return self._settle_each(ended, started, wished)
 
     def _settle_as_one(
-        self, ended: Sequence[Ended], started: Sequence[Job], wished: Container[Claim]
+        self,
+        ended: Sequence[Ended],
+        started: Sequence[Job],
+        wished: Container[Claim],
+        *,
+        are_done: bool,
     ) -> bool:
         """Settle everything as one group where most is done; tell whether each claim held."""
-        done = [one for one in ended if isinstance(one.ending, Done)]
-        if len(done) <= len(ended) // 2:
+        done, others = ended, list[Ended]()
+        if not are_done:
+            done = [one for one in ended if isinstance(one.ending, Done)]
+            others = [one for one in ended if not isinstance(one.ending, Done)]
+        if len(done) <= len(others):
             return False
         settings = self._queues.catalog.settings
         groups = [successes(done, {queue: settings(queue) for queue in _queues_of(done)})]
-        others = [one for one in ended if not isinstance(one.ending, Done)]
         rest = [(one, self._decide(one, wished)) for one in others]
         for one, decision in rest:
             if isinstance(decision, Again):
@@ -109,8 +122,8 @@ class Settler:
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
     def _leave_nothing(self, ended: Sequence[Ended]) -> bool:
-        """Tell whether all attempts were successes of which neither result nor history is kept."""
-        if not all(isinstance(one.ending, Done) and not one.job.opts for one in ended):
+        """Tell whether neither results nor history are kept of these attempts, and no other mark."""
+        if any(one.job.opts for one in ended):
             return False
         settings = [self._queues.catalog.settings(queue) for queue in _queues_of(ended)]
         return all(one.history == "off" and one.keep_us == 0 for one in settings)
@@ -166,10 +179,14 @@ class Settler:
             return cancelled(ended.ended_us, decision.error)
         return decision
 
-    def takes_context(self, job: Job) -> bool:
-        """Tell whether the job's handler takes a Context."""
-        handler = self._handlers.get(job.task)
-        return handler is not None and handler.takes_context
+    def taking_context(self, jobs: Sequence[Job]) -> list[Job]:
+        """List the jobs whose handlers take a Context."""
+        tasks = {
+            task
+            for task in {job.task for job in jobs}
+            if (handler := self._handlers.get(task)) is not None and handler.takes_context
+        }
+        return [job for job in jobs if job.task in tasks] if tasks else []
 
     def _extend(self, job: Job, *, is_started: bool) -> Extend:
         lease_us = self._queues.catalog.settings(job.lane.queue).lease_us
@@ -202,6 +219,9 @@ class Settler:
             error=again.error,
         )
         return Group((move,), rows=rows)
+
+
+_ending_of = attrgetter("ending")
 
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:

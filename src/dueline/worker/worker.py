@@ -248,10 +248,10 @@ class Worker:
         """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
         taken = [one for one in self._arrived if self._holds(one.job)]
         refused = self._wishes.refused([job for job, _ in taken])
-        gone = {one.job.id for one in refused}
-        taken = [one for one in taken if one.job.id not in gone]
-        telling = [job for job, _ in taken if self._settler.takes_context(job)]
-        self._last |= self._reports.last(telling)
+        if refused:
+            gone = {one.job.id for one in refused}
+            taken = [one for one in taken if one.job.id not in gone]
+        self._last |= self._reports.last(self._settler.taking_context([job for job, _ in taken]))
         plain, careful = parted(taken, self._queues.catalog.settings)
         assignments = self._assignments(plain)
         self._arrived = []
@@ -266,11 +266,12 @@ class Worker:
         settings, last = self._queues.catalog.settings, self._last
         each = {queue: settings(queue) for queue in {job.lane.queue for job in jobs}}
         kinds = {queue: (one.keep_us > 0, one.aging_us > 0) for queue, one in each.items()}
-        return [
-            Assignment(job, keep, job.alone, last.get(job.id), firm)
-            for job in jobs
-            for keep, firm in [kinds[job.lane.queue]]
-        ]
+        assignments = []
+        for job in jobs:
+            keep, firm = kinds[job.lane.queue]
+            told = last.get(job.id) if last else None
+            assignments.append(Assignment(job, keep, job.alone, told, firm))
+        return assignments
 
     def _start_careful(self) -> None:
         """Start jobs whose last claim died, or that run at most once: each is marked first.
