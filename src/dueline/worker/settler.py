@@ -122,7 +122,7 @@ class Settler:
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
     def _leave_nothing(self, ended: Sequence[Ended]) -> bool:
-        """Tell whether neither results nor history are kept of these attempts, and no other mark."""
+        """Tell whether these attempts leave neither result nor history, and their jobs no key."""
         if any(one.job.opts for one in ended):
             return False
         settings = [self._queues.catalog.settings(queue) for queue in _queues_of(ended)]
