@@ -10,12 +10,11 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
-from dueline.connect import mask, open_store, queue_defaults
+from dueline.connect import mask, open_queues, open_store
 from dueline.embedded import EmbeddedWorker
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
-from dueline.ids import Ids
 from dueline.launch import CONCURRENCY, DRAIN_S, Plan, launch, plan_of
 from dueline.options import Unique
 from dueline.policy import Retry
@@ -108,7 +107,7 @@ class Dueline:
     @cached_property
     def queues(self) -> Queues:
         """The engine below; what was declared with `queue` is stored at its first use."""
-        queues = Queues(self.store, clock=self._clock, ids=Ids(), defaults=queue_defaults(self.url))
+        queues = open_queues(self.url, self.store, clock=self._clock)
         for name, changes in self._declared.items():
             queues.catalog.configure(name, **changes)
         return queues
@@ -292,6 +291,7 @@ class Dueline:
     def resume(self, queue: str) -> None:
         """End a pause."""
         self.queues.catalog.configure(queue, is_paused=False)
+        self.queues.waker.wake([queue])
 
     def job(self, job_id: str) -> Job[Any]:
         """Make a handle on a job from its id; nothing is read yet.

@@ -1,16 +1,20 @@
-"""From a store's address to the store."""
+"""From an address to a store, and to the engine on it."""
 
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dueline.clock import SECOND_US, Clock, SystemClock
 from dueline.errors import ConfigError
+from dueline.ids import Ids
+from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
 from dueline.stores.cassandra_place import place_of
 from dueline.stores.memory import MemoryStore
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.stores.sqlite import SqliteStore
+from dueline.stores.sqlite_waker import SocketWaker
+from dueline.waker import LocalWaker, Silence, Waker
 
 SCHEMES = ("memory", "sqlite", "cassandra")
 
@@ -54,6 +58,30 @@ def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store
             hint="Write sqlite:///jobs.db, with ?synchronous=NORMAL or =FULL if you like.",
         )
     return SqliteStore(Path(path[1:]), clock=clock, synchronous=synchronous)
+
+
+def open_waker(url: str, *, clock: Clock) -> Waker:
+    """Make what wakes the workers of the store that an address names; it must be a store's.
+
+    Memory's workers are in this process, SQLite's on this machine; Cassandra's cannot be reached.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        return LocalWaker()
+    if parts.scheme == "sqlite":
+        return SocketWaker(Path(unquote(parts.path)[1:]).absolute(), clock=clock)
+    return Silence()
+
+
+def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
+    """Make the engine on a store, the one that the address names."""
+    return Queues(
+        store,
+        clock=clock,
+        ids=Ids(),
+        defaults=queue_defaults(url),
+        waker=open_waker(url, clock=clock),
+    )
 
 
 def _cassandra(url: str, options: dict[str, str], clock: Clock) -> Store:

@@ -20,9 +20,11 @@ from dueline.errors import BadInput, ConfigError
 from dueline.handler import Handler
 from dueline.queue import Queues
 from dueline.settings import check_queue_name
+from dueline.waker import FALLBACK_US
 from dueline.worker.execution import Execution
 from dueline.worker.log import log
 from dueline.worker.offspring import Wear
+from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.processes import ProcessRunner
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
@@ -129,6 +131,7 @@ def make_worker(
         queues.catalog.settings(name)  # makes the queue, so that it can be seen
     news = threading.Event()
     name = worker_name()
+    ear = queues.waker.listen(list(plan.serving), news)
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
     return Worker(
         queues,
@@ -143,6 +146,8 @@ def make_worker(
         ),
         clock=app.clock,
         news=news,
+        ear=ear,
+        pace=Pace(FALLBACK_US if ear.is_open else GAP_US_MAX_UNHEARD, random.random),
     )
 
 

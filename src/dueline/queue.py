@@ -19,12 +19,12 @@ from dueline.job import Job, JobId, State
 from dueline.lane import Lane, Pointer, bucket_of, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options
-from dueline.planner import plan, prospects
+from dueline.peek import peek
 from dueline.recipes import cancels, results
-from dueline.rota import Rota
 from dueline.settings import QueueSettings
 from dueline.status import status_of
 from dueline.store import LanePage, Move, Store
+from dueline.waker import Silence, Waker, place_of, wake_before
 
 _PAGE = 500
 _ROUNDS_MAX = 5
@@ -64,9 +64,21 @@ class Queues:
     Threads may share it.
     """
 
-    def __init__(self, store: Store, *, clock: Clock, ids: Ids, defaults: QueueSettings) -> None:
-        """Take the store, the machine's clock, a source of ids, and a new queue's settings."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: Ids,
+        defaults: QueueSettings,
+        waker: Waker | None = None,
+    ) -> None:
+        """Take the store, the machine's clock, a source of ids, and a new queue's settings.
+
+        waker: what wakes the store's workers; None for nothing.
+        """
         self.store = store
+        self.waker = waker or Silence()
         self.time = StoreTime(store.clock_us, clock)
         self.ids = ids
         self.catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
@@ -74,13 +86,14 @@ class Queues:
         self._clock = clock
         self._defaults = defaults
 
-    def inside(self, store: Store) -> "Queues":
+    def inside(self, store: Store, waker: Waker) -> "Queues":
         """Make the same engine on the store as an open transaction sees it.
 
         It reads settings for itself: what it sees may be rolled back.
         """
         inside = copy(self)
         inside.store = store
+        inside.waker = waker
         inside.catalog = Catalog(store, clock=self._clock, ids=self.ids, defaults=self._defaults)
         inside._exclusive = Exclusive(  # noqa: SLF001  (one of its own kind)
             store, time=self.time, ids=self.ids, catalog=inside.catalog
@@ -121,7 +134,7 @@ class Queues:
         if window_us:
             jobs = [spread(job, window_us, width_us=settings.width_us) for job in jobs]
         if options.unique:
-            return [self._exclusive.place(job) for job in jobs]
+            return [self._place(job) for job in jobs]
         self._add(jobs)
         return jobs
 
@@ -134,9 +147,14 @@ class Queues:
         if len(plain) < len(jobs):
             for job in jobs:
                 if job.opts and rule_of(job):
-                    self._exclusive.place(job)
+                    self._place(job)
         if plain:
             self._add(plain)
+
+    def _place(self, job: Job) -> Job:
+        placed = self._exclusive.place(job)
+        self.wake([(job.lane.queue, job.at_us)])
+        return placed
 
     def _add(self, jobs: Sequence[Job]) -> None:
         try:
@@ -147,6 +165,14 @@ class Queues:
             raise EnqueueUnknown.about(
                 [job for job, sure in zip(jobs, stored, strict=True) if not sure]
             )
+        self.wake((job.lane.queue, job.at_us) for job in jobs)
+
+    def wake(self, places: Iterable[tuple[str, int]]) -> None:
+        """Wake the workers of queues in which a job may be claimed before their next look.
+
+        Args: places: queue and `at_us` of jobs that were stored or moved.
+        """
+        wake_before(self.waker, places, now_us=self.time.latest_us())
 
     # Look-up
 
@@ -178,35 +204,8 @@ class Queues:
         now_us = self.time.earliest_us()
         settings = self.catalog.settings(living_queue(queue))
         today = bucket_of(now_us, settings.width_us)
-        aging = {queue: settings.aging_us} if settings.aging_us else {}
         pages = list(self._pages_of(queue, today))
-        rota = Rota()
-        rota.renew(
-            [pointer for page in pages for pointer in page.pointers],
-            dict(head for page in pages for head in page.heads.items()),
-        )
-        places: dict[Lane, tuple[int, JobId]] = {}
-        found: list[Job] = []
-        turn, in_vain = 0, 0
-        while len(found) < limit:  # as a worker claims (`Claimer.claim`)
-            turn += 1
-            before = len(found)
-            pointers = rota.first((limit - before) << in_vain, now_us, {}, of_each=bool(aging))
-            lanes = prospects(pointers, rota.next_at_us, now_us, aging)
-            wants = plan(lanes, limit=limit - before, room={}, turn=turn)
-            if not wants:
-                break
-            for lane, most in wants:
-                room = min(most, limit - len(found))
-                if room == 0:
-                    break
-                page = self.store.scan(lane, after=places.get(lane), until_us=now_us, limit=room)
-                found += [job for job in page.jobs if not job.outcome]
-                rota.visited({lane: None if page.after is None else now_us})
-                if page.after is not None:
-                    places[lane] = page.after
-            in_vain = in_vain + 1 if len(found) == before else 0
-        return found
+        return peek(self.store, pages, settings.aging_us, now_us=now_us, limit=limit)
 
     def lanes_of(self, queue: str) -> Iterator[Lane]:
         """Read all listed lanes of a queue, future ones included, each once."""
@@ -307,8 +306,11 @@ class Queues:
     def _redrive(self, row: Job) -> bool:
         move = self.redrive(row)
         if row.opts and row.state == State.DEAD:
-            return self._exclusive.retake(row, move)
-        return self.store.settle([move])[0]
+            is_moved = self._exclusive.retake(row, move)
+        else:
+            is_moved = self.store.settle([move])[0]
+        self.wake([place_of(move)])
+        return is_moved
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
         """Let a waiting job be due at another time; the `due` of its call stays what it was.
@@ -345,6 +347,7 @@ class Queues:
             token = self.ids.token()
             move = changed(row, at_us=at_us, priority=priority, token=token, width_us=width_us)
             if self.store.settle([move])[0]:
+                self.wake([place_of(move)])
                 return
         raise _refused(job_id, word, "changing")
 
@@ -370,7 +373,9 @@ class Queues:
         for start in range(0, len(plain), _PAGE):
             some = plain[start : start + _PAGE]
             cancels.withdraw(self.store, [row.id for row in some if row.fence])
-            count += sum(self.store.settle([self.redrive(row) for row in some]))
+            moves = [self.redrive(row) for row in some]
+            count += sum(self.store.settle(moves))
+            self.wake(map(place_of, moves))
         return count
 
     def redrive(self, row: Job) -> Move:

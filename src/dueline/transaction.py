@@ -14,6 +14,7 @@ from dueline.history import attempt_of
 from dueline.job import Job
 from dueline.queue import Queues
 from dueline.store import Bindings, Inside, Transactional
+from dueline.waker import Deferred
 
 
 class Host(Protocol):
@@ -39,7 +40,7 @@ class Transaction:
     is_open, is_committed: how far it is; neither where it was rolled back, or nobody knows.
     """
 
-    __slots__ = ("_host", "_inside", "_queues", "_thread", "is_committed", "is_open")
+    __slots__ = ("_host", "_inside", "_queues", "_thread", "_waker", "is_committed", "is_open")
 
     def __init__(self, host: Host, inside: Inside) -> None:
         """Take the application, and its store from inside the transaction."""
@@ -47,7 +48,8 @@ class Transaction:
         self.is_committed = False
         self._host = host
         self._inside = inside
-        self._queues = host.queues.inside(inside.store)
+        self._waker = Deferred(host.queues.waker)
+        self._queues = host.queues.inside(inside.store, self._waker)
         self._thread = threading.get_ident()
 
     def execute(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
@@ -95,6 +97,10 @@ class Transaction:
         if not finish(store, [Finished(job, end)], (), queues.ids)[0]:
             raise LeaseLost(f"The claim on job {job.id.hex()} was lost; nothing is committed.")
 
+    def wake(self) -> None:
+        """Wake the workers for the jobs that were committed."""
+        self._waker.release()
+
     def _expect_mine(self) -> None:
         if not self.is_open:
             raise BadInput("The transaction is over.", hint="Use it inside its block.")
@@ -124,6 +130,7 @@ def transaction(host: Host) -> Iterator[Transaction]:
                 tx.is_open = False
             is_ending = True
         tx.is_committed = True
+        tx.wake()
     except Unknown as error:
         if not is_ending:  # it comes out of the block
             raise

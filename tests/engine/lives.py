@@ -26,7 +26,9 @@ from dueline.settings import QueueSettings
 from dueline.store import Store
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.waker import Deaf
 from dueline.worker.execution import Assignment, Execution
+from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.settler import Settler
 from dueline.worker.worker import Worker, WorkerSettings
 from tests.calls import row_of
@@ -169,8 +171,10 @@ class Stage:
             WorkerSettings(f"w{self.clients}", {self.queue: None}, ["tests.task"], burst=True),
             clock=self.clock,
             news=news,
+            ear=Deaf(),
+            pace=Pace(GAP_US_MAX_UNHEARD, lambda: 0.0),
         )
-        worker._beat = Silence(lambda: 0)
+        worker._beat = Silence(lambda: 0, news=news)
         worker.run()
 
     def work_to_the_end(self) -> None:

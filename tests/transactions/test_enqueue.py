@@ -17,6 +17,7 @@ from dueline import (
 )
 from dueline.errors import Unknown
 from dueline.store import Inside, Transactional
+from dueline.waker import LocalWaker
 from tests.transactions.conftest import numbered, status
 
 Send = Task[[int], int]
@@ -227,3 +228,17 @@ def test_an_unknown_that_the_block_raises_is_left_as_it_is(app: Dueline) -> None
     with pytest.raises(EnqueueUnknown) as raised, app.transaction():
         raise error
     assert raised.value is error
+
+
+def test_workers_are_woken_by_a_commit_and_not_before(app: Dueline, send: Send) -> None:
+    # O1: who looked before would see nothing, and not look again for a while
+    app.queues.waker = LocalWaker()
+    ear = app.queues.waker.listen(["default"], threading.Event())
+    with app.transaction() as tx:
+        send.using(tx=tx).enqueue(1)
+        assert not ear.take()
+    assert ear.take()
+    with pytest.raises(Stop), app.transaction() as tx:  # noqa: PT012
+        send.using(tx=tx).enqueue(2)
+        raise Stop
+    assert not ear.take()

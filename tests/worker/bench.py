@@ -13,6 +13,7 @@ from dueline.progress import Report
 from dueline.queue import Queues
 from dueline.worker.beat import Beat
 from dueline.worker.execution import Assignment, overtaking
+from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.settler import Settler
 from dueline.worker.worker import Worker, WorkerSettings
 from tests.calls import number_of
@@ -146,9 +147,10 @@ class HandNews(threading.Event):
         assert timeout is not None
         assert len(self.waits_s) < WAITS_MAX, "the worker never comes to an end"
         self.waits_s.append(timeout)
-        self.meanwhile()
+        end_us = self._clock.monotonic_us() + round(timeout * 1e6)
+        self.meanwhile()  # may take a part of the time
         if not self.is_set():
-            self._clock.advance(timeout)
+            self._clock.advance(us=max(0, end_us - self._clock.monotonic_us()))
         return self.is_set()
 
 
@@ -176,6 +178,7 @@ class Bench:
         isolates: bool = False,
         drain_us: int = 25_000_000,
         retry: Retry | None = None,
+        gap_us_max: int = GAP_US_MAX_UNHEARD,
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin."""
         serving = {"default": None} if serving is None else serving
@@ -200,10 +203,12 @@ class Bench:
             ),
             clock=clock,
             news=self.news,
+            ear=queues.waker.listen(list(serving), self.news),
+            pace=Pace(gap_us_max, lambda: 0.0),
         )
         # The beat is a thread in real time: a test that wants one calls `beat`.
         self.beat = self.worker._extend_all
-        self.worker._beat = Silence(lambda: 0)
+        self.worker._beat = Silence(lambda: 0, news=self.news)
 
     def run_all(self) -> None:
         """Begin what can be, and end it."""

@@ -33,7 +33,7 @@ class Hearts:
 def test_it_beats_at_once_and_several_times_a_lease() -> None:
     # C6
     hearts = Hearts(3_000)
-    beat = Beat(hearts)
+    beat = Beat(hearts, news=threading.Event())
     beat.start()
     assert hearts.heard(5)
     beat.stop()
@@ -43,7 +43,7 @@ def test_it_beats_at_once_and_several_times_a_lease() -> None:
 
 def test_it_stops_without_waiting_for_the_next_beat() -> None:
     hearts = Hearts(10**12)
-    beat = Beat(hearts)
+    beat = Beat(hearts, news=threading.Event())
     beat.start()
     assert hearts.heard(1)
     beat.stop()
@@ -52,7 +52,7 @@ def test_it_stops_without_waiting_for_the_next_beat() -> None:
 
 def test_a_beat_that_fails_is_told_and_made_again_soon(caplog: pytest.LogCaptureFixture) -> None:
     hearts = Hearts(StoreUnavailable("away"), StoreUnavailable("away"), 10**12)
-    beat = Beat(hearts)
+    beat = Beat(hearts, news=threading.Event())
     with caplog.at_level(logging.WARNING, "dueline.worker"):
         beat.start()
         assert hearts.heard(3)
@@ -63,10 +63,11 @@ def test_a_beat_that_fails_is_told_and_made_again_soon(caplog: pytest.LogCapture
 
 def test_what_ends_the_beat_ends_the_worker() -> None:
     # a worker that does not beat would lose every claim
-    hearts = Hearts(ZeroDivisionError("bug"))
-    beat = Beat(hearts)
+    hearts, news = Hearts(ZeroDivisionError("bug")), threading.Event()
+    beat = Beat(hearts, news=news)
     beat.start()
     assert hearts.heard(1)
     beat.stop()
+    assert news.is_set()
     with pytest.raises(ZeroDivisionError, match="bug"):
         beat.check()

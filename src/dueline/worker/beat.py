@@ -21,14 +21,21 @@ class Beat:
     """
 
     def __init__(
-        self, beat: Callable[[], int], between: Callable[[], object] = lambda: None
+        self,
+        beat: Callable[[], int],
+        between: Callable[[], object] = lambda: None,
+        *,
+        news: threading.Event,
     ) -> None:
         """Take what one beat does, and what is done between beats.
 
-        Args: beat: answers the shortest lease now held, in microseconds.
+        Args:
+          beat: answers the shortest lease now held, in microseconds.
+          news: set when something has ended the beat, so that nobody waits on without it.
         """
         self._beat = beat
         self._between = between
+        self._news = news
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="dueline-beat", daemon=True)
@@ -60,6 +67,7 @@ class Beat:
                 due_s = time.monotonic() + (min(every_s, 1.0) or 0.1)
             except BaseException as error:  # noqa: BLE001  (the worker's own thread raises it)
                 self._failure = error
+                self._news.set()
                 return
             self._do_between()
             wait_s = max(0.0, min(due_s - time.monotonic(), BETWEEN_S))

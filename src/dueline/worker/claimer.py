@@ -14,16 +14,10 @@ from dueline.planner import plan, prospects
 from dueline.queue import Queues
 from dueline.rota import Rota
 from dueline.store import Want
+from dueline.waker import WAKE_AHEAD_US
 
-LOOK_AHEAD_US = SECOND_US
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
-
-LISTING_AGE_US_MAX = 250_000
-"""While there is work, lane lists are read again this often: how late a more urgent job is seen."""
-
-LISTING_SHARE = 5
-"""Lists that take long to read (100,000 lanes) take at most one part in so many of the time."""
 
 HEADS_MAX = 100
 """How many lanes' first jobs are looked at in a refresh, where jobs age."""
@@ -48,26 +42,18 @@ class Claimer:
         self._queues = queues
         self._serving = serving
         self._worker = worker
+        self._look_ahead_us = WAKE_AHEAD_US  # further than to the next look
+        self._asked_us = 0
         self._rota = Rota()
         self._aging: dict[str, int] = {}
-        self._refreshed_us = 0
-        self._age_us_max = LISTING_AGE_US_MAX
         self._turn = 0
         self._readers: ThreadPoolExecutor | None = None
-        if queues.store.scope == "network":  # each read waits for an answer
+        if queues.store.scope == "network":  # each read waits for an answer; looks are frequent
+            self._look_ahead_us = SECOND_US
             self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
-
-    def is_stale(self) -> bool:
-        """Tell whether the lane lists were read too long ago, for a worker that has work."""
-        return self._queues.time.latest_us() - self._refreshed_us > self._age_us_max
-
-    def expire(self) -> None:
-        """Have the lane lists read again before the next claim."""
-        self._refreshed_us = 0
 
     def refresh(self) -> None:
         """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
-        now_us = self._queues.time.latest_us()
         empty = {lane for lane, at_us in self._rota.next_at_us.items() if at_us is None}
         shards = [
             (queue, shard, settings.width_us)
@@ -88,9 +74,6 @@ class Claimer:
             if (settings := self._queues.catalog.settings(queue)).aging_us
         }
         self._look_at_heads()
-        self._refreshed_us = now_us
-        took_us = self._queues.time.latest_us() - now_us
-        self._age_us_max = max(LISTING_AGE_US_MAX, took_us * LISTING_SHARE)
 
     def _look_at_heads(self) -> None:
         """See since when the first jobs of lanes wait, where jobs age and the list told nothing.
@@ -115,7 +98,7 @@ class Claimer:
             page = self._queues.store.lanes(
                 queue,
                 shard,
-                until_bucket=bucket_of(now_us + LOOK_AHEAD_US, width_us),
+                until_bucket=bucket_of(now_us + self._look_ahead_us, width_us),
                 after=after,
                 limit=_PAGE,
             )
@@ -141,7 +124,7 @@ class Claimer:
 
         Returns: none when nothing is due in the lanes known since the last `refresh`.
         """
-        now_us = self._queues.time.earliest_us()
+        now_us = self._asked_us = self._queues.time.earliest_us()
         kinds = limit  # at most so many have a job each in what is taken
         # A lane that turns out to hold nothing that is due gives way to the next of its kind.
         for _ in range(self._rota.lanes):
@@ -210,6 +193,10 @@ class Claimer:
         return self._rota.has_due(now_us)
 
     def next_at_us(self) -> int | None:
-        """Tell the earliest instant at which a known lane has something to do; None: none."""
+        """Tell the earliest instant at which a known lane has something to do; None: none.
+
+        What was due at the last claim and yet not claimed waits for something else, such as a
+        queue's own slots, and not for a time.
+        """
         known = [at_us for at_us in self._rota.next_at_us.values() if at_us is not None]
-        return min(known, default=None)
+        return min((at_us for at_us in known if at_us > self._asked_us), default=None)

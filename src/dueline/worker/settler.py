@@ -115,6 +115,7 @@ class Settler:
         others = [self._again(one, decision) for one, decision in again]
         others += [Group((self._extend(job, is_started=True),)) for job in started]
         held = finish(self._queues.store, ends, others, self._queues.ids)
+        self._queues.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
         decided: list[tuple[Ended, Decision]] = [*over, *again]
         for (one, decision), sure in zip(decided, held, strict=False):
             log_ending(one, decision, is_lost=not sure)

@@ -14,10 +14,13 @@ from dueline.policy import buffer_size
 from dueline.progress import Progress
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, announce, leave
+from dueline.waker import Ear
 from dueline.worker.beat import BEATS_A_LEASE, Beat
 from dueline.worker.claimer import Claimer, Taken
 from dueline.worker.execution import Assignment
 from dueline.worker.log import log
+from dueline.worker.lookout import Lookout
+from dueline.worker.pace import Pace
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
@@ -25,6 +28,7 @@ from dueline.worker.triage import parted, triage
 from dueline.worker.wishes import Wishes
 
 FLUSH_US = 5_000
+WATCH_US = 50_000  # running handlers are looked at so often
 BACK_OFF_S = (0.1, 2.0)
 
 
@@ -34,7 +38,7 @@ class WorkerSettings:
 
     worker: its id, `<host>:<pid>:<random>`. serving: queues, each with its slots or None for
     the common ones. burst: end when nothing is due. drain_us: how long running handlers may go
-    on after `stop`. poll_us: how often an idle worker looks.
+    on after `stop`.
     """
 
     worker: str
@@ -42,7 +46,6 @@ class WorkerSettings:
     tasks: Sequence[str]
     burst: bool = False
     drain_us: int = 25 * SECOND_US
-    poll_us: int = 50_000
 
 
 class Worker:
@@ -57,8 +60,10 @@ class Worker:
         *,
         clock: Clock,
         news: threading.Event,
+        ear: Ear,
+        pace: Pace,
     ) -> None:
-        """Take the parts. news: the event that the runner sets, and `stop`."""
+        """Take the parts. news: the event that the runner sets, the ear, and `stop`."""
         self.name = settings.worker
         self._queues = queues
         self._runner = runner
@@ -72,6 +77,7 @@ class Worker:
         self._arrived: list[Taken] = []
         self._untold: list[Taken] = []
         self._last: dict[JobId, Progress] = {}
+        self._lookout = Lookout(self._claimer, ear, pace, time=queues.time, clock=clock)
         self._held: dict[JobId, Job] = {}
         self._flagged: set[Claim] = set()
         self._ended: list[Ended] = []
@@ -83,7 +89,7 @@ class Worker:
         self._failures = 0
         self._is_stopping = False
         self._is_hurried = False
-        self._beat = Beat(self._extend_all, self._attend)
+        self._beat = Beat(self._extend_all, self._attend, news=news)
 
     def stop(self, *, hurry: bool = False) -> None:
         """Claim no more; end when the running handlers have, or at once. Any thread may call."""
@@ -101,6 +107,7 @@ class Worker:
         finally:
             self._beat.stop()
             self._runner.close()
+            self._lookout.close()
         self._guarded(self._reports.write)
         self._guarded(lambda: leave(self._queues.store, self._settings.worker))
 
@@ -209,14 +216,15 @@ class Worker:
         room = most - len(self._held)
         if room < max(1, most // 4) and self._runner.waiting():
             return
-        if self._claimer.is_stale():
-            self._claimer.refresh()
+        looked = self._lookout.look_if_due()
         while room > 0:
             taken = self._claimer.claim(room, self._room_by_queue())
-            if not taken:
+            if taken:
+                room -= len(taken)
+                self._lookout.found()
+                self._take(taken)
+            elif looked or not (looked := self._lookout.look_if_called()):
                 break
-            room -= len(taken)
-            self._take(taken)
         self._start_careful()
 
     def _room_by_queue(self) -> dict[str, int]:
@@ -317,20 +325,15 @@ class Worker:
         return is_passed and not self._held and not self._claimer.has_due()
 
     def _pass(self) -> None:
-        self._claimer.refresh()
+        self._lookout.look()
         self._claim()
 
     def _wait(self) -> None:
-        timeout_us = self._settings.poll_us
-        if self._runner.waiting():
-            timeout_us = FLUSH_US
-        elif len(self._held) < self._runner.threads:
-            next_at_us = self._claimer.next_at_us()
-            if next_at_us is not None:
-                timeout_us = min(timeout_us, next_at_us - self._queues.time.earliest_us())
-        was_set = self._news.wait(max(timeout_us, 500) / 1e6)
-        if not was_set and len(self._held) < self._runner.threads:
-            self._claimer.expire()  # idle: look at everything anew
+        timeout_us = FLUSH_US if self._runner.waiting() else WATCH_US
+        is_full = self._runner.waiting() or len(self._held) >= self._runner.threads
+        if not (is_full or self._is_stopping or self._suspects or self._is_alone()):
+            timeout_us = self._lookout.wait_us(timeout_us if self._held else None)
+        self._news.wait(timeout_us / 1e6)
 
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us

@@ -1,0 +1,68 @@
+"""Looks for work, when it is time to."""
+
+from dueline.clock import Clock, StoreTime
+from dueline.waker import Ear
+from dueline.worker.claimer import Claimer
+from dueline.worker.pace import Pace
+
+WAIT_US_MIN = 20
+
+
+class Lookout:
+    """Reads the lane lists: by and by, and at once when something is heard."""
+
+    def __init__(
+        self, claimer: Claimer, ear: Ear, pace: Pace, *, time: StoreTime, clock: Clock
+    ) -> None:
+        """Take who reads, what is heard, and how often to look by oneself."""
+        self._claimer = claimer
+        self._ear = ear
+        self._pace = pace
+        self._time = time
+        self._clock = clock
+
+    def look(self) -> None:
+        """Read the lane lists. If that fails, a look is still due."""
+        if self._ear.take():  # what is heard from here on asks for another look
+            self._pace.called()
+        began_us = self._clock.monotonic_us()
+        self._claimer.refresh()
+        self._pace.looked(began_us, self._clock.monotonic_us())
+
+    def look_if_due(self) -> bool:
+        """Look if it is time to; tell whether it was."""
+        if not self._pace.is_due(self._clock.monotonic_us()):
+            return False
+        self.look()
+        return True
+
+    def look_if_called(self) -> bool:
+        """Look if something was heard, unless looks would take too much of the time."""
+        if not self._ear.take():
+            return False
+        self._pace.called()
+        return self.look_if_due()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._ear.close()
+
+    def found(self) -> None:
+        """Note that there was work."""
+        self._pace.found()
+
+    def wait_us(self, most_us: int | None) -> int:
+        """Tell how long it is to the next look, or to the next job that is known, if sooner.
+
+        Args: most_us: no longer than this; None for no such limit.
+
+        A job that is due is claimed when its time has come, and not before: nothing that is
+        claimed early has to be given back for something more urgent.
+        """
+        waits_us = [self._pace.wait_us(self._clock.monotonic_us())]
+        if most_us is not None:
+            waits_us.append(most_us)
+        next_at_us = self._claimer.next_at_us()
+        if next_at_us is not None:
+            waits_us.append(next_at_us - self._time.earliest_us())
+        return max(min(waits_us), WAIT_US_MIN)

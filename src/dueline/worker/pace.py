@@ -1,0 +1,62 @@
+"""When to look for work again.
+
+Looks grow rarer while they find nothing: twice the gap each time, up to the most, each gap cut
+short by chance so that workers do not look all at once. Pure: time and chance are passed in.
+"""
+
+from collections.abc import Callable
+
+LISTING_AGE_US_MAX = 250_000
+"""While there is work, lane lists are read again this often: how late a more urgent job is seen."""
+
+GAP_US_MIN = 50_000
+GAP_US_MAX_UNHEARD = 250_000
+"""A worker that cannot be woken looks at least this often."""
+
+LISTING_SHARE = 5
+"""Lists that take long to read (100,000 lanes) take at most one part in so many of the time."""
+
+CALLED_SHARE = 2
+"""The same for a worker that is woken again and again."""
+
+JITTER = 1 / 8
+"""At most so much of a gap is cut off."""
+
+
+class Pace:
+    """One worker's looks. All times are monotonic."""
+
+    def __init__(self, gap_us_max: int, chance: Callable[[], float]) -> None:
+        """Take the longest gap, and what gives chance in [0, 1); the first look is due at once."""
+        self.gap_us_max = gap_us_max
+        self._chance = chance
+        self._gap_us = GAP_US_MIN
+        self._looked_us = 0
+        self._took_us = 0
+        self._next_us = 0
+
+    def is_due(self, now_us: int) -> bool:
+        """Tell whether it is time to look."""
+        return now_us >= self._next_us
+
+    def called(self) -> None:
+        """Let a look be due at once, or as soon as they do not take all the time."""
+        self._next_us = min(self._next_us, self._looked_us + CALLED_SHARE * self._took_us)
+
+    def looked(self, began_us: int, ended_us: int) -> None:
+        """Note a look: the next one is a gap away, and a longer one from then on."""
+        self._looked_us = began_us
+        self._took_us = ended_us - began_us
+        gap_us = round(self._gap_us * (1 - JITTER * self._chance()))
+        self._next_us = began_us + max(gap_us, LISTING_SHARE * self._took_us)
+        self._gap_us = min(2 * self._gap_us, self.gap_us_max)
+
+    def found(self) -> None:
+        """Note that there was work: where some was, more may be soon."""
+        self._gap_us = GAP_US_MIN
+        age_us = max(LISTING_AGE_US_MAX, LISTING_SHARE * self._took_us)
+        self._next_us = self._looked_us + age_us
+
+    def wait_us(self, now_us: int) -> int:
+        """Tell how long it is to the next look."""
+        return max(0, self._next_us - now_us)
