@@ -162,7 +162,7 @@ class Execution:
         try:
             Variables().run(function, *args)
         except BaseException as error:  # noqa: BLE001  (see above)
-            return self._ending(error, handler, job.claim())
+            return self.ending_of(error, handler, job.claim())
         return _DONE
 
     def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:
