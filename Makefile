@@ -17,7 +17,7 @@ comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              job.py lane.py errors.py clock.py ids.py store.py \
              planner.py rota.py policy.py codec.py settings.py options.py status.py marks.py checker.py diary.py \
-             progress.py queue.py limits.py changes.py exclusive.py catalog.py finishing.py transaction.py recall.py search.py stream.py history.py explain.py stats.py mass.py results.py \
+             progress.py queue.py limits.py changes.py exclusive.py catalog.py finishing.py transaction.py recall.py search.py stream.py history.py explain.py stats.py throughput.py mass.py results.py \
              stores/*.py recipes/*.py))
 
 # How much the kill loop does on a Cassandra node of its own, which it kills too.

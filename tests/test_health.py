@@ -1,15 +1,18 @@
 """What is made of the facts that a store states."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
-from dueline.clock import SystemClock
-from dueline.health import Check, examine
+from dueline.clock import SECOND_US, SystemClock
+from dueline.health import PROBES, Check, examine, is_ready, is_writable
 from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
+from dueline.store import Write
 from dueline.stores.memory import MemoryStore
+from tests.world import world_on
 
 SOUND = {
     "server": "5.0.8",
@@ -104,3 +107,33 @@ def test_paxos_of_the_first_kind_is_told_the_setting() -> None:
 def test_two_data_centres_must_not_decide_each_for_itself(replicas: str, verdict: str) -> None:
     check = checks(replicas=replicas, consistency="LOCAL_QUORUM")["consistency"]
     assert check.verdict == verdict
+
+
+def test_a_job_that_waits_too_long_though_it_is_served_is_told(tmp_path: Path) -> None:
+    world = world_on("memory", tmp_path)
+    world.put()
+    world.clock.advance(100)
+    world.live()
+    assert [one.verdict for one in is_ready(world.queues, max_age_us=101 * SECOND_US)] == ["good"]
+    (found,) = is_ready(world.queues, max_age_us=99 * SECOND_US)
+    assert (found.name, found.verdict) == ("queue q", "bad")
+    assert found.finding == "the oldest ready job waits for 1m40s"
+
+
+@pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])
+def test_a_probe_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
+    world = world_on(kind, tmp_path)
+    assert is_writable(world.queues).verdict == "good"
+    assert list(world.store.read(PROBES, after=None, limit=10)) == []
+    world.store.close()
+
+
+def test_a_store_that_forgets_what_is_written_is_told() -> None:
+    class Forgetful(MemoryStore):
+        def commit(self, partition: str, writes: Sequence[Write]) -> bool:  # noqa: ARG002
+            return True
+
+    queues = Queues(
+        Forgetful(SystemClock()), clock=SystemClock(), ids=Ids(), defaults=QueueSettings()
+    )
+    assert is_writable(queues).verdict == "bad"

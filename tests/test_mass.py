@@ -18,6 +18,7 @@ from dueline.mass import (
     dead_before,
     drain,
     drop_dead,
+    reschedule_all,
     retry_all,
     waiting_in,
 )
@@ -87,6 +88,13 @@ def test_what_has_changed_since_it_was_read_is_left(world: World) -> None:
     assert status(world, changed) == "ready"
 
 
+def test_a_dead_job_is_not_cancelled(world: World) -> None:
+    job_id = world.put()
+    world.die(job_id)
+    assert total(cancel_all(world.queues, [world.row(job_id)])) == Changed(left=1)
+    assert status(world, job_id) == "dead"
+
+
 def test_what_ended_while_it_was_to_be_asked_is_left(world: World) -> None:
     job_id = world.put()
     job = world.claim(job_id, start=True)
@@ -106,6 +114,17 @@ def test_retries_run_now_and_leave_what_runs(world: World) -> None:
     ]
     assert total(retry_all(world.queues, found)) == Changed(done=2, left=1)
     assert [status(world, one) for one in (dead, running, later)] == ["ready", "running", "ready"]
+
+
+def test_what_waits_is_rescheduled(world: World) -> None:
+    running, ready, ended = world.put(queue="other"), world.put(), world.put()
+    world.claim(running, start=True)
+    rows = [world.row(one) for one in (running, ready, ended)]
+    world.queues.cancel(ended)
+    at_us = world.now_us + 60 * SECOND_US
+    assert total(reschedule_all(world.queues, rows, at_us)) == Changed(done=1, left=2)
+    assert world.row(ready).at_us == at_us
+    assert status(world, running) == "running"
 
 
 def test_only_those_that_died_before_an_instant_are_forgotten(world: World) -> None:

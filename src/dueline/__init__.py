@@ -24,8 +24,9 @@ from dueline.policy import Retry
 from dueline.progress import Progress
 from dueline.task import AsyncTask, Task
 from dueline.transaction import Transaction
+from dueline.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AsyncTask",

@@ -8,11 +8,16 @@ from typing import Literal
 from dueline.clock import SECOND_US
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
+from dueline.search import Like, search
 from dueline.span import parse_span, span_text
 from dueline.stats import count
+from dueline.store import Delete, Put
 
 SKEW_US_MAX = 30 * SECOND_US
 """A machine whose clock is so far from the store's is to be put right."""
+
+PROBES = "probes"
+PROBE_KEPT_US = 60 * SECOND_US
 
 SCAN_MAX = 10_000
 """Jobs of one queue that are read for the check whether somebody serves them."""
@@ -55,6 +60,42 @@ def examine(queues: Queues) -> Report:
         *_unserved(queues, workers),
     ]
     return Report(checks, store, workers)
+
+
+def is_writable(queues: Queues) -> Check:
+    """See whether the store takes a write, and gives it back.
+
+    Raises: StoreUnavailable: it cannot be reached.
+    """
+    version = queues.ids.token()
+    expires_us = queues.time.latest_us() + PROBE_KEPT_US
+    key = version.hex()
+    queues.store.commit(PROBES, (Put(key, version, b"{}", expires_us=expires_us),))
+    found = queues.store.read(PROBES, after=key[:-1], limit=16)  # all keys of that beginning
+    queues.store.commit(PROBES, (Delete(key),))
+    if any(record.key == key for record in found):
+        return Check("store", "good", "it can be written")
+    return Check("store", "bad", "what was written is not there", "See `dueline doctor`.")
+
+
+def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
+    """See whether jobs that are ready are served, in every queue that is not paused."""
+    now_us = queues.time.latest_us()
+    workers = present(queues.store)
+    checks: list[Check] = []
+    for name in queues.catalog.names():
+        if queues.catalog.settings(name).is_paused:
+            continue
+        oldest = search(queues, Like("ready", name), limit=1).jobs
+        if not oldest:
+            continue
+        age_us = now_us - oldest[0].at_us
+        waits = f"the oldest ready job waits for {span_text(age_us)}"
+        if not any(name in one.queues for one in workers):
+            checks.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
+        elif age_us > max_age_us:
+            checks.append(Check(f"queue {name}", "bad", waits))
+    return checks or [Check("queues", "good", "all that is ready is served in time")]
 
 
 def _of_store(store: Mapping[str, str]) -> Iterator[Check]:

@@ -1,8 +1,9 @@
 """What happened, as a stream."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dueline.attempt import Attempt, Crashed, Ended
+from dueline.clock import SECOND_US
 from dueline.codec import decode, encode
 from dueline.ids import derived
 from dueline.job import Job
@@ -13,6 +14,9 @@ HISTORY_SUFFIX = "!history"
 _PAGE = 1000
 _TOLD_MAX = 100_000
 """How far back repeats are known, in rows."""
+
+LATE_US = 5 * SECOND_US
+"""Who follows a history reads so far back again: rows are written some time after their end."""
 
 
 def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
@@ -84,15 +88,55 @@ def attempts(
     for shard in range(shards):
         told: set[bytes] = set()
         after = None if since_us is None else (since_us, b"")
-        while True:
-            page = streams.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=_PAGE)
-            for row in page.rows:
-                if row.id in told:
-                    continue
-                if len(told) >= _TOLD_MAX:
-                    told.clear()
-                told.add(row.id)
-                yield decode(row.body, Attempt)
-            if len(page.rows) < _PAGE:
-                break
-            after = page.after
+        for row in _rows(streams, queue, shard, after=after):
+            if row.id in told:
+                continue
+            if len(told) >= _TOLD_MAX:
+                told.clear()
+            told.add(row.id)
+            yield decode(row.body, Attempt)
+
+
+class Follower:
+    """Reads the attempts of queues as they end.
+
+    An attempt that is told of more than LATE_US after its end is missed: that of a worker which
+    died, or could not reach the store for so long.
+    """
+
+    def __init__(self, streams: Streams, *, since_us: int) -> None:
+        """Take the streams, and from when on attempts are told of; reads nothing yet."""
+        self._streams = streams
+        self._since_us = since_us
+        self._newest_us = since_us
+        self._told: dict[bytes, int] = {}
+
+    def read(self, shards: Mapping[str, int]) -> list[Attempt]:
+        """Read what ended, and was not told of before, in the order of the ends.
+
+        Args: shards: of each queue to be read.
+        """
+        after_us = max(self._since_us, self._newest_us - LATE_US)
+        self._told = {row_id: at_us for row_id, at_us in self._told.items() if at_us >= after_us}
+        found: list[Attempt] = []
+        for queue, number in shards.items():
+            for shard in range(number):
+                for row in _rows(self._streams, queue, shard, after=(after_us, b"")):
+                    if row.id not in self._told:
+                        self._told[row.id] = row.at_us
+                        found.append(decode(row.body, Attempt))
+        found.sort(key=lambda one: one.ended_us)
+        if found:
+            self._newest_us = max(self._newest_us, found[-1].ended_us)
+        return found
+
+
+def _rows(
+    streams: Streams, queue: str, shard: int, *, after: tuple[int, bytes] | None
+) -> Iterator[Row]:
+    while True:
+        page = streams.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=_PAGE)
+        yield from page.rows
+        if len(page.rows) < _PAGE:
+            return
+        after = page.after

@@ -46,7 +46,7 @@ def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
     for page in _pages(rows):
         now_us = queues.time.latest_us()
         running = [row for row in page if status_of(row, now_us) == "running"]
-        waiting = [row for row in page if status_of(row, now_us) != "running"]
+        waiting = [row for row in page if status_of(row, now_us) not in ("running", "dead")]
         changed = Changed(left=len(page)).plus(_cancel_waiting(queues, waiting))
         for row in running:
             changed = changed.plus(_cancel_running(queues, row))
@@ -77,9 +77,28 @@ def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
     """Run waiting or dead jobs as soon as possible; page by page."""
     for page in _pages(rows):
         now_us = queues.time.latest_us()
-        some = [row for row in page if status_of(row, now_us) != "running"]
+        some = [row for row in page if status_of(row, now_us) not in ("running", "expired")]
         done = queues.retry_all(some)
         yield Changed(done=done, left=len(page) - done)
+
+
+def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[Changed]:
+    """Let jobs that wait be due at another time; page by page.
+
+    Raises: BadInput: the time is out of range, or behind the expiry of a job; those before it
+    are changed.
+    """
+    for page in _pages(rows):
+        done = sum(_is_rescheduled(queues, row, at_us) for row in page)
+        yield Changed(done=done, left=len(page) - done)
+
+
+def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
+    try:
+        queues.reschedule(row.id, at_us)
+    except (NotFound, Conflict):  # it runs, or ended first
+        return False
+    return True
 
 
 def drop_dead(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:

@@ -30,13 +30,15 @@ _BACK_US = (600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
 class Like:
     """What jobs are to be like; None for any.
 
-    state: one of the living states, or "dead"; None for any living.
+    state: one of the living states, or "dead"; None for any living. due_before_us: of jobs
+    with a row.
     """
 
     state: str | None = None
     queue: str | None = None
     task: str | None = None
     tenant: str | None = None
+    due_before_us: int | None = None
 
 
 class Rows(NamedTuple):
@@ -90,6 +92,7 @@ def search(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> R
                 if not job.outcome
                 and like.task in (None, job.task)
                 and like.state in (None, status_of(job, now_us))
+                and (like.due_before_us is None or job.due_us < like.due_before_us)
             ),
             limit + 1,
         )

@@ -38,7 +38,7 @@ class Counts:
 
     def living(self) -> int:
         """Tell how many jobs wait or run."""
-        return self.ready + self.running + self.scheduled + self.retrying
+        return self.ready + self.running + self.scheduled + self.retrying + self.expired
 
 
 def count(

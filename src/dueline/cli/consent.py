@@ -12,11 +12,11 @@ def is_agreed(question: str, *, yes: bool) -> bool:
     return yes or (sys.stdin.isatty() and typer.confirm(question, err=True))
 
 
-def refuse(what: str, count: int) -> Exit:
-    """Say that nothing was changed, since nobody said yes."""
+def refuse(past: str, count: int) -> Exit:
+    """Say that nothing was changed, since nobody said yes; `past`: cancelled, retried."""
     return say_failure(
         "refused; nothing was changed",
-        why=f"Nobody said yes to {what}; there are {count}.",
+        why=f"Nobody said yes; jobs that would be {past}: {count}.",
         attempt="Add --yes, or --dry-run to see the number only.",
         code=Exit.REFUSED,
     )

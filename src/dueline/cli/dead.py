@@ -1,4 +1,4 @@
-"""`dueline dead`: see dead jobs, run them again."""
+"""`dueline dead`: see, retry, forget dead jobs."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dueline.cli import entries
+from dueline.cli.bars import bar
 from dueline.cli.consent import is_agreed, refuse
 from dueline.cli.failure import Exit
 from dueline.cli.jobs import show_job, tell_rest
@@ -21,16 +22,18 @@ from dueline.cli.options import (
     TenantOption,
     YesOption,
 )
-from dueline.cli.output import Output, note
+from dueline.cli.output import Entry, Output, note
 from dueline.cli.session import session_of
 from dueline.errors import BadInput, Conflict
 from dueline.handle import parse_id
 from dueline.job import Job
 from dueline.job import State as RowState
+from dueline.mass import dead_before, drop_dead
 from dueline.queue import Queues
 from dueline.search import Like, search
+from dueline.span import parse_span
 
-dead = typer.Typer(help="See dead jobs, and run them again.")
+dead = typer.Typer(help="See dead jobs, run them again, or forget them.")
 
 
 @dead.command("list")
@@ -91,9 +94,44 @@ def retry(
             more = ", and more: repeat this" if found.more or found.is_capped else ""
             note(f"Dead jobs that match: {len(rows)}{more}.")
         if is_mass and rows and not dry_run and not is_agreed("Retry them?", yes=yes):
-            return refuse("retrying them", len(rows))
+            return refuse("retried", len(rows))
         count = 0 if dry_run else queues.retry_all(rows)
         entry = {"matching": len(rows), "retried": count, "dry_run": dry_run}
+        Output.of(context, queues).entry(entry)
+    return Exit.DONE
+
+
+@dead.command()
+def purge(
+    context: typer.Context,
+    *,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Only those that died so long ago: 90s 12h 30d.")
+    ],
+    queue: QueueOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Forget dead jobs, which then cannot be retried any more.
+
+    The number is printed first, and somebody has to say yes.
+
+    Example: dueline dead purge --older-than 30d
+    """
+    span_us = parse_span(older_than)
+    with session_of(context).queues() as queues:
+        before_us = queues.time.latest_us() - span_us
+        matching = sum(1 for _ in dead_before(queues, queue, before_us))
+        note(f"Dead jobs that match: {matching}.")
+        if matching and not dry_run and not is_agreed("Forget them?", yes=yes):
+            return refuse("forgotten", matching)
+        forgotten = 0
+        if not dry_run:
+            with bar("purging dead jobs", matching) as show_done:
+                for page in drop_dead(queues, dead_before(queues, queue, before_us)):
+                    forgotten += page.done
+                    show_done(forgotten)
+        entry: Entry = {"matching": matching, "forgotten": forgotten, "dry_run": dry_run}
         Output.of(context, queues).entry(entry)
     return Exit.DONE
 

@@ -16,6 +16,8 @@ from dueline.status import status_of
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
 ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
 DEAD_COLUMNS = ("id", "at", "task", "error")
+TAIL_COLUMNS = ("ended", "outcome", "took", "queue", "task", "id", "error")
+TAIL_WIDTHS = (20, 10, 7, 12, 24, 32, 0)
 ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
 
 
@@ -80,6 +82,13 @@ def attempt_entry(attempt: Attempt) -> Entry:
     shown = of_attempt(attempt)
     keys = ("ended", "claimed", "started", "took", "worker", "error")
     return {"attempt": attempt.fence, "outcome": attempt.outcome, **{k: shown[k] for k in keys}}
+
+
+def of_tailed(attempt: Attempt) -> Entry:
+    """Show an attempt among those of others."""
+    shown = of_attempt(attempt)
+    del shown["state"]
+    return {**shown, "outcome": attempt.outcome, "attempt": attempt.fence}
 
 
 def of_outcome(job_id: JobId, outcome: Outcome) -> dict[str, Value]:

@@ -1,38 +1,49 @@
 """`dueline jobs`: see and change single jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from dueline.cli import entries
 from dueline.cli.failure import Exit, show_error
+from dueline.cli.matching import change_matching, check_which, like_of
 from dueline.cli.options import (
     LIMIT,
+    LIMIT_MAX,
+    AllMatchingOption,
+    DryRunOption,
+    DueBeforeOption,
     IdArgument,
     IdsArgument,
     LimitOption,
+    MassLimitOption,
+    MaybeIdsArgument,
     QueueOption,
     State,
     StateOption,
     TaskOption,
     TenantOption,
+    YesOption,
     read_instant,
 )
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
-from dueline.clock import asked_instant_us
+from dueline.clock import SystemClock, asked_instant_us
 from dueline.errors import BadInput, Conflict, NotFound
 from dueline.explain import explain as explain_job
 from dueline.handle import parse_id
-from dueline.job import JobId
+from dueline.history import Follower
+from dueline.job import Job, JobId
 from dueline.lane import living_queue
+from dueline.mass import Changed, cancel_all, reschedule_all, retry_all
 from dueline.queue import Queues
 from dueline.recipes import reports
 from dueline.search import ENDED_STATES, Like, attempts_of, search, search_ended
 from dueline.span import parse_span
 
 ATTEMPTS_SHOWN = 20
+TAIL_EVERY_S = 0.5
 
 jobs = typer.Typer(help="See and change jobs.")
 
@@ -108,6 +119,60 @@ def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> N
 
 
 @jobs.command()
+def history(context: typer.Context, job: IdArgument) -> None:
+    """List all attempts of a job that have ended, the first first.
+
+    Example: dueline jobs history 0196f2...
+    """
+    job_id = parse_id(job)
+    with session_of(context).queues() as queues:
+        past = attempts_of(queues, job_id, None, limit=LIMIT_MAX)
+        if not past.attempts:
+            queues.find(job_id)
+        shown = [entries.attempt_entry(one) for one in reversed(past.attempts)]
+        output = Output.of(context, queues)
+        columns = (*entries.ATTEMPT_COLUMNS, "error")
+        output.entries(shown, columns, count=len(shown), capped=past.is_capped)
+    if past.is_capped:
+        note("Not all of the history was read, there is too much.")
+    elif not shown:
+        note("No attempt of it has ended yet, or the queue keeps no history.")
+
+
+@jobs.command()
+def tail(
+    context: typer.Context,
+    *,
+    queue: Annotated[
+        str | None,
+        typer.Option("-q", "--queue", metavar="NAME", help="Only jobs of this queue."),
+    ] = None,
+    task: TaskOption = None,
+) -> int:
+    """Print attempts as they end, until Ctrl-C (exit 130).
+
+    Example: dueline jobs tail -q mail -o ndjson
+    """
+    clock = SystemClock()
+    with session_of(context).queues() as queues:
+        queues.catalog.chosen(queue)
+        output = Output.of(context, queues)
+        follower = Follower(queues.store, since_us=queues.time.latest_us())
+        note("Attempts are printed as they end; Ctrl-C ends this.")
+        try:
+            while True:
+                names = queues.catalog.names() if queue is None else [queue]
+                shards = {name: queues.catalog.settings(name).shards_read for name in names}
+                for one in follower.read(shards):
+                    if task in (None, one.task):
+                        shown = entries.of_tailed(one)
+                        output.line(shown, entries.TAIL_COLUMNS, entries.TAIL_WIDTHS)
+                clock.sleep(TAIL_EVERY_S)
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+
+
+@jobs.command()
 def explain(context: typer.Context, job: IdArgument) -> int:
     """Name the one reason why a job is not running."""
     job_id = parse_id(job)
@@ -129,30 +194,83 @@ def explain(context: typer.Context, job: IdArgument) -> int:
 
 
 @jobs.command()
-def cancel(context: typer.Context, job: IdsArgument) -> int:
-    """End waiting jobs, which then never run; ask for the end of running ones."""
+def cancel(
+    context: typer.Context,
+    job: MaybeIdsArgument = None,
+    *,
+    every: AllMatchingOption = False,
+    state: StateOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    due_before: DueBeforeOption = None,
+    limit: MassLimitOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """End waiting jobs, which then never run; ask for the end of running ones.
+
+    Give their ids, or --all-matching and filters. For all, the number is printed first, and
+    somebody has to say yes.
+
+    Example: dueline jobs cancel --all-matching --queue mail --dry-run
+    """
+    like = like_of(state=state, queue=queue, task=task, tenant=tenant, due_before=due_before)
+    check_which(job, like, every=every, about=context.command_path)
+    if state == State.DEAD:
+        raise BadInput("Dead jobs cannot be cancelled.", hint="See `dueline dead purge`.")
+    if every:
+        words = ("cancel", "cancelled")
+        return change_matching(
+            context, like, cancel_all, words=words, limit=limit, yes=yes, dry_run=dry_run
+        )
 
     def change(queues: Queues, job_id: JobId) -> str:
         return "cancelled" if queues.cancel(job_id) else "asked to stop"
 
-    return _each(context, job, change)
+    return _each(context, job or (), change)
 
 
 @jobs.command()
-def retry(context: typer.Context, job: IdsArgument) -> int:
-    """Run waiting or dead jobs as soon as possible."""
+def retry(
+    context: typer.Context,
+    job: MaybeIdsArgument = None,
+    *,
+    every: AllMatchingOption = False,
+    state: StateOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    due_before: DueBeforeOption = None,
+    limit: MassLimitOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Run waiting or dead jobs as soon as possible.
+
+    Give their ids, or --all-matching and filters, as for `jobs cancel`; dead ones by --state.
+
+    Example: dueline jobs retry --all-matching --state retrying --task tasks.send
+    """
+    like = like_of(state=state, queue=queue, task=task, tenant=tenant, due_before=due_before)
+    check_which(job, like, every=every, about=context.command_path)
+    if every:
+        words = ("retry", "retried")
+        return change_matching(
+            context, like, retry_all, words=words, limit=limit, yes=yes, dry_run=dry_run
+        )
 
     def change(queues: Queues, job_id: JobId) -> str:
         queues.retry(job_id)
         return "retried"
 
-    return _each(context, job, change)
+    return _each(context, job or (), change)
 
 
 @jobs.command()
 def reschedule(
     context: typer.Context,
-    job: IdsArgument,
+    job: MaybeIdsArgument = None,
     *,
     after: Annotated[
         str | None, typer.Option(metavar="TIME", help="Due so long from now: 90s 10m 2h 3d.")
@@ -161,18 +279,47 @@ def reschedule(
         str | None,
         typer.Option(metavar="ISO", help="Due at this instant: 2027-01-01T09:00:00+02:00."),
     ] = None,
+    every: AllMatchingOption = False,
+    state: StateOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    due_before: DueBeforeOption = None,
+    limit: MassLimitOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
 ) -> int:
-    """Let waiting jobs be due at another time."""
+    """Let waiting jobs be due at another time.
+
+    Give their ids, or --all-matching and filters, as for `jobs cancel`.
+
+    Example: dueline jobs reschedule --all-matching --queue mail --after 10m
+    """
     if (after is None) == (due is None):
         raise BadInput("Not one of --after and --due is given.", hint="Give one of them.")
     at_us = None if due is None else asked_instant_us(read_instant(due), "--due")
     span_us = 0 if after is None else parse_span(after)
+    like = like_of(state=state, queue=queue, task=task, tenant=tenant, due_before=due_before)
+    check_which(job, like, every=every, about=context.command_path)
+    if state == State.DEAD:
+        raise BadInput("Dead jobs have no due time.", hint="See `dueline dead retry`.")
+
+    def chosen_us(queues: Queues) -> int:
+        return queues.time.latest_us() + span_us if at_us is None else at_us
+
+    def change_all(queues: Queues, rows: Sequence[Job]) -> Iterator[Changed]:
+        return reschedule_all(queues, rows, chosen_us(queues))
 
     def change(queues: Queues, job_id: JobId) -> str:
-        queues.reschedule(job_id, queues.time.latest_us() + span_us if at_us is None else at_us)
+        queues.reschedule(job_id, chosen_us(queues))
         return "rescheduled"
 
-    return _each(context, job, change)
+    if every:
+        words = ("reschedule", "rescheduled")
+        return change_matching(
+            context, like, change_all, words=words, limit=limit, yes=yes, dry_run=dry_run
+        )
+    return _each(context, job or (), change)
 
 
 @jobs.command()

@@ -50,6 +50,17 @@ TenantOption = Annotated[
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="At most so many.")
 ]
+DueBeforeOption = Annotated[
+    str | None,
+    typer.Option("--due-before", metavar="ISO", help="Only jobs whose due time is earlier."),
+]
+MassLimitOption = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="At most so many.")
+]
+AllMatchingOption = Annotated[
+    bool, typer.Option("--all-matching", help="All jobs that match, instead of ids.")
+]
+MaybeIdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Jobs' ids.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Jobs' ids.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

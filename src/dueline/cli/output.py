@@ -78,6 +78,7 @@ class Output:
         """Take the form, the present for distances, and what JSON says beside the data."""
         self._form = form
         self._now_us = now_us
+        self._is_begun = False
         self._meta = {**meta, "at": Instant(now_us)}
 
     @classmethod
@@ -98,7 +99,7 @@ class Output:
         elif self._form is Format.CSV:
             _csv(entries)
         elif entries:
-            heads = [_HEADS.get(name, name.upper().replace("_", " ")) for name in columns]
+            heads = [_head(name) for name in columns]
             rows = [[self._cell(entry.get(name)) for name in columns] for entry in entries]
             _table(heads, rows, styled=True)
 
@@ -131,6 +132,23 @@ class Output:
         elif self._form is Format.CSV:
             _csv([entry])
 
+    def line(self, entry: Entry, columns: Sequence[str], widths: Sequence[int]) -> None:
+        """Write one entry of a list that goes on, at once: a line of fixed widths, or JSON.
+
+        The first of them writes the heads.
+        """
+        if self._form is Format.CSV:
+            _csv([entry], has_heads=not self._is_begun)
+        elif self._form is not Format.TABLE:
+            _line(_plain(entry))
+        else:
+            cells = [" ".join(printable(self._long(entry.get(name))).split()) for name in columns]
+            if not self._is_begun:
+                _row([_head(name) for name in columns], widths)
+            _row(cells, widths)
+        self._is_begun = True
+        sys.stdout.flush()
+
     def text(self, text: str, entry: Entry) -> None:
         """Write one bare text where people or shells read, or an entry as JSON."""
         if self._form is Format.TABLE:
@@ -150,7 +168,7 @@ class Output:
             case Instant(us):
                 return f"{instant_text(us)} ({distance_text(us, self._now_us)})"
             case Span(us):
-                return span_text(us)
+                return f"{'-' if us < 0 else ''}{span_text(us)}"
             case Raw(text):
                 return text if len(text) <= _JSON_CHARACTERS else f"{text[:_JSON_CHARACTERS]}..."
             case bool():
@@ -171,12 +189,21 @@ def _line(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False))  # noqa: T201
 
 
-def _csv(entries: Sequence[Entry]) -> None:
+def _head(name: str) -> str:
+    return _HEADS.get(name, name.upper().replace("_", " "))
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> None:
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    print(_GAP.join(padded).rstrip())  # noqa: T201
+
+
+def _csv(entries: Sequence[Entry], *, has_heads: bool = True) -> None:
     """Write entries as rows under one head; what is nested is JSON in its cell."""
     rows = [cast("dict[str, object]", _plain(entry)) for entry in entries]
     heads = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if heads:
+    if heads and has_heads:
         writer.writerow(heads)
     for row in rows:
         writer.writerow([_csv_cell(row.get(name)) for name in heads])

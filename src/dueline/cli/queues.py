@@ -42,7 +42,7 @@ def list_queues(context: typer.Context) -> None:
     with session_of(context).queues() as opened:
         workers = present(opened.store)
         counts = [count(opened, name, workers) for name in opened.catalog.names()]
-        shown = [_numbers(one) for one in counts]
+        shown = [numbers_of(one) for one in counts]
         Output.of(context, opened).entries(shown, COLUMNS, count=len(shown))
     _tell_capped(counts)
     if not counts:
@@ -58,7 +58,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
         counts = count(opened, name, workers)
         settings = opened.catalog.settings(name)
         shown = {
-            **_numbers(counts),
+            **numbers_of(counts),
             "lease": Span(settings.lease_us),
             "keep": Span(settings.keep_us),
             "history": settings.history,
@@ -164,7 +164,7 @@ def purge(
         waiting = sum(1 for _ in waiting_in(opened, name))
         note(f"Jobs that wait in {name}: {waiting}.")
         if waiting and not dry_run and not is_agreed("Cancel them?", yes=yes):
-            return refuse("cancelling them", waiting)
+            return refuse("cancelled", waiting)
         changed = Changed() if dry_run else _purge(opened, name, waiting)
         entry: Entry = {
             "queue": name,
@@ -193,12 +193,15 @@ def worker_entry(one: Presence) -> Entry:
         "tasks": one.tasks,
         "held": one.held,
         "slots": one.slots,
+        "version": one.version,
+        "clock_offset": Span(one.clock_skew_us),
         "started": Instant(one.started_us),
         "beat": Instant(one.beat_us),
     }
 
 
-def _numbers(counts: Counts) -> Entry:
+def numbers_of(counts: Counts) -> Entry:
+    """Show a queue's numbers of jobs."""
     oldest_us = counts.oldest_ready_us
     return {
         "queue": counts.queue,

@@ -8,7 +8,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from dueline import __version__
-from dueline.cli import dead, doctor, enqueue, jobs, migrate, queues, worker
+from dueline.cli import (
+    dead,
+    doctor,
+    enqueue,
+    health,
+    jobs,
+    migrate,
+    queues,
+    stats,
+    worker,
+    workers,
+)
 from dueline.cli.failure import show_error, show_usage
 from dueline.cli.output import Output
 from dueline.cli.session import Format, Session, session_of
@@ -28,6 +39,9 @@ root.command("enqueue")(enqueue.enqueue)
 root.add_typer(jobs.jobs, name="jobs")
 root.add_typer(dead.dead, name="dead")
 root.add_typer(queues.queues, name="queues")
+root.add_typer(workers.workers, name="workers")
+root.command("stats")(stats.stats)
+root.command("health")(health.health)
 root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)
 
@@ -57,7 +71,7 @@ def version(context: typer.Context) -> None:
 
 
 _ANYWHERE = ("--store", "--app", "--output", "-o")
-_GROUPS = ("jobs", "dead", "queues")
+_GROUPS = ("jobs", "dead", "queues", "workers")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

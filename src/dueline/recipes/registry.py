@@ -17,7 +17,7 @@ class Presence:
 
     worker: `<host>:<pid>:<random>`. queues, tasks: the names that it serves and knows.
     slots, held: jobs that it can run at once, and holds now. clock_skew_us: its wall clock
-    minus the store's.
+    minus the store's. version: of dueline; empty where the worker is too old to say.
     """
 
     worker: str
@@ -28,6 +28,7 @@ class Presence:
     started_us: int
     beat_us: int
     clock_skew_us: int
+    version: str = ""
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:

@@ -1,0 +1,25 @@
+"""`dueline workers`: who is alive."""
+
+import typer
+
+from dueline.cli.output import Output, note
+from dueline.cli.queues import worker_entry
+from dueline.cli.session import session_of
+from dueline.recipes.registry import present
+
+COLUMNS = ("worker", "queues", "held", "slots", "version", "clock_offset", "beat")
+
+workers = typer.Typer(help="See workers.")
+
+
+@workers.command("list")
+def list_workers(context: typer.Context) -> None:
+    """List the live workers: what they serve and hold, how far their clocks are off.
+
+    Example: dueline workers list
+    """
+    with session_of(context).queues() as queues:
+        shown = [worker_entry(one) for one in present(queues.store)]
+        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    if not shown:
+        note("No worker is alive.")

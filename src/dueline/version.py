@@ -1,0 +1,3 @@
+"""The version of dueline."""
+
+VERSION = "0.1.0"
