@@ -1,8 +1,11 @@
 """Which workers are alive."""
 
+from dataclasses import replace
+
 from dueline.clock import SECOND_US
 from dueline.recipes.registry import Presence, announce, leave, present
 from dueline.store import Store
+from dueline.version import VERSION
 from tests.clocks import NOW_US, HandClock
 
 BEAT_US = 10 * SECOND_US
@@ -21,7 +24,7 @@ def beat(store: Store, said: Presence) -> None:
 def test_a_worker_that_beats_is_present_with_all_it_says(store: Store) -> None:
     # R7
     beat(store, presence(held=3))
-    assert list(present(store)) == [presence(held=3)]
+    assert list(present(store)) == [replace(presence(held=3), version=VERSION)]
 
 
 def test_the_last_beat_counts(store: Store) -> None:

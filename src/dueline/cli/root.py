@@ -17,6 +17,7 @@ from dueline.cli import (
     migrate,
     queues,
     stats,
+    top,
     worker,
     workers,
 )
@@ -41,6 +42,7 @@ root.add_typer(dead.dead, name="dead")
 root.add_typer(queues.queues, name="queues")
 root.add_typer(workers.workers, name="workers")
 root.command("stats")(stats.stats)
+root.command("top")(top.top)
 root.command("health")(health.health)
 root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)

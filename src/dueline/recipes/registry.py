@@ -1,10 +1,11 @@
 """Which workers are alive."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dueline.codec import decode, encode
 from dueline.store import Delete, Put, Records
+from dueline.version import VERSION
 
 PARTITION = "workers"
 BEATS_MISSED_MAX = 3
@@ -32,9 +33,10 @@ class Presence:
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:
-    """Write a beat; it reads as absent once three beats were missed."""
+    """Write a beat, with dueline's version; it reads as absent once three beats were missed."""
     expires_us = presence.beat_us + BEATS_MISSED_MAX * beat_every_us
-    put = Put(presence.worker, version, encode(presence), expires_us=expires_us)
+    said = replace(presence, version=VERSION)
+    put = Put(presence.worker, version, encode(said), expires_us=expires_us)
     records.commit(PARTITION, (put,))
 
 

@@ -14,7 +14,6 @@ from dueline.policy import buffer_size
 from dueline.progress import Progress
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, announce, leave
-from dueline.version import VERSION
 from dueline.waker import Ear
 from dueline.worker.beat import BEATS_A_LEASE, Beat
 from dueline.worker.claimer import Claimer, Taken
@@ -390,7 +389,6 @@ class Worker:
             started_us=self._started_us,
             beat_us=now_us,
             clock_skew_us=self._queues.time.skew_us(),
-            version=VERSION,
         )
         announce(
             self._queues.store,
