@@ -16,7 +16,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import against_raw, ours, peers, raw
+from benchmarks import against_raw, latency, ours, peers, raw
 from benchmarks.against_raw import Comparison
 from benchmarks.rounds import Rounds
 
@@ -62,7 +62,14 @@ def _sqlite(asked: argparse.Namespace) -> Mapping[str, object]:
             for bar in _bars(rounds, compared)
         ],
         "peers": {"huey": _huey(asked)},
+        "latency": _latency(),
     }
+
+
+def _latency() -> Mapping[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = latency.measure(Path(folder))
+    return {**found, "bars": latency.bars(found)}
 
 
 def _cassandra(asked: argparse.Namespace) -> Mapping[str, object] | str:

@@ -1,0 +1,201 @@
+"""How soon jobs start, beside huey.
+
+`python -m benchmarks.latency SIDE FOLDER` is the worker of a side: a process of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import ours, peers, raw
+from dueline import Dueline
+
+OURS = ("NORMAL", "FULL")
+"""Our sides, by how they flush. Huey's default does not flush at all."""
+
+PICKUPS = 150
+PICKUP_EVERY_S = 0.05
+SCHEDULED = 250
+SCHEDULED_EVERY_S = 0.02
+SETTLE_S = 3.0
+WAIT_S_MAX = 30.0
+
+PICKUP_P50_MS_MAX = 3.0
+LATENESS_P99_MS_MAX = 20.0
+
+
+class Side(NamedTuple):
+    """A queue with its worker: what puts a job in, at once or for an instant."""
+
+    put: Callable[[int], object]
+    schedule: Callable[[int], object]
+
+
+def measure(folder: Path) -> Mapping[str, object]:
+    """Measure the sides in turn, each in a folder of its own, and the disk before them."""
+    found: dict[str, object] = {"flushes": _flushes(folder)}
+    for name in [*OURS, *(["huey"] if peers.has_huey() else [])]:
+        place = folder / name
+        place.mkdir()
+        found[name] = _measured(name, place)
+    return found
+
+
+def bars(found: Mapping[str, Any]) -> list[Mapping[str, object]]:
+    """Judge our sides: what is to be reached, and whether it was."""
+    return [
+        {
+            "what": what,
+            "synchronous": way,
+            "at_most": most,
+            "measured": found[way][part][key],
+            "is_met": found[way][part][key] <= most,
+        }
+        for way in OURS
+        for what, most, part, key in (
+            ("pickup p50, ms", PICKUP_P50_MS_MAX, "pickup", "p50_ms"),
+            ("lateness p99, ms", LATENESS_P99_MS_MAX, "lateness", "p99_ms"),
+            ("started early", 0, "lateness", "early"),
+        )
+    ]
+
+
+def _flushes(folder: Path) -> Mapping[str, float]:
+    """Time single rows that are committed and flushed: a pickup with FULL has two of them."""
+    database = raw.open_raw(folder / "raw.db", "FULL")
+    took_ns = []
+    for row in raw.rows(PICKUPS, b"[1]"):
+        began_ns = time.perf_counter_ns()
+        raw.insert_singly(database, [row])
+        took_ns.append(time.perf_counter_ns() - began_ns)
+        time.sleep(PICKUP_EVERY_S / 5)
+    database.close()
+    return _spread(took_ns)
+
+
+def _measured(name: str, folder: Path) -> Mapping[str, object]:
+    log = folder / "starts"
+    log.touch()
+    with _worker(name, folder):
+        side = _side(name, folder)
+        side.put(time.time_ns())
+        _wait_for(log, 1)
+        time.sleep(SETTLE_S)
+        for _ in range(PICKUPS):
+            side.put(time.time_ns())
+            time.sleep(PICKUP_EVERY_S)
+        pickups = _wait_for(log, 1 + PICKUPS)[1:]
+        begin_ns = time.time_ns() + round(1e9)
+        for number in range(SCHEDULED):
+            side.schedule(begin_ns + round(number * SCHEDULED_EVERY_S * 1e9))
+        lates = _wait_for(log, 1 + PICKUPS + SCHEDULED)[1 + PICKUPS :]
+    late = {**_spread(lates), "early": sum(one < 0 for one in lates)}
+    return {"pickup": _spread(pickups), "lateness": late}
+
+
+def _side(name: str, folder: Path) -> Side:
+    if name == "huey":
+        from huey import SqliteHuey  # noqa: PLC0415  (a peer need not be installed)
+
+        return _huey_side(_huey_task(SqliteHuey("bench", filename=str(folder / "huey.db")), folder))
+    app, task = _our_task(name, folder)
+    app.queues  # noqa: B018  (opens the store)
+
+    def schedule(due_ns: int) -> None:
+        task.using(due=_instant(due_ns)).enqueue(due_ns)
+
+    return Side(task.enqueue, schedule)
+
+
+def _our_task(synchronous: str, folder: Path) -> tuple[Any, Any]:
+    app = Dueline(ours.sqlite(folder / "ours.db", synchronous))
+    app.queue(ours.QUEUE, keep=0)
+    write = _writer(folder)
+
+    @app.task(name="bench.start", queue=ours.QUEUE)
+    def start(due_ns: int) -> None:
+        write(due_ns)
+
+    return app, start
+
+
+def _huey_task(huey: Any, folder: Path) -> Any:  # noqa: ANN401  (untyped)
+    write = _writer(folder)
+
+    @huey.task(name="start")  # type: ignore[untyped-decorator]  # huey has no types
+    def start(due_ns: int) -> None:
+        write(due_ns)
+
+    return start
+
+
+def _huey_side(start: Any) -> Side:  # noqa: ANN401  (untyped)
+    return Side(start, lambda due_ns: start.schedule(args=(due_ns,), eta=_instant(due_ns)))
+
+
+def _instant(due_ns: int) -> datetime:
+    """Make a datetime, not before the instant."""
+    return datetime.fromtimestamp(-(-due_ns // 1000) / 1e6, UTC)
+
+
+def _writer(folder: Path) -> Callable[[int], None]:
+    """Note how late a start is, a line each."""
+    descriptor = os.open(folder / "starts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(due_ns: int) -> None:
+        os.write(descriptor, b"%d\n" % (time.time_ns() - due_ns))
+
+    return write
+
+
+def _wait_for(log: Path, count: int) -> list[int]:
+    give_up_s = time.monotonic() + WAIT_S_MAX
+    while len(lines := log.read_text().split()) < count:
+        assert time.monotonic() < give_up_s, "jobs are missing"
+        time.sleep(0.1)
+    return [int(line) for line in lines]
+
+
+def _spread(late_ns: list[int]) -> Mapping[str, float]:
+    ordered = sorted(late_ns)
+    p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    return {"p50_ms": round(p50 / 1e6, 2), "p99_ms": round(p99 / 1e6, 2)}
+
+
+@contextmanager
+def _worker(name: str, folder: Path) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.latency", name, str(folder)])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _work(name: str, folder: Path) -> None:
+    """Be the worker, with the defaults of its kind."""
+    if name == "huey":
+        from huey import SqliteHuey  # noqa: PLC0415  (a peer need not be installed)
+
+        huey = SqliteHuey("bench", filename=str(folder / "huey.db"))
+        _huey_task(huey, folder)
+        huey.create_consumer().run()
+    else:
+        app, _ = _our_task(name, folder)
+        app.run_worker([ours.QUEUE])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        _work(sys.argv[1], Path(sys.argv[2]))
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            print(json.dumps(measure(Path(place)), indent=2))
