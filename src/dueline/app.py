@@ -15,6 +15,7 @@ from dueline.embedded import EmbeddedWorker
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
+from dueline.hooks import Hooks
 from dueline.launch import CONCURRENCY, DRAIN_S, Plan, launch, plan_of
 from dueline.options import Unique
 from dueline.policy import Retry
@@ -76,6 +77,8 @@ class Dueline:
         self._tasks: dict[str, Handler] = {}
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
+        self.hooks = Hooks()
+        self.on = self.hooks.on
 
     def __repr__(self) -> str:
         return f"<Dueline {mask(self._url) if self._url else 'without an address'}>"

@@ -14,7 +14,7 @@ def main(place: str, threads: str, descriptor: str) -> None:
         app = as_app(load_object(place), place)
     except DuelineError as error:
         sys.exit(str(error))
-    serve(int(descriptor), dict(app.tasks), int(threads))
+    serve(int(descriptor), dict(app.tasks), int(threads), app.hooks)
 
 
 if __name__ == "__main__":

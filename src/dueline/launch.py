@@ -18,6 +18,7 @@ from dueline.clock import Clock, duration_us
 from dueline.config import place_of
 from dueline.errors import BadInput, ConfigError
 from dueline.handler import Handler
+from dueline.hooks import Hooks
 from dueline.queue import Queues
 from dueline.settings import check_queue_name
 from dueline.waker import FALLBACK_US
@@ -54,6 +55,11 @@ class Application(Protocol):
     @property
     def tasks(self) -> Mapping[str, Handler]:
         """The registered functions, by name."""
+        ...
+
+    @property
+    def hooks(self) -> Hooks:
+        """Who wants to hear of what."""
         ...
 
 
@@ -136,7 +142,7 @@ def make_worker(
     return Worker(
         queues,
         _runner(app, plan, news, loop),
-        Settler(queues, app.tasks, random.Random()),
+        Settler(queues, app.tasks, random.Random(), app.hooks),
         WorkerSettings(
             worker=name,
             serving=plan.serving,
@@ -169,7 +175,7 @@ def _runner(
     if plan.processes == 0:
         _warn_of_limits(app.tasks)
         return ThreadRunner(
-            Execution(app.tasks),
+            Execution(app.tasks, app.hooks),
             threads=plan.concurrency,
             clock=app.clock,
             now_us=time.earliest_us,

@@ -13,6 +13,7 @@ from dueline.config import module_name
 from dueline.errors import BadInput
 from dueline.handle import Job
 from dueline.handler import Context, Handler
+from dueline.hooks import EnqueueEvent, Hooks
 from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
@@ -41,6 +42,11 @@ class Host(Protocol):
     @property
     def clock(self) -> Clock:
         """The machine's clock."""
+        ...
+
+    @property
+    def hooks(self) -> Hooks:
+        """Who wants to hear of what."""
         ...
 
 
@@ -194,6 +200,13 @@ class Using(Generic[P, R]):
             opts = CallOptions(expires_us, rule).to_bytes()
         name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
         inside = queues if options.tx is None else options.tx.queues_of(self._host)
+        hooks = self._host.hooks
+        event = None
+        if hooks.has("before_enqueue") or hooks.has("after_enqueue"):
+            event = EnqueueEvent(
+                name, options.queue, options.priority, options.tenant, due_us, len(bodies)
+            )
+            hooks.ask("before_enqueue", event)
         rows = inside.enqueue(
             Calls(
                 options.queue,
@@ -207,6 +220,8 @@ class Using(Generic[P, R]):
                 options.window_us,
             )
         )
+        if event is not None:
+            hooks.tell("after_enqueue", replace(event, job_ids=[row.id.hex() for row in rows]))
         return [Job(row.id, queues, clock, kind) for row in rows]
 
 

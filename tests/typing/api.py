@@ -36,6 +36,8 @@ from dueline import (
     Unique,
 )
 
+from dueline.hooks import EnqueueEvent, SettleEvent
+
 app = Dueline("sqlite:///jobs.db")
 Dueline()
 Dueline(3)  # type: ignore[arg-type]
@@ -318,6 +320,24 @@ app.run_worker(queues="mail")  # type: ignore[arg-type]
 app.run_worker({"mail": "16"})  # type: ignore[dict-item]
 app.run_worker(threads=4)  # type: ignore[call-arg]
 app.run_worker(burst=3)  # type: ignore[arg-type]
+
+
+# --- hooks -------------------------------------------------------------------------------------
+
+
+@app.on("before_enqueue")
+def checks(event: EnqueueEvent) -> None:
+    assert_type(event.count, int)
+
+
+@app.on("dead")
+def mourns(event: SettleEvent) -> None:
+    assert_type(event.again_us, int | None)
+
+
+app.on("before_run")(lambda event: print(event.fence))
+app.on("dead")(checks)  # type: ignore[arg-type]
+app.on("ack")  # type: ignore[call-overload]
 
 
 # --- errors: one tree --------------------------------------------------------------------------

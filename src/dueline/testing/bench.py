@@ -18,10 +18,11 @@ from dueline.job import Claim, Job
 from dueline.queue import Calls, Queues
 from dueline.task import AsyncTask, Task
 from dueline.testing.clock import VirtualClock
-from dueline.worker.claimer import Claimer, Taken
+from dueline.worker.claimer import Claimer
 from dueline.worker.execution import Assignment, Execution
 from dueline.worker.reports import Reports
 from dueline.worker.settler import Settler
+from dueline.worker.triage import triage
 
 RUNS_MAX = 10_000
 """A drain that runs more jobs than this would go on for ever."""
@@ -177,9 +178,9 @@ class _Engine:
     def __init__(self, app: Dueline) -> None:
         self._app = app
         self._queues = app.queues
-        self._execution = _Execution(app.tasks)
+        self._execution = _Execution(app.tasks, app.hooks)
         self._reports = Reports(app.queues, self._execution.controls.take_reports)
-        self._settler = Settler(app.queues, app.tasks, random.Random(0))
+        self._settler = Settler(app.queues, app.tasks, random.Random(0), app.hooks)
 
     def step(self, counts: Drained, *, raises: bool) -> bool:
         """Run the most urgent job that is due; tell whether there was one."""
@@ -188,17 +189,17 @@ class _Engine:
         taken = claimer.claim(1, {})
         if not taken:
             return False
-        (one,) = taken
-        if one.job.outcome:
-            self._settler.complete([one.job])
-        else:
-            self._run(one, counts, raises=raises)
+        now_us = self._queues.time.latest_us()
+        found = triage(taken, self._queues.catalog.settings, now_us)
+        self._settler.complete(found.decided)
+        self._settler.tell_died(found.died)
+        self._settler.end(found.over)
+        for one in found.fit:
+            self._run(one.job, counts, raises=raises)
         return True
 
-    def _run(self, one: Taken, counts: Drained, *, raises: bool) -> None:
-        job, queues = one.job, self._queues
-        if one.before is not None:
-            self._settler.tell_died([one])
+    def _run(self, job: Job, counts: Drained, *, raises: bool) -> None:
+        queues = self._queues
         keep = queues.catalog.settings(job.lane.queue).keep_us > 0
         last = self._reports.last([job]).get(job.id)
         started_us = queues.time.latest_us()

@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from dueline.attempt import Ending
 from dueline.clock import SystemClock
 from dueline.handler import Handler
+from dueline.hooks import Hooks
 from dueline.job import Claim
 from dueline.worker.execution import Assignment, Execution
 from dueline.worker.messages import (
@@ -38,8 +39,10 @@ REPORT_EVERY_US = 200_000
 class Child:
     """The far end of a worker's pipe. It exits when the pipe closes: its parent is gone."""
 
-    def __init__(self, pipe: Connection, handlers: dict[str, Handler], threads: int) -> None:
-        """Take the pipe to the parent, and what it may ask for."""
+    def __init__(
+        self, pipe: Connection, handlers: dict[str, Handler], threads: int, hooks: Hooks
+    ) -> None:
+        """Take the pipe to the parent, what it may ask for, and who hears of it."""
         self._pipe = pipe
         self._sending = threading.Lock()
         self._clock = SystemClock()
@@ -47,7 +50,7 @@ class Child:
         self._reported_us = 0
         self._news = threading.Event()
         self._runner = ThreadRunner(
-            _Telling(handlers, self._tell_start),
+            _Telling(handlers, hooks, self._tell_start),
             threads=threads,
             clock=self._clock,
             now_us=self._now_us,
@@ -114,8 +117,10 @@ class Child:
 class _Telling(Execution):
     """Says that a handler is about to be called: if the process dies in it, it is a suspect."""
 
-    def __init__(self, handlers: Mapping[str, Handler], tell: Callable[[Claim], None]) -> None:
-        super().__init__(handlers)
+    def __init__(
+        self, handlers: Mapping[str, Handler], hooks: Hooks, tell: Callable[[Claim], None]
+    ) -> None:
+        super().__init__(handlers, hooks)
         self._tell = tell
 
     def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
@@ -123,9 +128,9 @@ class _Telling(Execution):
         return super()._begin(assignment, now_us)
 
 
-def serve(descriptor: int, handlers: dict[str, Handler], threads: int) -> None:
+def serve(descriptor: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:
     """Be a child: signals are the parent's business, its pipe is the only life line."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.close()
-    Child(Connection(descriptor), handlers, threads).run()
+    Child(Connection(descriptor), handlers, threads, hooks).run()

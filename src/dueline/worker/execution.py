@@ -13,11 +13,13 @@ from dueline.clock import SECOND_US, duration_us
 from dueline.codec import encode_result
 from dueline.errors import BadInput, JobTimeout, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze
+from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.options import is_past
 from dueline.policy import WAIT_US_MAX
 from dueline.progress import Progress
 from dueline.worker.controls import CANCELLED, Controls
+from dueline.worker.events import ran_event, run_event
 from dueline.worker.log import log
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
@@ -73,10 +75,11 @@ def _plain(handler: Handler | None) -> _Plain | None:
 class Execution:
     """Calls handlers and turns whatever happens in them into an Ending."""
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        """Take the known handlers by name."""
+    def __init__(self, handlers: Mapping[str, Handler], hooks: Hooks | None = None) -> None:
+        """Take the known handlers by name, and who wants to hear of their runs."""
         self._handlers = handlers
         self._plain: dict[str, _Plain | None] = {}
+        self._hooks = hooks or Hooks()
         self.controls = Controls()
 
     def timeout_us(self, job: Job) -> int | None:
@@ -107,17 +110,19 @@ class Execution:
             return asyncio.run(self.arun(assignment, started_us))
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
+        # What a handler, or a hook before it, sets in context variables ends with it.
+        return Variables().run(self._run, assignment, handler, started_us)
+
+    def _run(self, assignment: Assignment, handler: Handler, started_us: int) -> Ending:
         if (refusal := self._begin(assignment, started_us)) is not None:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
             args, kwargs = _arguments(assignment.job, handler, context)
-            # What a handler sets in context variables ends with it.
-            value = Variables().run(handler.function, *args, **kwargs)
-            ending = _done(assignment, context, value)
+            ending = _done(assignment, context, handler.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             ending = self.ending_of(error, handler, assignment.job.claim())
-        return ending if context is None else _settled(assignment.job, context, ending)
+        return self._end(assignment.job, context, ending)
 
     async def arun(self, assignment: Assignment, started_us: int) -> Ending:
         """Await the coroutine handler of a job, from now on by the store's time."""
@@ -133,7 +138,7 @@ class Execution:
             ending = _done(assignment, context, value)
         except BaseException as error:  # noqa: BLE001  (see above)
             ending = self.ending_of(error, handler, job.claim())
-        return ending if context is None else _settled(job, context, ending)
+        return self._end(job, context, ending)
 
     def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Tell how a job ends whose handler is not called any more; None where it is, now."""
@@ -141,6 +146,8 @@ class Execution:
             return Cancelled(CANCELLED)
         if assignment.job.opts and is_past(assignment.job, now_us):
             return Expired()
+        if self._hooks.has("before_run"):
+            self._hooks.tell("before_run", run_event(assignment.job))
         return None
 
     def _run_plainly(self, job: Job) -> Ending | None:
@@ -152,7 +159,7 @@ class Execution:
             plain = self._plain[job.task]
         except KeyError:
             plain = self._plain[job.task] = _plain(self._handlers.get(job.task))
-        if plain is None or job.opts or self.controls.has_cancelled(job):
+        if plain is None or job.opts or self._hooks.hear_runs or self.controls.has_cancelled(job):
             return None
         read, function, handler = plain
         try:
@@ -164,6 +171,13 @@ class Execution:
         except BaseException as error:  # noqa: BLE001  (see above)
             return self.ending_of(error, handler, job.claim())
         return _DONE
+
+    def _end(self, job: Job, context: Context | None, ending: Ending) -> Ending:
+        if context is not None:
+            ending = _settled(job, context, ending)
+        if self._hooks.has("after_run"):
+            self._hooks.tell("after_run", ran_event(job, ending))
+        return ending
 
     def _context(self, assignment: Assignment, handler: Handler, at_us: int) -> Context | None:
         if not handler.takes_context:

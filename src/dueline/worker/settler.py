@@ -19,12 +19,15 @@ from dueline.finishing import (
 )
 from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
+from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.lane import bucket_of
 from dueline.policy import Again, Decision, Retry, cancelled, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
 from dueline.worker.claimer import Taken
+from dueline.worker.controls import Remembered
+from dueline.worker.events import settle_event
 from dueline.worker.log import log, log_ending, log_over
 from dueline.worker.triage import Over
 
@@ -35,9 +38,18 @@ class Settler:
     """Decides what becomes of attempts, and writes it: verdict and effects as one."""
 
     def __init__(
-        self, queues: Queues, handlers: Mapping[str, Handler], chance: random.Random
+        self,
+        queues: Queues,
+        handlers: Mapping[str, Handler],
+        chance: random.Random,
+        hooks: Hooks | None = None,
     ) -> None:
-        """Take the engine, the handlers by task (for their retry policies), and randomness."""
+        """Take the engine, the handlers by task (for their retry policies), and randomness.
+
+        Args: hooks: who wants to hear what became of attempts.
+        """
+        self._hooks = hooks or Hooks()
+        self._told_lost = Remembered()
         self._queues = queues
         self._handlers = handlers
         self._chance = chance
@@ -55,7 +67,7 @@ class Settler:
         """
         kinds = set(map(type, map(_ending_of, ended)))
         if Settled in kinds:
-            ended = _unsettled(ended)
+            ended = self._unsettled(ended)
         are_done = kinds <= {Done}
         if are_done and self._leave_nothing(ended):
             return self._drop(ended, started)
@@ -93,10 +105,10 @@ class Settler:
             return False
         over = [one for one, decision in rest if isinstance(decision, Outcome)]
         release(self._queues.store, [one.job for one in (*done, *over) if one.job.opts])
-        if log.isEnabledFor(logging.INFO):
+        if log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
             rest += [(one, Outcome("done", one.ended_us)) for one in done]
         for one, decision in rest:
-            log_ending(one, decision, is_lost=False)
+            self._tell(one, decision, is_lost=False)
         return True
 
     def _settle_each(
@@ -118,7 +130,7 @@ class Settler:
         self._queues.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
         decided: list[tuple[Ended, Decision]] = [*over, *again]
         for (one, decision), sure in zip(decided, held, strict=False):
-            log_ending(one, decision, is_lost=not sure)
+            self._tell(one, decision, is_lost=not sure)
         jobs = [one.job for one, _ in decided] + list(started)
         return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
@@ -134,17 +146,46 @@ class Settler:
         verdicts: list[Verdict] = [Drop(one.job) for one in ended]
         verdicts += [self._extend(job, is_started=True) for job in started]
         held = self._queues.store.settle(verdicts)
-        if all(held) and not log.isEnabledFor(logging.INFO):
+        if all(held) and not log.isEnabledFor(logging.INFO) and not self._hooks.has("done"):
             return []
         for one, sure in zip(ended, held, strict=False):
-            log_ending(one, Outcome("done", one.ended_us), is_lost=not sure)
+            self._tell(one, Outcome("done", one.ended_us), is_lost=not sure)
         return [one.job for one, sure in zip(verdicts, held, strict=True) if not sure]
 
     def extend(self, jobs: Sequence[Job], running: set[Claim]) -> list[Job]:
         """Extend claims by their queues' leases; answer those that were lost."""
         verdicts = [self._extend(job, is_started=job.claim() in running) for job in jobs]
         held = self._queues.store.settle(verdicts)
-        return [job for job, sure in zip(jobs, held, strict=True) if not sure]
+        lost = [job for job, sure in zip(jobs, held, strict=True) if not sure]
+        for job in lost:
+            self._tell_lost(job)
+        return lost
+
+    def _unsettled(self, ended: Sequence[Ended]) -> Sequence[Ended]:
+        """Leave out attempts that ended their jobs themselves, and tell of them."""
+        if not any(isinstance(one.ending, Settled) for one in ended):
+            return ended
+        for one in ended:
+            if isinstance(one.ending, Settled):
+                self._tell(one, Outcome("done", one.ended_us), is_lost=False)
+        return [one for one in ended if not isinstance(one.ending, Settled)]
+
+    def _tell(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
+        """Log what became of an attempt, and call who wants to hear of it."""
+        log_ending(ended, decision, is_lost=is_lost)
+        if is_lost:
+            self._tell_lost(ended.job)
+        elif isinstance(decision, Outcome):
+            if self._hooks.has(decision.state):
+                self._hooks.tell(decision.state, settle_event(ended.job, decision.error))
+        elif decision.error and self._hooks.has("retry"):
+            self._hooks.tell("retry", settle_event(ended.job, decision.error, decision.at_us))
+
+    def _tell_lost(self, job: Job) -> None:
+        """Call who wants to hear of lost claims, once for each: it may be noticed twice."""
+        if self._hooks.has("lease_lost") and job.claim() not in self._told_lost:
+            self._told_lost.add([job.claim()])
+            self._hooks.tell("lease_lost", settle_event(job, ""))
 
     def end(self, over: Sequence[Over]) -> None:
         """End claimed jobs that are not run any more: lost, poison, expired."""
@@ -153,8 +194,10 @@ class Settler:
             settings = self._queues.catalog.settings(job.lane.queue)
             ends.append(Finished(job, finish_of(job, outcome, attempt, settings)))
             log_over(job, outcome)
-        if ends:
-            finish(self._queues.store, ends, (), self._queues.ids)
+        held = finish(self._queues.store, ends, (), self._queues.ids) if ends else []
+        for (job, outcome, _), sure in zip(over, held, strict=True):
+            if sure and self._hooks.has(outcome.state):
+                self._hooks.tell(outcome.state, settle_event(job, outcome.error))
 
     def complete(self, jobs: Sequence[Job]) -> None:
         """Finish what another worker decided and did not see through."""
@@ -227,16 +270,6 @@ _ending_of = attrgetter("ending")
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:
     return {one.job.lane.queue for one in ended}
-
-
-def _unsettled(ended: Sequence[Ended]) -> Sequence[Ended]:
-    """Leave out attempts that ended their jobs themselves; only the log is told of them."""
-    if not any(isinstance(one.ending, Settled) for one in ended):
-        return ended
-    for one in ended:
-        if isinstance(one.ending, Settled):
-            log_ending(one, Outcome("done", one.ended_us), is_lost=False)
-    return [one for one in ended if not isinstance(one.ending, Settled)]
 
 
 def _counted(job: Job, ended: Ended) -> Job:

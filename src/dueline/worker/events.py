@@ -1,0 +1,24 @@
+"""What hooks hear of jobs."""
+
+from dueline.attempt import Ending, Failed
+from dueline.hooks import RanEvent, RunEvent, SettleEvent
+from dueline.job import Job
+
+
+def run_event(job: Job) -> RunEvent:
+    """Make the event of a handler that is about to be called."""
+    return RunEvent(job.id.hex(), job.task, job.lane.queue, job.errors + 1, job.fence)
+
+
+def ran_event(job: Job, ending: Ending) -> RanEvent:
+    """Make the event of a handler that ended."""
+    error = f"{ending.error_type}: {ending.message}" if isinstance(ending, Failed) else ""
+    attempt = job.errors + 1
+    word = type(ending).__name__
+    return RanEvent(job.id.hex(), job.task, job.lane.queue, attempt, job.fence, word, error)
+
+
+def settle_event(job: Job, error: str, again_us: int | None = None) -> SettleEvent:
+    """Make the event of an attempt whose end is stored."""
+    attempt = job.errors + 1
+    return SettleEvent(job.id.hex(), job.task, job.lane.queue, attempt, job.fence, error, again_us)
