@@ -134,6 +134,9 @@ BAD: dict[str, tuple[str, list[Event], dict[str, str]]] = {
     "an end by a claim after which another was started meanwhile": (
         "stale", [*RUN, LATER, AGAIN, replace(END[0], t=5 * S), replace(END[1], t=6 * S)], DONE,
     ),
+    "an end by a claim that another had followed, and that starts only then": (
+        "stale", [*RUN, LATER, *verdict("settle", 1, 6 * S), start(2, 7 * S, "w2")], DONE,
+    ),
     "a release by a claim that another had followed": (
         "stale", [*EXPIRED, *verdict("release", 1, 5 * S + 200)], DONE,
     ),
@@ -251,6 +254,9 @@ FINE: dict[str, tuple[list[Event], dict[str, str]]] = {
     "an end without an answer, and another end": ([*EXPIRED, END[0]], DONE),
     "the late start of a claim that another had followed": (
         [*BORN, CLAIM, LATER, AGAIN, start(1, 5 * S + 500), *AGAIN_END], DONE,
+    ),
+    "the late start of a claim after the end under another": (
+        [*BORN, CLAIM, LATER, AGAIN, *AGAIN_END, start(1, 7 * S)], DONE,
     ),
     "a claim after the end that starts nothing": ([*GOOD, LATER], DONE),
     "an extension asked for before the next claim, and answered after it": (
