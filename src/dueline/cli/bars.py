@@ -15,13 +15,13 @@ from rich.progress import (
 
 
 @contextmanager
-def bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how far a long command has come, on a terminal only.
 
     Gives what is called with the number that is done so far; a total that turns out to be too
     small grows.
     """
-    if not sys.stderr.isatty():
+    if not total or not sys.stderr.isatty():
         yield lambda _: None
         return
     columns = (
@@ -36,7 +36,7 @@ def bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
         def told(done: int) -> None:
             task = progress.tasks[0]
-            most = task.total if task.total is None else max(task.total, done)
+            most = max(task.total or 0, done)
             speed = f"{task.speed:,.0f}/s" if task.speed else ""
             progress.update(shown, completed=done, total=most, rate=speed)
 

@@ -13,6 +13,7 @@ from dueline.cli import (
     doctor,
     enqueue,
     health,
+    init,
     jobs,
     migrate,
     queues,
@@ -35,6 +36,7 @@ root = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+root.command("init")(init.init)
 root.command("worker")(worker.worker)
 root.command("enqueue")(enqueue.enqueue)
 root.add_typer(jobs.jobs, name="jobs")

@@ -36,6 +36,11 @@ class Session:
         self._imported: dict[str, Dueline] = {}
         self.form = form
 
+    @property
+    def store(self) -> str | None:
+        """The store's address that the flag gave, if it did."""
+        return self._store
+
     def application(self, place: str | None = None) -> Dueline:
         """Import the application: the flag's, or DUELINE_APP's, or that of dueline.toml.
 
