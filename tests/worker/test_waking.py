@@ -120,11 +120,14 @@ def test_a_job_that_is_due_later_starts_at_its_time(
     assert due_us <= start_us <= due_us + WAIT_US_MIN
 
 
-def test_a_job_beyond_midnight_starts_at_its_time(queues: Queues, clock: HandClock) -> None:
+@pytest.mark.parametrize("phase_us", range(0, 4_800_000, 800_000))
+def test_a_job_beyond_midnight_starts_at_its_time(
+    queues: Queues, clock: HandClock, phase_us: int
+) -> None:
     # T1: it lies in a lane of the next bucket, which is read before it begins
     width_us = QueueSettings().width_us
     midnight_us = (clock.wall_us() // width_us + 1) * width_us
-    clock.advance(us=midnight_us - clock.wall_us() - IDLE_US)
+    clock.advance(us=midnight_us - clock.wall_us() - IDLE_US - phase_us)
     put(queues, call(1, due_us=midnight_us + 1))
     assert start_of(idle(queues, clock), clock, midnight_us, lambda: None) == midnight_us + 1
 
