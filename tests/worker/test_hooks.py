@@ -126,6 +126,20 @@ def test_a_hook_that_fails_is_logged_and_changes_nothing(
     assert failed == [f"the hook {name} failed" for name in ("before_run", "after_run", "done")]
 
 
+def test_runs_are_told_also_where_nothing_is_kept(app: Dueline) -> None:
+    # A6
+    app.queue("default", history="off", keep=0)
+    ran: list[RanEvent] = []
+    done: list[SettleEvent] = []
+    enqueue(app, "well")
+    app.run_worker(burst=True)  # from now on it knows the shorter way
+    app.on("after_run")(ran.append)
+    app.on("done")(done.append)
+    (job_id,) = enqueue(app, "well")
+    app.run_worker(burst=True)
+    assert [one.job_id for one in ran] == [one.job_id for one in done] == [job_id]
+
+
 def test_a_hook_of_another_name_is_refused(app: Dueline) -> None:
     with pytest.raises(BadInput, match="no hook 'ack'"):
         app.on("ack")  # type: ignore[call-overload]

@@ -37,8 +37,19 @@ class Taken(NamedTuple):
 class Claimer:
     """One worker's view of the lane lists of the queues that it serves."""
 
-    def __init__(self, queues: Queues, serving: Sequence[str], worker: str) -> None:
-        """Take the engine, the names of the queues, and the worker's id; reads nothing yet."""
+    def __init__(
+        self,
+        queues: Queues,
+        serving: Sequence[str],
+        worker: str,
+        *,
+        lease_us: int | None = None,
+    ) -> None:
+        """Take the engine, the names of the queues, and the worker's id; reads nothing yet.
+
+        Args: lease_us: how long claims last; None for as long as each queue says.
+        """
+        self._lease_us = lease_us
         self._queues = queues
         self._serving = serving
         self._worker = worker
@@ -180,7 +191,7 @@ class Claimer:
         runs: list[tuple[int, str, list[Want]]] = []
         for want in wants:
             queue = want.lane.queue
-            lease_us = self._queues.catalog.settings(queue).lease_us
+            lease_us = self._lease_us or self._queues.catalog.settings(queue).lease_us
             kind = (lease_us, queue if queue in room else "")
             if not runs or runs[-1][:2] != kind:
                 runs.append((*kind, []))
