@@ -51,5 +51,22 @@ def test_a_tail_prints_attempts_as_they_end(shell: Shell) -> None:
         tail.communicate()
 
 
+def test_a_tail_is_lines_below_one_head(shell: Shell) -> None:
+    tail = shell.spawn("--app", "tasks:app", "--store", "sqlite:///jobs.db", "jobs", "tail")
+    try:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        tail.stderr.readline()
+        ids = [shell.enqueue("tasks.add", "1") for _ in range(2)]
+        shell.work()
+        head, *lines = (tail.stdout.readline().split() for _ in range(3))
+        assert head == ["ENDED", "OUTCOME", "TOOK", "QUEUE", "TASK", "ID", "ERROR"]
+        assert sorted(line[5] for line in lines) == sorted(ids)
+        assert all(line[0].endswith("Z") and line[1] == "done" for line in lines)
+    finally:
+        tail.kill()
+        tail.communicate()
+
+
 def test_a_tail_of_no_queue_ends_at_once(shell: Shell) -> None:
     assert shell.app("jobs", "tail", "-q", "nothing").code == 4

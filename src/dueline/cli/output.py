@@ -142,7 +142,8 @@ class Output:
         elif self._form is not Format.TABLE:
             _line(_plain(entry))
         else:
-            cells = [" ".join(printable(self._long(entry.get(name))).split()) for name in columns]
+            texts = [self._passing(entry.get(name)) for name in columns]
+            cells = [" ".join(printable(text).split()) for text in texts]
             if not self._is_begun:
                 _row([_head(name) for name in columns], widths)
             _row(cells, widths)
@@ -155,6 +156,10 @@ class Output:
             print(printable(text))  # noqa: T201
         else:
             self.data(entry)
+
+    def _passing(self, value: Value) -> str:
+        """Write a value of a list that goes on: its present passes, so no distances."""
+        return instant_text(value.us) if isinstance(value, Instant) else self._long(value)
 
     def _cell(self, value: Value) -> str:
         if isinstance(value, Instant):
