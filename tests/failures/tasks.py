@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from dueline import Context, Dueline, Retry
+from dueline.hooks import RunEvent, SettleEvent
 
 FOLDER_VARIABLE = "DUELINE_FAILURES_FOLDER"
 LEASE_VARIABLE = "DUELINE_FAILURES_LEASE_S"
@@ -31,6 +32,20 @@ def note(what: str, tag: str) -> None:
     descriptor = os.open(FOLDER / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, line)
     os.close(descriptor)
+
+
+@app.on("before_run")
+def hear_of_run(event: RunEvent) -> None:
+    """Note who runs what."""
+    if event.task == "fine":
+        note("before", event.job_id)
+
+
+@app.on("done")
+def hear_of_end(event: SettleEvent) -> None:
+    """Note who settles what."""
+    if event.task == "fine":
+        note("settled", event.job_id)
 
 
 @app.task(name="fine")

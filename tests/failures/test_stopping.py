@@ -51,6 +51,22 @@ def test_coroutines_run_beside_each_other_and_drain(world: World, processes: int
 
 
 @BOTH
+def test_hooks_hear_of_runs_where_they_run_and_of_ends_in_the_worker(
+    world: World, processes: int
+) -> None:
+    # A6
+    job = world.put("fine", "a")
+    worker = world.worker("--burst", processes=processes)
+    assert worker.wait() == 0
+    (ran,) = world.notes("start", "a")
+    (before,) = world.notes("before", job.id)
+    (settled,) = world.notes("settled", job.id)
+    assert before.process == ran.process
+    assert settled.process == worker.process.pid
+    assert (ran.process == worker.process.pid) == (processes == 0)
+
+
+@BOTH
 def test_the_second_sigterm_gives_everything_back_at_once(world: World, processes: int) -> None:
     job = world.put("hold", "a")
     worker = world.worker("-v", processes=processes)
