@@ -1,6 +1,9 @@
 """What every test stands on."""
 
 import os
+import sys
+import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +34,19 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
     for name in ("DUELINE_STORE", "DUELINE_APP"):
         os.environ.pop(name, None)
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """Keep coverage out of a test that interrupts threads.
+
+    What interrupts a handler may strike the tracer while it holds its lock, for which every
+    thread of the process then waits; and while an interruption is on its way to one thread, a
+    traced one does not get on (CPython 3.11).
+    """
+    tracers = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    yield
+    threading.settrace(tracers[1])
+    sys.settrace(tracers[0])

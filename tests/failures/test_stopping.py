@@ -153,9 +153,9 @@ def test_a_handler_that_takes_too_long_is_interrupted(
 
 def test_a_failure_is_one_record_with_its_traceback(world: World) -> None:
     job = world.put("fail", "a")
-    worker = world.worker("--burst")
+    worker = world.worker()
     world.until(lambda: job.status == "dead")
-    assert worker.wait() == 0
+    worker.stop()
     first, second = (one for one in records(worker.log()) if "task=fail" in one)
     for number, record in enumerate((first, second), 1):
         assert f"job={job.id} task=fail attempt={number}" in record

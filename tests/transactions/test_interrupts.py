@@ -15,6 +15,8 @@ from dueline.stores.sqlite import SqliteStore
 from dueline.stores.sqlite_connection import Database, SqliteConnection
 from tests.clocks import HandClock
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 ID = JobId(bytes(16))
 
 

@@ -19,6 +19,8 @@ from dueline.worker.execution import Assignment, Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import number_of, row_of
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 WAIT_S = 30
 
 

@@ -20,6 +20,8 @@ from dueline.worker.execution import Assignment, Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import number_of, row_of
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 ROOT = Path(__file__).parent.parent.parent
 WAIT_S = 20
 NAME = "tests.task"
