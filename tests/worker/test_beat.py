@@ -71,3 +71,17 @@ def test_what_ends_the_beat_ends_the_worker() -> None:
     assert news.is_set()
     with pytest.raises(ZeroDivisionError, match="bug"):
         beat.check()
+
+
+def test_what_fails_between_beats_ends_the_worker_too() -> None:
+    hearts, news = Hearts(10**12), threading.Event()
+
+    def between() -> None:
+        raise ZeroDivisionError("bug")
+
+    beat = Beat(hearts, between, news=news)
+    beat.start()
+    assert news.wait(WAIT_S)
+    beat.stop()
+    with pytest.raises(ZeroDivisionError, match="bug"):
+        beat.check()

@@ -66,8 +66,7 @@ class Beat:
                 log.warning("a beat failed: %s", error)
                 due_s = time.monotonic() + (min(every_s, 1.0) or 0.1)
             except BaseException as error:  # noqa: BLE001  (the worker's own thread raises it)
-                self._failure = error
-                self._news.set()
+                self._fail(error)
                 return
             self._do_between()
             wait_s = max(0.0, min(due_s - time.monotonic(), BETWEEN_S))
@@ -78,5 +77,10 @@ class Beat:
         except DuelineError as error:  # it is done again soon, and beats say it louder
             log.info("progress or wishes have to wait: %s", error)
         except BaseException as error:  # noqa: BLE001  (see above)
-            self._failure = error
-            self._stop.set()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Beat no more, and let the worker, who may be waiting, see why."""
+        self._failure = error
+        self._stop.set()
+        self._news.set()
