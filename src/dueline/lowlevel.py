@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from dueline.attempt import Done, Ended, Ending, Failed, GivenBack
-from dueline.clock import duration_us, to_datetime, to_us
+from dueline.clock import asked_instant_us, asked_span_us, duration_us, to_datetime
 from dueline.codec import JSON, PAYLOAD_BYTES_MAX, encode_result
 from dueline.errors import BadInput, LeaseLost
 from dueline.handler import Handler
@@ -87,10 +87,8 @@ class RawQueue:
         """
         for body in bodies:
             _check_body(body)
-        if due is not None and due.utcoffset() is None:
-            raise BadInput(f"due={due!r} does not say in which time zone it is.")
-        due_us = None if due is None else to_us(due)
-        if due is None and (wait_us := duration_us(after)):
+        due_us = None if due is None else asked_instant_us(due, "due")
+        if due is None and (wait_us := asked_span_us(after, "after")):
             due_us = self._queues.time.latest_us() + wait_us
         rows = self._queues.enqueue(
             Calls(self._queue, task, JSON, bodies, due_us, priority, tenant)
