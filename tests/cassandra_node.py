@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import count
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.servers import absent, is_required
 from tools.cassandra import cql
 from tools.cassandra.jars import CACHE, CassandraError
 from tools.cassandra.ring import Ring
+
+if TYPE_CHECKING:  # the driver may be absent
+    from dueline.stores.cassandra_session import CassandraSession
 
 HOST_VARIABLE = "DUELINE_TEST_CASSANDRA"
 """An address that answers already, such as 127.0.0.1."""
@@ -107,3 +111,26 @@ class Keyspaces:
             keyspace = store._session.place.keyspace
             store._session.define([f"DROP KEYSPACE {keyspace}"])
             store.close()
+
+
+@contextmanager
+def keyspaces_on_a_node() -> Iterator[Keyspaces]:
+    """Make keyspaces that are emptied and used in turn, and remove them in the end."""
+    with node_url() as address:
+        keyspaces = Keyspaces(address, "")
+        yield keyspaces
+        keyspaces.remove()
+
+
+@contextmanager
+def session_on_a_node(name: str) -> Iterator["CassandraSession"]:
+    """Open a keyspace that nobody else uses, made and dropped here; `name` begins its name."""
+    from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
+
+    with node_url() as address:
+        store = open_store(f"{address}/{name}_{secrets.token_hex(4)}")
+        assert isinstance(store, CassandraStore)
+        store.migrate()
+        yield store._session
+        store._session.define([f"DROP KEYSPACE {store._session.place.keyspace}"])
+        store.close()

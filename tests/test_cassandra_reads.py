@@ -25,7 +25,7 @@ from dueline.contract.given import (
 from dueline.job import Job
 from dueline.recall import key_of
 from dueline.store import Drop, Extend
-from tests.cassandra_node import Keyspaces, expect_node, node_url
+from tests.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra import CassandraStore
@@ -40,10 +40,8 @@ OTHER = lane_of(priority=7)
 
 @pytest.fixture(scope="module")
 def keyspaces() -> Iterator[Keyspaces]:
-    with node_url() as address:
-        keyspaces = Keyspaces(address, "")
+    with keyspaces_on_a_node() as keyspaces:
         yield keyspaces
-        keyspaces.remove()
 
 
 @pytest.fixture

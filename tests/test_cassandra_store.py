@@ -31,7 +31,7 @@ from dueline.contract.given import (
 from dueline.errors import ConfigError, StoreUnavailable, Unknown
 from dueline.job import Job, State
 from dueline.store import Drop, Extend, Move, Put, Verdict
-from tests.cassandra_node import Keyspaces, expect_node, node_url
+from tests.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra import CassandraStore
@@ -48,10 +48,8 @@ OTHER = lane_of(priority=7)
 
 @pytest.fixture(scope="module")
 def keyspaces() -> Iterator[Keyspaces]:
-    with node_url() as address:
-        keyspaces = Keyspaces(address, "")
+    with keyspaces_on_a_node() as keyspaces:
         yield keyspaces
-        keyspaces.remove()
 
 
 @pytest.fixture

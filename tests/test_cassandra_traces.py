@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dueline.clock import SECOND_US
-from dueline.connect import open_store
 from dueline.ids import Ids
 from dueline.job import Job
 from dueline.queue import Queues
@@ -26,7 +24,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend
 from dueline.worker.claimer import Claimer
 from tests.calls import calls
-from tests.cassandra_node import expect_node, node_url
+from tests.cassandra_node import expect_node, session_on_a_node
 from tests.clocks import HandClock
 
 if TYPE_CHECKING:  # the driver may be absent
@@ -49,15 +47,8 @@ TRACE_WAIT_S = 20
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[CassandraSession]:
-    from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
-
-    with node_url() as address:
-        store = open_store(f"{address}/traces_{secrets.token_hex(4)}")
-        assert isinstance(store, CassandraStore)
-        store.migrate()
-        yield store._session
-        store._session.define([f"DROP KEYSPACE {store._session.place.keyspace}"])
-        store.close()
+    with session_on_a_node("traces") as session:
+        yield session
 
 
 def queues_on(session: CassandraSession, clock: HandClock) -> Queues:
@@ -167,7 +158,7 @@ class Line:
 
 
 @pytest.fixture(scope="module")
-def line(session: CassandraSession) -> Line:
+def backlog(session: CassandraSession) -> Line:
     """Set up a backlog of many seconds; the first of its jobs run on until the end."""
     line = Line(session)
     for _ in range(JOBS // BATCH):
@@ -179,20 +170,33 @@ def line(session: CassandraSession) -> Line:
     return line
 
 
-def test_a_claim_from_the_backlog_reads_no_tombstones(line: Line) -> None:
+@pytest.fixture(scope="module")
+def traced(backlog: Line) -> list[Sent]:
+    """End the backlog; give what every tenth claim sent."""
     traced: list[Sent] = []
     turn = 0
     while True:
         turn += 1
-        with watched(line.session, is_traced=turn % 10 == 0) as sent:
-            jobs = line.claim()
+        with watched(backlog.session, is_traced=turn % 10 == 0) as sent:
+            jobs = backlog.claim()
         traced += [sent] if turn % 10 == 0 else []
         if not jobs:
-            break
-        line.end(jobs)
-        line.clock.advance(0.03)
+            return traced
+        backlog.end(jobs)
+        backlog.clock.advance(0.03)
         if turn % 50 == 0:
-            line.beat()
+            backlog.beat()
+
+
+@pytest.fixture
+def line(backlog: Line, traced: list[Sent]) -> Line:
+    """Give the queue when its backlog is done, and what runs runs on."""
+    del traced
+    backlog.beat()
+    return backlog
+
+
+def test_a_claim_from_the_backlog_reads_no_tombstones(line: Line, traced: list[Sent]) -> None:
     met = [sent.tombstones() for sent in traced]
     _tell(f"backlog: {line.done} done, {len(met)} claims traced, tombstones {met}")
     assert line.done == JOBS - RUNNING
@@ -201,7 +205,6 @@ def test_a_claim_from_the_backlog_reads_no_tombstones(line: Line) -> None:
 
 
 def test_a_claim_at_the_head_reads_at_most_those_of_the_last_second(line: Line) -> None:
-    line.beat()
     met: list[tuple[int, int]] = []
     for turn in range(ROUNDS):
         line.clock.advance(0.2)
@@ -219,7 +222,6 @@ def test_a_claim_at_the_head_reads_at_most_those_of_the_last_second(line: Line) 
 
 
 def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(line: Line) -> None:
-    line.beat()
     queues = queues_on(line.session, line.clock)
     second = Claimer(queues, ["default"], "second")
     met: list[tuple[int, int]] = []
@@ -247,8 +249,8 @@ def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(lin
 
 
 def test_an_idle_poll_of_an_empty_queue_is_two_reads(line: Line) -> None:
-    line.beat()
     line.end(line.running)
+    line.running = []
     for _ in range(3):  # what is past and empty is retired
         line.clock.advance(60)
         assert line.claim() == []

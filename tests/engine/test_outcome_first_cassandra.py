@@ -6,14 +6,12 @@ changes something, and one once for every write.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dueline.connect import open_store
-from tests.cassandra_node import expect_node, node_url
+from tests.cassandra_node import expect_node, session_on_a_node
 from tests.engine.lives import Stage
 from tests.engine.test_outcome_first import LIVES, Life, set_stage, stop_everywhere
 
@@ -30,15 +28,8 @@ WRITES = ("done",)
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[CassandraSession]:
-    from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
-
-    with node_url() as address:
-        store = open_store(f"{address}/lives_{secrets.token_hex(4)}")
-        assert isinstance(store, CassandraStore)
-        store.migrate()
-        yield store._session
-        store._session.define([f"DROP KEYSPACE {store._session.place.keyspace}"])
-        store.close()
+    with session_on_a_node("lives") as session:
+        yield session
 
 
 def lead_stopped(session: CassandraSession, name: str, level: Level) -> int:
