@@ -25,16 +25,10 @@ from dueline.mass import (
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.stats import Counts
-from tests.world import World, world_on
+from tests.world import EVERY_KIND, World, world_on
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("memory", marks=pytest.mark.memory),
-        pytest.param("steps", marks=pytest.mark.memory),
-        pytest.param("sqlite", marks=pytest.mark.sqlite),
-    ]
-)
+@pytest.fixture(params=EVERY_KIND)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made = world_on(request.param, tmp_path)
     yield made

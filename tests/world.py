@@ -27,6 +27,12 @@ KINDS = [
     pytest.param("sqlite", marks=pytest.mark.sqlite),
 ]
 
+EVERY_KIND = [
+    *KINDS,
+    pytest.param("steps", marks=pytest.mark.memory),
+]
+"""With the one that is not transactional."""
+
 
 class World:
     """A queue engine on a clock that is moved by hand."""
@@ -124,11 +130,16 @@ class World:
         leave(self.store, worker)
 
 
+def store_on(kind: str, folder: Path, clock: HandClock) -> Store:
+    """Open a fresh store of a kind."""
+    if kind == "memory":
+        return MemoryStore(clock)
+    if kind == "steps":
+        return SteppedMemoryStore(clock)
+    return SqliteStore(folder / "jobs.db", clock=clock, synchronous="NORMAL")
+
+
 def world_on(kind: str, folder: Path) -> World:
     """Make a world on a fresh store of a kind."""
     clock = HandClock()
-    if kind == "memory":
-        return World(MemoryStore(clock), clock)
-    if kind == "steps":
-        return World(SteppedMemoryStore(clock), clock)
-    return World(SqliteStore(folder / "jobs.db", clock=clock, synchronous="NORMAL"), clock)
+    return World(store_on(kind, folder, clock), clock)

@@ -9,9 +9,8 @@ from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
-from dueline.stores.memory import MemoryStore
-from dueline.stores.sqlite import SqliteStore
 from tests.clocks import HandClock
+from tests.world import KINDS, store_on
 
 __all__ = ["clock", "queues", "store"]
 
@@ -22,17 +21,10 @@ def clock() -> HandClock:
     return HandClock()
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("memory", marks=pytest.mark.memory),
-        pytest.param("sqlite", marks=pytest.mark.sqlite),
-    ]
-)
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Store]:
     """Open an empty store."""
-    store: Store = MemoryStore(clock)
-    if request.param == "sqlite":
-        store = SqliteStore(tmp_path / "jobs.db", clock=clock, synchronous="NORMAL")
+    store = store_on(request.param, tmp_path, clock)
     yield store
     store.close()
 

@@ -19,12 +19,10 @@ from dueline.queue import Calls, Queues
 from dueline.recipes import unique
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Move, Store
-from dueline.stores.memory import MemoryStore
-from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.stores.sqlite import SqliteStore
 from tests.calls import call, claim_all, number_of
 from tests.clocks import NOW_US, HandClock
 from tests.engine.lives import Stopped
+from tests.world import EVERY_KIND, store_on
 
 MODES: tuple[Mode, ...] = ("reject", "existing", "replace", "earliest")
 KEEPING_NOTHING = QueueSettings(history="off", keep_us=0)
@@ -60,20 +58,10 @@ def end_of(queues: Queues, row: Job, state: FinalState = "done") -> bool:
     return finish(queues.store, [Finished(row, end)], (), queues.ids)[0]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("memory", marks=pytest.mark.memory),
-        pytest.param("stepped", marks=pytest.mark.memory),
-        pytest.param("sqlite", marks=pytest.mark.sqlite),
-    ]
-)
+@pytest.fixture(params=EVERY_KIND)
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Store]:
     """Open an empty store; one of the three is not transactional."""
-    store: Store = MemoryStore(clock)
-    if request.param == "stepped":
-        store = SteppedMemoryStore(clock)
-    elif request.param == "sqlite":
-        store = SqliteStore(tmp_path / "jobs.db", clock=clock, synchronous="NORMAL")
+    store = store_on(request.param, tmp_path, clock)
     yield store
     store.close()
 

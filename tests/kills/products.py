@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dueline.app import Dueline
-from dueline.errors import NotFound
 from dueline.history import attempts
-from dueline.job import JobId
 from tests.kills.loop import children_of
 from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES
+from tests.kills.writers import state_of
 
 ROOT = Path(__file__).parent.parent.parent
 KILLS = 1000
@@ -168,7 +167,7 @@ class Products:
         with app.transaction() as tx:
             rows = tx.execute("select number, job from products")
         made = Counter(job for _, job in rows)
-        states = {job: _state(app, job) for job in jobs}
+        states = {job: state_of(app, job) for job in jobs}
         told: Counter[str] = Counter()
         done: Counter[str] = Counter()
         for one in attempts(app.store, QUEUE, 1):
@@ -191,13 +190,6 @@ class Products:
 
 
 FINAL = ("done", "dead")
-
-
-def _state(app: Dueline, job: str) -> str:
-    try:
-        return app.queues.find(JobId(bytes.fromhex(job))).status
-    except NotFound:
-        return "gone"
 
 
 def main() -> int:

@@ -67,8 +67,8 @@ def crowd(folder: Path, *, seconds: float, writers: int = WRITERS) -> Crowd:
         sum(one["calls"] for one in said),
         max(one["slowest_s"] for one in said),
         [error for one in said for error in one["errors"]],
-        Counter(_state(app, job) for job in stored),
-        Counter(_state(app, job) for job in cancelled),
+        Counter(state_of(app, job) for job in stored),
+        Counter(state_of(app, job) for job in cancelled),
     )
     app.close()
     return answer
@@ -81,7 +81,8 @@ def _said(writer: "subprocess.Popen[bytes]", seconds: float) -> dict[str, Any]:
     return said
 
 
-def _state(app: Dueline, job: str) -> str:
+def state_of(app: Dueline, job: str) -> str:
+    """Name the state of a job; "gone" where it is not known."""
     try:
         return app.queues.find(JobId(bytes.fromhex(job))).status
     except NotFound:

@@ -17,13 +17,11 @@ from dueline.progress import Progress, Report, Uncontrolled
 from dueline.queue import Queues
 from dueline.recipes import cancels, reports
 from dueline.store import Extend, Store
-from dueline.stores.memory import MemoryStore
-from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.stores.sqlite import SqliteStore
 from dueline.worker.execution import Assignment, Execution
 from tests.calls import LEASE_US, call, calls, claim_all, put, row_in, row_of
 from tests.clocks import NOW_US, HandClock
 from tests.worker.bench import Bench, words
+from tests.world import EVERY_KIND, store_on
 
 WAIT_S = 20
 ASKED = "Its end was asked for."
@@ -31,20 +29,10 @@ HANDLER = Handler(len, name="tests.task", retry=Retry(), timeout_us=None)
 FAILED = Failed("OSError", "no", "", retry=True)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("memory", marks=pytest.mark.memory),
-        pytest.param("steps", marks=pytest.mark.memory),
-        pytest.param("sqlite", marks=pytest.mark.sqlite),
-    ]
-)
+@pytest.fixture(params=EVERY_KIND)
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Store]:
     """Open an empty store of each kind."""
-    store: Store = MemoryStore(clock)
-    if request.param == "steps":
-        store = SteppedMemoryStore(clock)
-    if request.param == "sqlite":
-        store = SqliteStore(tmp_path / "jobs.db", clock=clock, synchronous="NORMAL")
+    store = store_on(request.param, tmp_path, clock)
     yield store
     store.close()
 

@@ -18,14 +18,14 @@ from dueline.worker import execution as execution_module
 from dueline.worker.execution import Assignment, Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import number_of, row_of
+from tests.worker.crew import WAIT_S
+from tests.worker.crew import Crew as RunnerCrew
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
-WAIT_S = 30
 
-
-class Crew:
-    """A runner of handlers by name, and a way to wait for what it says."""
+class Crew(RunnerCrew):
+    """A runner of handlers by name."""
 
     def __init__(
         self,
@@ -33,43 +33,25 @@ class Crew:
         slots: int,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.news = threading.Event()
+        news = threading.Event()
         clock = SystemClock()
-        self.runner = ThreadRunner(
+        runner = ThreadRunner(
             Execution(handlers),
             threads=slots,
             clock=clock,
             now_us=clock.monotonic_us,
-            news=self.news,
+            news=news,
             loop=loop,
         )
-        self.ended: list[Ended] = []
+        super().__init__(runner, news)
 
     def submit(self, task: str, *numbers: int, priority: int = 0) -> list[Job]:
         """Give it numbered jobs of a task."""
-        jobs = [
-            row._replace(lane=row.lane._replace(priority=priority))
-            for row in (row_of(number, task=task) for number in numbers)
-        ]
-        self.runner.submit([Assignment(job, keep=True) for job in jobs])
-        return jobs
-
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so, and do what a worker does meanwhile."""
-        give_up_s = time.monotonic() + WAIT_S
-        while not is_so():
-            assert time.monotonic() < give_up_s, "it never came to be"
-            self.news.wait(0.01)
-            self.news.clear()
-            self.runner.spread()
-            self.runner.interrupt_overdue()
-            self.ended += self.runner.collect()
+        return self.give([row_of(number, task=task) for number in numbers], priority)
 
     def ends(self, count: int) -> dict[int, Ended]:
         """Wait for so many ends, and take them by the jobs' numbers."""
-        self.wait(lambda: len(self.ended) >= count)
-        taken, self.ended = self.ended[:count], self.ended[count:]
-        return {number_of(one.job): one for one in taken}
+        return {number_of(one.job): one for one in self.take(count)}
 
 
 @contextmanager
@@ -89,14 +71,8 @@ def crew(
     try:
         yield made
     finally:
-        made.runner.close()
-        threads = [slot.thread for slot in made.runner._slots]
         assert made.runner._coroutines is not None
-        if (own := made.runner._coroutines._thread) is not None:
-            threads.append(own)
-        for thread in threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
+        made.close()
 
 
 class Gate:

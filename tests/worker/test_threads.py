@@ -16,59 +16,39 @@ from dueline.errors import JobTimeout
 from dueline.handler import Context, Handler
 from dueline.job import Job
 from dueline.policy import Retry
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.execution import Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import number_of, row_of
+from tests.worker.crew import WAIT_S
+from tests.worker.crew import Crew as RunnerCrew
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
 ROOT = Path(__file__).parent.parent.parent
-WAIT_S = 20
 NAME = "tests.task"
 
 
-class Crew:
-    """A runner of one handler, and a way to wait for what it says."""
+class Crew(RunnerCrew):
+    """A runner of one handler."""
 
     def __init__(
         self, function: Callable[..., object], threads: int, timeout_us: int | None
     ) -> None:
-        self.news = threading.Event()
+        news = threading.Event()
         handler = Handler(function, name=NAME, retry=Retry(), timeout_us=timeout_us)
         clock = SystemClock()
-        self.runner = ThreadRunner(
+        runner = ThreadRunner(
             Execution({NAME: handler}),
             threads=threads,
             clock=clock,
             now_us=lambda: clock.monotonic_us() + 5000 * SECOND_US,
-            news=self.news,
+            news=news,
         )
-        self.ended: list[Ended] = []
+        super().__init__(runner, news)
 
     def submit(self, *numbers: int, priority: int = 0) -> list[Job]:
         """Give it numbered jobs."""
-        jobs = [
-            row._replace(lane=row.lane._replace(priority=priority)) for row in map(row_of, numbers)
-        ]
-        self.runner.submit([Assignment(job, keep=True) for job in jobs])
-        return jobs
-
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so, woken by the runner's news."""
-        give_up_s = time.monotonic() + WAIT_S
-        while not is_so():
-            assert time.monotonic() < give_up_s, "it never came to be"
-            self.news.wait(0.01)
-            self.news.clear()
-            self.runner.spread()
-            self.runner.interrupt_overdue()
-            self.ended += self.runner.collect()
-
-    def ends(self, count: int) -> list[Ended]:
-        """Wait for so many ends, and take them."""
-        self.wait(lambda: len(self.ended) >= count)
-        taken, self.ended = self.ended[:count], self.ended[count:]
-        return taken
+        return self.give([row_of(number) for number in numbers], priority)
 
 
 @contextmanager
@@ -81,10 +61,7 @@ def crew(
     try:
         yield made
     finally:
-        made.runner.close()
-        for slot in made.runner._slots:
-            slot.thread.join(WAIT_S)
-            assert not slot.thread.is_alive()
+        made.close()
 
 
 class Gate:
@@ -113,7 +90,7 @@ def numbers(ended: list[Ended]) -> list[int]:
 def test_jobs_run_in_the_order_in_which_they_came() -> None:
     with crew(lambda number: number) as made:
         made.submit(*range(1, 51))
-        ended = made.ends(50)
+        ended = made.take(50)
         assert numbers(ended) == list(range(1, 51))
         assert [one.ending for one in ended] == [Done(b"%d" % n) for n in range(1, 51)]
 
@@ -127,7 +104,7 @@ def test_more_urgent_jobs_overtake_those_that_wait() -> None:
         made.submit(2, 3)
         made.submit(4, 5, priority=9)
         gate.open.set()
-        assert numbers(made.ends(5)) == [1, 4, 5, 2, 3]
+        assert numbers(made.take(5)) == [1, 4, 5, 2, 3]
 
 
 def test_as_many_run_at_once_as_there_are_threads() -> None:
@@ -138,7 +115,7 @@ def test_as_many_run_at_once_as_there_are_threads() -> None:
         assert sorted(made.runner.running()) == sorted(jobs[:3])
         assert (made.runner.waiting(), made.runner.load()) == (1, 4)
         gate.open.set()
-        assert sorted(numbers(made.ends(4))) == [1, 2, 3, 4]
+        assert sorted(numbers(made.take(4))) == [1, 2, 3, 4]
         made.wait(lambda: made.runner.load() == 0)
         assert made.runner.running() == []
 
@@ -148,7 +125,7 @@ def test_an_attempt_says_when_it_started_and_ended_by_the_stores_time() -> None:
     before_us = clock.monotonic_us() + 5000 * SECOND_US
     with crew(lambda number: number) as made:
         made.submit(1)
-        (ended,) = made.ends(1)
+        (ended,) = made.take(1)
     after_us = clock.monotonic_us() + 5000 * SECOND_US
     assert before_us <= ended.started_us <= ended.ended_us <= after_us
 
@@ -162,7 +139,7 @@ def test_what_has_not_started_can_be_taken_back() -> None:
         assert made.runner.take_back() == jobs[1:]
         assert made.runner.take_back() == []
         gate.open.set()
-        assert numbers(made.ends(1)) == [1]
+        assert numbers(made.take(1)) == [1]
         made.wait(lambda: made.runner.load() == 0)
 
 
@@ -183,7 +160,7 @@ def test_what_was_lost_is_not_started_and_what_runs_can_know() -> None:
         gate.entered(1)
         made.runner.forget([job.claim() for job in jobs[:2]])
         gate.open.set()
-        assert numbers(made.ends(2)) == [1, 3]
+        assert numbers(made.take(2)) == [1, 3]
     assert learned == [(1, "LeaseLost")]
 
 
@@ -198,7 +175,7 @@ def test_a_handler_that_takes_too_long_is_interrupted_once() -> None:
 
     with crew(handler, timeout_us=30_000) as made:
         made.submit(1, 2)
-        first, second = made.ends(2)
+        first, second = made.take(2)
         stop.set()
     assert isinstance(first.ending, Failed)
     assert (first.ending.error_type, first.ending.retry) == ("JobTimeout", True)
@@ -221,7 +198,7 @@ def test_a_handler_may_clean_up_when_its_time_is_over() -> None:
 
     with crew(handler, timeout_us=10_000) as made:
         made.submit(1)
-        assert made.ends(1)[0].ending == Done(b'"cleaned up"')
+        assert made.take(1)[0].ending == Done(b'"cleaned up"')
 
 
 TRACED = """
@@ -236,7 +213,7 @@ def handler(number):
 
 with crew(handler, timeout_us=10_000) as made:
     made.submit(1, 2)
-    print([type(one.ending).__name__ for one in made.ends(2)])
+    print([type(one.ending).__name__ for one in made.take(2)])
 """
 
 
@@ -252,7 +229,7 @@ def test_an_interruption_leaves_the_interpreter_as_it_was() -> None:
 def test_a_handler_within_its_time_is_left_alone() -> None:
     with crew(lambda number: number, timeout_us=WAIT_S * SECOND_US) as made:
         made.submit(1)
-        assert made.ends(1)[0].ending == Done(b"1")
+        assert made.take(1)[0].ending == Done(b"1")
 
 
 def test_an_interruption_never_hits_the_next_job() -> None:
@@ -265,11 +242,11 @@ def test_an_interruption_never_hits_the_next_job() -> None:
 
     with crew(handler, threads=2, timeout_us=2_000) as made:
         made.submit(*range(1, 101))
-        ended = made.ends(100)
+        ended = made.take(100)
         quick = made.submit(101)
         assert sorted(numbers(ended)) == list(range(1, 101))
         assert {type(one.ending) for one in ended} <= {Done, Failed}
-        assert numbers(made.ends(1)) == [number_of(quick[0])]
+        assert numbers(made.take(1)) == [number_of(quick[0])]
 
 
 def test_threads_survive_whatever_handlers_raise() -> None:
@@ -280,7 +257,7 @@ def test_threads_survive_whatever_handlers_raise() -> None:
 
     with crew(handler, threads=2) as made:
         made.submit(*range(1, 21))
-        kinds = {number_of(one.job): type(one.ending) for one in made.ends(20)}
+        kinds = {number_of(one.job): type(one.ending) for one in made.take(20)}
     assert kinds == {n: Failed if n % 2 else Done for n in range(1, 21)}
 
 
@@ -293,19 +270,19 @@ def test_short_jobs_are_left_to_few_threads() -> None:
 
     with crew(handler, threads=8) as made:
         made.submit(*range(1, 9))
-        made.ends(8)
+        made.take(8)
         assert 0 < made.runner.run_us < 1000
         made.wait(lambda: made.runner._idle == 8)
         seen.clear()
         made.submit(*range(1, 9))
-        made.ends(8)
+        made.take(8)
     assert len(seen) == 1
 
 
 def test_idle_threads_end_when_the_runner_is_closed() -> None:
     with crew(lambda number: number, threads=4) as made:
         made.submit(1)
-        made.ends(1)
+        made.take(1)
     # what comes after that is not started
     made.submit(2)
     assert made.runner.waiting() == 1
@@ -316,5 +293,5 @@ def test_idle_threads_end_when_the_runner_is_closed() -> None:
 def test_ten_thousand_jobs_end_each_once(threads: int) -> None:
     with crew(lambda number: number, threads=threads) as made:
         made.submit(*range(1, 10_001))
-        ended = made.ends(10_000)
+        ended = made.take(10_000)
     assert sorted(numbers(ended)) == list(range(1, 10_001))
