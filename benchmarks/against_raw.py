@@ -6,6 +6,7 @@ from typing import Final
 
 from benchmarks import ours, raw
 from benchmarks.rounds import Rounds
+from dueline import Dueline
 
 TEXT: Final = "x" * 100
 CALLERS: Final = 8
@@ -55,10 +56,7 @@ def _batches(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
     with rounds.timed("raw claim + drop", jobs):
         drained = raw.drain(database)
     assert drained == jobs
-    with rounds.timed("drain", jobs):
-        ours.drain(app)
-    assert ours.is_empty(app)
-    app.close()
+    _drain(rounds, "drain", app, jobs)
     database.close()
 
 
@@ -73,7 +71,12 @@ def _history(rounds: Rounds, folder: Path, synchronous: str, jobs: int) -> None:
     url = ours.sqlite(folder / "history.db", synchronous)
     app, task = ours.open_app(url, history="attempts")
     ours.enqueue(task, jobs, TEXT)
-    with rounds.timed("drain with history", jobs):
+    _drain(rounds, "drain with history", app, jobs)
+
+
+def _drain(rounds: Rounds, what: str, app: Dueline, jobs: int) -> None:
+    """Time how long a worker takes to empty the queue."""
+    with rounds.timed(what, jobs):
         ours.drain(app)
     assert ours.is_empty(app)
     app.close()
@@ -84,10 +87,7 @@ def _tenants(rounds: Rounds, folder: Path, synchronous: str, tenants: int) -> No
     url = ours.sqlite(folder / "tenants.db", synchronous)
     app, _ = ours.open_app(url, history="attempts")
     ours.enqueue_for_each(app, tenants, BODY)
-    with rounds.timed("drain of tenants", tenants):
-        ours.drain(app)
-    assert ours.is_empty(app)
-    app.close()
+    _drain(rounds, "drain of tenants", app, tenants)
 
 
 def _singles(rounds: Rounds, folder: Path, synchronous: str, singles: int) -> None:
