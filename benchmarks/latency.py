@@ -1,16 +1,10 @@
-"""How soon jobs start, beside huey.
+"""How soon jobs start, beside huey, each with a worker in a process of its own."""
 
-`python -m benchmarks.latency SIDE FOLDER` is the worker of a side: a process of its own.
-"""
-
-import json
 import os
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,8 +115,8 @@ def _side(name: str, folder: Path) -> Side:
     if name == "huey":
         from huey import SqliteHuey  # noqa: PLC0415  (a peer need not be installed)
 
-        return _huey_side(_huey_task(SqliteHuey("bench", filename=str(folder / "huey.db")), folder))
-    app, task = _our_task(name, folder)
+        return _huey_side(huey_task(SqliteHuey("bench", filename=str(folder / "huey.db")), folder))
+    app, task = our_task(name, folder)
     app.queues  # noqa: B018  (opens the store)
 
     def schedule(due_ns: int) -> None:
@@ -131,7 +125,8 @@ def _side(name: str, folder: Path) -> Side:
     return Side(task.enqueue, schedule)
 
 
-def _our_task(synchronous: str, folder: Path) -> tuple[Any, Any]:
+def our_task(synchronous: str, folder: Path) -> tuple[Any, Any]:
+    """Give the application and its task that notes how late it starts."""
     app = Dueline(ours.sqlite(folder / "ours.db", synchronous))
     app.queue(ours.QUEUE, keep=0)
     write = _writer(folder)
@@ -143,7 +138,8 @@ def _our_task(synchronous: str, folder: Path) -> tuple[Any, Any]:
     return app, start
 
 
-def _huey_task(huey: Any, folder: Path) -> Any:  # noqa: ANN401  (untyped)
+def huey_task(huey: Any, folder: Path) -> Any:  # noqa: ANN401  (untyped)
+    """Give huey's task that notes how late it starts."""
     write = _writer(folder)
 
     @huey.task(name="start")  # type: ignore[untyped-decorator]  # huey has no types
@@ -190,57 +186,9 @@ def _spread(late_ns: list[int]) -> Mapping[str, float]:
 def _worker(name: str, folder: Path, *counts: Path) -> Iterator[None]:
     """Run a worker; with a file for it, one that counts its reads."""
     more = [str(place) for place in (folder, *counts)]
-    process = subprocess.Popen([sys.executable, "-m", "benchmarks.latency", name, *more])
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.latency_worker", name, *more])
     try:
         yield
     finally:
         process.terminate()
         process.wait()
-
-
-def _count(store: object, reads: Sequence[str], log: Path) -> None:
-    """Count the calls of some methods once it is idle, and write the sum down."""
-    calls = [0]
-
-    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **more: Any) -> Any:  # noqa: ANN401  (passed on)
-            calls[0] += 1
-            return method(*args, **more)
-
-        return call
-
-    for read in reads:
-        setattr(store, read, counted(getattr(store, read)))
-
-    def watch() -> None:
-        time.sleep(IDLE_AFTER_S)
-        before = calls[0]
-        time.sleep(IDLE_S)
-        log.write_text(f"{calls[0] - before}\n")
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _work(name: str, folder: Path, counts: Path | None) -> None:
-    """Be the worker, with the defaults of its kind."""
-    if name == "huey":
-        from huey import SqliteHuey  # noqa: PLC0415  (a peer need not be installed)
-
-        huey = SqliteHuey("bench", filename=str(folder / "huey.db"))
-        _huey_task(huey, folder)
-        if counts:
-            _count(huey.storage, ("dequeue", "read_schedule"), counts)
-        huey.create_consumer().run()
-    else:
-        app, _ = _our_task(name, folder)
-        if counts:
-            _count(app.store, ("lanes", "read", "find", "scan", "claim"), counts)
-        app.run_worker([ours.QUEUE])
-
-
-if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        _work(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3:] else None)
-    else:
-        with tempfile.TemporaryDirectory() as place:
-            print(json.dumps(measure(Path(place)), indent=2))
