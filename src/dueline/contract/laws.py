@@ -10,6 +10,7 @@ _MODULES = (
     "adding",
     "bounds",
     "clockless",
+    "coordination",
     "exclusion",
     "fencing",
     "given",
@@ -29,6 +30,7 @@ pytest.register_assert_rewrite(*(name for name in _names if name not in sys.modu
 from dueline.contract.adding import AddingLaws  # noqa: E402
 from dueline.contract.bounds import BoundLaws  # noqa: E402
 from dueline.contract.clockless import ClocklessLaws  # noqa: E402
+from dueline.contract.coordination import CoordinationLaws  # noqa: E402
 from dueline.contract.exclusion import ExclusionLaws  # noqa: E402
 from dueline.contract.factory import KeepingFactory, StoreFactory, UrlFactory  # noqa: E402
 from dueline.contract.fencing import FencingLaws  # noqa: E402
@@ -58,6 +60,7 @@ class SteppedLaws(
     AddingLaws,
     BoundLaws,
     ClocklessLaws,
+    CoordinationLaws,
     ExclusionLaws,
     FencingLaws,
     GroupLaws,

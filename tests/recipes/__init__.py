@@ -1,0 +1,1 @@
+"""Recipes on records, in every order of their steps."""
