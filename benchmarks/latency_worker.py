@@ -1,7 +1,8 @@
-"""The worker of a side of the latency benchmark: `python -m benchmarks.latency_worker SIDE FOLDER`.
+"""The worker of a side of the latency benchmark.
 
-With a file as third argument, it counts its reads once it is idle. A module beside `latency`,
-since huey finds a task by its module's name, which must be the same where it is enqueued.
+`python -m benchmarks.latency_worker SIDE FOLDER [FILE]`: with a file, it counts its reads once it
+is idle. A module beside `latency`, since huey finds a task by the name of its module, which must
+be the same where it is enqueued.
 """
 
 import sys
