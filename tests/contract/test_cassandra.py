@@ -26,7 +26,7 @@ def keyspaces(request: pytest.FixtureRequest, address: str) -> Iterator[Keyspace
 @pytest.mark.cassandra
 class TestCassandra(SharedSteppedLaws):
     OPTIONS = ""
-    lives = 8  # one takes seconds here
+    lives = 5  # one takes seconds here
 
     @pytest.fixture
     def factory(self, keyspaces: Keyspaces) -> StoreFactory:
