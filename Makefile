@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PY  := $(BIN)/python
 
 # Folders that hold Python today.
-CODE := $(strip $(foreach folder,src tests benchmarks examples simulation tools,\
+CODE := $(strip $(foreach folder,src tests benchmarks examples models simulation tools,\
           $(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
 # The rooms whose branch coverage is held at COVERED_MIN per cent (Cassandra's needs a node).
@@ -24,7 +24,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
 CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check mutants kills products bench cassandra-up cassandra-down lock clean
+.PHONY: help demo test check models mutants kills products bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -46,6 +46,9 @@ check: $(VENV)/.project ## format, lint, types, import walls, module sizes
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m pytest -q tests/test_module_sizes.py
+
+models: $(VENV)/.project ## explore the protocols, and see that each rule is needed
+	$(PY) -m models
 
 mutants: $(VENV)/.project ## break one rule after the other, and see that a test notices each
 	$(PY) -m pytest -q -n $(WORKERS) -m mutants

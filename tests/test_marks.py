@@ -241,6 +241,25 @@ def test_a_lane_of_future_rows_is_listed_under_the_least_of_them(board: FakeBoar
     assert board.steps.index("remove") > board.steps.index("put")
 
 
+def test_a_lane_that_is_listed_later_is_read_once_more(board: FakeBoard) -> None:
+    """A row hops to before where the first reading had come to, and its mover dies."""
+    closed_with(board, 1000, Pointer(1000, LANE))
+    board.rows[LANE] = [NOW_US + 90 * WIDTH_US]
+    board.before = at_step(1, "put", lambda: board.rows[LANE].append(NOW_US + 50 * WIDTH_US))
+    assert sweep(board).swept == 1000
+    assert board.listed == {Pointer(1090, LANE), Pointer(1050, LANE)}
+
+
+def test_a_lane_stays_where_it_is_when_the_second_reading_finds_a_due_row(
+    board: FakeBoard,
+) -> None:
+    closed_with(board, 1000, Pointer(1000, LANE))
+    board.rows[LANE] = [NOW_US + 90 * WIDTH_US]
+    board.before = at_step(1, "put", lambda: board.rows[LANE].append(NOW_US))
+    assert sweep(board).swept == 999
+    assert Pointer(1000, LANE) in board.listed
+
+
 def test_a_lane_of_future_rows_is_never_listed_under_a_closed_bucket(board: FakeBoard) -> None:
     lists = LaneList(board)
     lists.acknowledge({OTHER: 1000}, write(board, OTHER))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("src", "tests", "benchmarks", "examples", "simulation", "tools")
+FOLDERS = ("src", "tests", "benchmarks", "examples", "models", "simulation", "tools")
 
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70

@@ -156,16 +156,25 @@ class LaneList:
         return self._raise(shard, marks, raised)
 
     def _is_needed(self, lane: Lane, *, now_us: int, width_us: int) -> bool:
-        """Tell whether a lane stays listed where it is; list it later where all is future."""
-        head_us: int | None = None
-        for at_us in self._board.ats_us(lane):
-            if at_us <= now_us:
+        """Tell whether a lane stays listed where it is; list it later where all is future.
+
+        It is read again after that: a row that was moved to before the place where the first
+        reading had come to was not seen by it, and whoever moved it may have died (S3).
+        """
+        listed_us: int | None = None
+        for _ in range(ROUNDS_MAX):
+            head_us: int | None = None
+            for at_us in self._board.ats_us(lane):
+                if at_us <= now_us:
+                    return True
+                head_us = at_us if head_us is None else min(head_us, at_us)
+            if head_us is None or (listed_us is not None and listed_us <= head_us):
+                return False
+            _, unknown = self.acknowledge({lane: bucket_of(head_us, width_us)}, _nothing)
+            if unknown:
                 return True
-            head_us = at_us if head_us is None else min(head_us, at_us)
-        if head_us is None:
-            return False
-        _, unknown = self.acknowledge({lane: bucket_of(head_us, width_us)}, _nothing)
-        return bool(unknown)
+            listed_us = head_us
+        return True
 
     def _raise(self, shard: Shard, present: Marks, raised: Marks) -> Marks:
         """Raise the marks to at least `raised`; give up where others raise them all the time."""

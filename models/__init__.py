@@ -1,0 +1,1 @@
+"""The protocol rules, as small exhaustive models."""

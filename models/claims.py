@@ -1,0 +1,221 @@
+"""Claims and verdicts on one row.
+
+Two workers read the row, claim it, run it, extend it, and end it or let it wait again. An
+operator cancels it with the token that it read. Any conditional write may be left without an
+answer: then it lands at any later time, or never.
+
+Promised: nobody takes a row from a living claim, fences grow, a verdict holds only while the
+row carries its token, and a handler never starts on what the row said some time ago.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from models.explore import put
+
+NOW_MAX = 2
+LEASE = 1
+CANCEL = 90
+
+
+class Row(NamedTuple):
+    """What is stored of a job."""
+
+    fence: int
+    at: int
+    token: int
+    cancelled: bool
+
+
+class Write(NamedTuple):
+    """A conditional write: what was read, and what is wanted.
+
+    token: of a claim, the one it writes; of a verdict, the one it names. fresh: of a move.
+    """
+
+    what: str
+    token: int
+    seen: Row | None = None
+    fresh: int = 0
+    at: int = 0
+
+
+class Worker(NamedTuple):
+    """Where it is, and with which claim."""
+
+    at: str = "idle"
+    token: int = 0
+    seen: Row | None = None
+    claims: int = 0
+
+
+class State(NamedTuple):
+    """The time, the row, who is where, and what is on its way.
+
+    granted: the highest fence of any claim. over: the tokens whose claims have ended.
+    """
+
+    now: int
+    row: Row | None
+    workers: tuple[Worker, ...]
+    cancel: Write | None
+    sent: frozenset[Write]
+    granted: int
+    over: frozenset[int]
+    unknowns: int
+    extends: int
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The rules, each of which can be left out."""
+
+    claims_by_token: bool = True  # rules P1, P4
+    claims_by_at: bool = True  # rule P1
+    claims_by_fence: bool = False  # what rule P4 forbids
+    raises_the_fence: bool = True  # rule P1
+    reads_back: bool = True  # rule U2
+    ends_by_token: bool = True  # rule P2
+    extends_by_token: bool = True  # rule P2
+    moves_to_a_fresh_token: bool = True  # rule P2
+    cancels_by_token: bool = True  # rule P6
+
+    def start(self) -> State:
+        """Begin with a row that is due."""
+        workers = (Worker(claims=2), Worker(claims=1))
+        nothing: frozenset[int] = frozenset()
+        return State(0, Row(0, 0, 1, cancelled=False), workers, None, frozenset(), 0, nothing, 1, 1)
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Let time pass, a write land, or somebody do the next step."""
+        if state.now < NOW_MAX:
+            yield "time passes", state._replace(now=state.now + 1)
+        for write in state.sent:
+            held, there = self._apply(state._replace(sent=state.sent - {write}), write)
+            if held:
+                yield f"a late {write.what} lands", there
+        for number, worker in enumerate(state.workers):
+            for words, there, after in self._work(state, worker, number):
+                workers = put(there.workers, number, after)
+                yield f"worker {number + 1} {words}", there._replace(workers=workers)
+        yield from self._cancel(state)
+
+    def fault(self, state: State) -> str:
+        """Tell what a step found to be wrong."""
+        return state.wrong
+
+    def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
+        idle = Worker(claims=one.claims)
+        row = state.row
+        match one.at:
+            case "idle" if row and row.at <= state.now and one.claims:
+                token = 10 * (number + 1) + one.claims
+                yield "reads the row", state, Worker("claim", token, row, one.claims - 1)
+            case "claim":
+                assert one.seen
+                claim = Write("claim", one.token, one.seen, at=state.now + LEASE)
+                held, there = self._apply(state, claim)
+                yield "claims it", there, self._held(one) if held else idle
+                if state.unknowns:
+                    asks = one._replace(at="ask" if self.reads_back else "run", seen=None)
+                    yield "claims it, and hears nothing", _send(state, claim), asks
+            case "ask":
+                is_mine = row is not None and row.token == one.token
+                yield "reads back", state, one._replace(at="run") if is_mine else idle
+            case "run":
+                if one.token not in state.over and state.granted == 0:
+                    there = state._replace(wrong="a handler runs that nobody has claimed")
+                    yield "runs it", there, one
+                yield from self._end(state, one)
+
+    def _held(self, one: Worker) -> Worker:
+        assert one.seen
+        return one._replace(at="run", seen=None)
+
+    def _end(self, state: State, one: Worker) -> Iterator[tuple[str, State, Worker]]:
+        idle = Worker(claims=one.claims)
+        if state.extends:
+            extend = Write("extend", one.token, at=state.now + LEASE)
+            sent = state._replace(sent=state.sent | {extend}, extends=state.extends - 1)
+            yield "sends an extension", sent, one
+        for what in ("drop", "move"):
+            verdict = Write(what, one.token, fresh=one.token + 100, at=state.now)
+            yield f"sends a {what}", self._apply(state, verdict)[1], idle
+            if state.unknowns:
+                yield f"sends a {what}, and hears nothing", _send(state, verdict), idle
+
+    def _cancel(self, state: State) -> Iterator[tuple[str, State]]:
+        row, cancel = state.row, state.cancel
+        if cancel is None and row and not row.cancelled:
+            read = Write("cancel", row.token, fresh=CANCEL, at=row.at)
+            yield "an operator reads the row", state._replace(cancel=read)
+        elif cancel and cancel.what == "cancel":
+            _, there = self._apply(state, cancel)
+            yield "the operator cancels", there._replace(cancel=Write("end", 0))
+
+    def _apply(self, state: State, write: Write) -> tuple[bool, State]:
+        """Apply a write if its condition holds; note where that is wrong."""
+        row = state.row
+        if row is None:
+            return False, state
+        if write.what == "claim":
+            return self._apply_claim(state, row, write)
+        by_token = {"extend": self.extends_by_token, "cancel": self.cancels_by_token}
+        is_current = row.token == write.token
+        if by_token.get(write.what, self.ends_by_token) and not is_current:
+            return False, state
+        over = state.over
+        if write.what == "drop":
+            new = None
+        elif write.what == "extend":
+            new = row._replace(at=write.at, token=write.token)
+        else:
+            fresh = write.fresh if self.moves_to_a_fresh_token else row.token
+            cancelled = row.cancelled or write.what == "cancel"
+            new = row._replace(at=write.at, token=fresh, cancelled=cancelled)
+        if write.what != "extend":
+            over = over | {write.token}
+        is_stale = not is_current or write.token in state.over
+        wrong = f"a stale {write.what} is accepted" if is_stale else ""
+        return True, state._replace(row=new, over=over, wrong=wrong)
+
+    def _apply_claim(self, state: State, row: Row, write: Write) -> tuple[bool, State]:
+        assert write.seen
+        seen = write.seen
+        if (
+            (self.claims_by_token and row.token != seen.token)
+            or (self.claims_by_at and row.at != seen.at)
+            or (self.claims_by_fence and row.fence != seen.fence)
+        ):
+            return False, state
+        fence = seen.fence + self.raises_the_fence
+        wrong = ""
+        if row.at > state.now:
+            wrong = "a row is taken before its time"
+        elif row.cancelled and not seen.cancelled:
+            wrong = "a cancelled job is started"
+        elif fence <= state.granted:
+            wrong = "a fence does not grow"
+        new = row._replace(fence=fence, at=write.at, token=write.token)
+        over = state.over | {row.token}
+        return True, state._replace(row=new, granted=fence, over=over, wrong=wrong)
+
+
+def _send(state: State, write: Write) -> State:
+    return state._replace(sent=state.sent | {write}, unknowns=state.unknowns - 1)
+
+
+MODELS = {"two workers and an operator": Claims()}
+MUTANTS = {
+    "an unfenced claim": Claims(claims_by_token=False, claims_by_at=False),
+    "a claim by the fence": Claims(claims_by_token=False, claims_by_fence=True),
+    "a claim by the token alone": Claims(claims_by_at=False),
+    "the fence is not raised": Claims(raises_the_fence=False),
+    "an unknown claim runs": Claims(reads_back=False),
+    "an unconditional verdict": Claims(ends_by_token=False),
+    "an extension that revives a lapsed claim": Claims(extends_by_token=False),
+    "a move keeps the token": Claims(moves_to_a_fresh_token=False),
+    "an unconditional cancel": Claims(cancels_by_token=False),
+}

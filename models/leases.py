@@ -1,0 +1,207 @@
+"""A lease on records, and a checkpoint that only goes forward.
+
+Two consumers share a record: who holds the shard, in which epoch, and how far it has come.
+Whoever believes that the holder is gone takes over (clocks and pauses may say so at any time).
+A holder reads two rows past the checkpoint, handles them in any order, and stores product and
+checkpoint as one. A commit may be left without an answer: then it lands later, or never.
+
+Promised: an epoch has one holder, the checkpoint never goes back, each row's product is there
+once and none is passed over.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from models.explore import put
+
+ROWS = 2
+GRANTS_MAX = 3
+
+
+class Record(NamedTuple):
+    """Whose the shard is; version: who wrote last, and which of its writes that was."""
+
+    epoch: int = 0
+    holder: int = -1
+    checkpoint: int = 0
+    version: tuple[int, int] = (-1, 0)
+
+
+class Commit(NamedTuple):
+    """A conditional put; done: the rows whose products are stored with it."""
+
+    expect: tuple[int, int]
+    record: Record
+    done: tuple[int, ...] = ()
+
+
+class Consumer(NamedTuple):
+    """Where it is; the record as it knows it; handled rows; writes so far."""
+
+    at: str = "idle"
+    known: Record | None = None
+    handled: frozenset[int] = frozenset()
+    asked: Commit | None = None
+    writes: int = 0
+
+
+class State(NamedTuple):
+    """The record, the consumers, a commit on its way; products by row; holders by epoch."""
+
+    record: Record
+    consumers: tuple[Consumer, ...]
+    sent: Commit | None
+    products: tuple[int, ...]
+    granted: tuple[tuple[int, int], ...]
+    unknowns: int
+    expiries: int
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class Leases:
+    """The rules, each of which can be left out."""
+
+    grants_raise_the_epoch: bool = True  # rule L1
+    epochs_never_expire: bool = True  # rule L1
+    grants_by_version: bool = True  # rule L1
+    checkpoints_by_epoch: bool = True  # rule L2
+    never_sends_anew: bool = True  # rule U1
+    waits_for_lower_rows: bool = True  # rule L5
+    stores_products_with_it: bool = True  # rule L5
+
+    def start(self) -> State:
+        """Begin with a shard that nobody holds."""
+        return State(Record(), (Consumer(),) * 2, None, (0,) * ROWS, (), 1, 1)
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Let a commit land, the record expire, or a consumer go on."""
+        if state.sent:
+            held, there = self._apply(state._replace(sent=None), state.sent)
+            if held:
+                yield "a late commit lands", there
+        if not self.epochs_never_expire and state.expiries and state.record.epoch:
+            lapsed = Record(checkpoint=state.record.checkpoint)
+            yield "the record expires", state._replace(record=lapsed, expiries=0)
+        for number, consumer in enumerate(state.consumers):
+            for words, there, after in self._consume(state, consumer, number):
+                consumers = put(there.consumers, number, after)
+                yield f"consumer {number + 1} {words}", there._replace(consumers=consumers)
+
+    def fault(self, state: State) -> str:
+        """Look at products, epochs and the checkpoint."""
+        if state.wrong:
+            return state.wrong
+        if any(count > 1 for count in state.products):
+            return "a product is there twice"
+        if any(not count for count in state.products[: state.record.checkpoint]):
+            return "a row is passed over"
+        if len({epoch for epoch, _ in state.granted}) < len(state.granted):
+            return "an epoch has two holders"
+        return ""
+
+    def _consume(
+        self, state: State, one: Consumer, number: int
+    ) -> Iterator[tuple[str, State, Consumer]]:
+        idle = Consumer(writes=one.writes)
+        match one.at:
+            case "idle":
+                read = one._replace(at="take", known=state.record)
+                yield "reads the record", state, read
+            case "take" if len(state.granted) < GRANTS_MAX:
+                yield from self._send(state, one, self._grant(one, number), "takes the shard")
+            case "ask":
+                assert one.asked
+                if state.record.version == one.asked.record.version:
+                    held = one._replace(at="hold", known=one.asked.record, asked=None)
+                    yield "reads back: it is mine", state, held
+                elif self.never_sends_anew:
+                    yield "reads back: it is not mine", state, idle
+                else:
+                    version = state.record.version
+                    again = one.asked._replace(expect=version)
+                    yield from self._send(state, one, again, "sends it anew")
+            case "hold":
+                yield from self._hold(state, one, number)
+
+    def _grant(self, one: Consumer, number: int) -> Commit:
+        assert one.known
+        known = one.known
+        epoch = known.epoch + self.grants_raise_the_epoch
+        version = (number, one.writes)
+        return Commit(known.version, Record(epoch, number, known.checkpoint, version))
+
+    def _hold(
+        self, state: State, one: Consumer, number: int
+    ) -> Iterator[tuple[str, State, Consumer]]:
+        """Handle a row, or store how far it has come."""
+        assert one.known
+        known = one.known
+        for row in range(known.checkpoint, ROWS):
+            if row not in one.handled:
+                yield f"handles row {row}", state, one._replace(handled=one.handled | {row})
+        reached = known.checkpoint
+        while reached in one.handled:
+            reached += 1
+        if not self.waits_for_lower_rows:
+            reached = max(one.handled, default=reached - 1) + 1
+        if reached > known.checkpoint:
+            done = tuple(row for row in sorted(one.handled) if known.checkpoint <= row < reached)
+            record = known._replace(checkpoint=reached, version=(number, one.writes))
+            if not self.stores_products_with_it:
+                state = _stored(state, done)
+                done = ()
+            commit = Commit(known.version, record, done)
+            yield from self._send(state, one, commit, f"stores checkpoint {reached}")
+
+    def _send(
+        self, state: State, one: Consumer, commit: Commit, words: str
+    ) -> Iterator[tuple[str, State, Consumer]]:
+        written = one._replace(writes=one.writes + 1)
+        held, there = self._apply(state, commit)
+        after = Consumer(writes=written.writes)
+        if held:
+            left = frozenset(row for row in one.handled if row >= commit.record.checkpoint)
+            after = written._replace(at="hold", known=commit.record, handled=left, asked=None)
+        yield words, there, after
+        if state.unknowns and not state.sent:
+            sent = state._replace(sent=commit, unknowns=0)
+            asks = written._replace(at="ask", asked=commit)
+            yield f"{words}, and hears nothing", sent, asks
+
+    def _apply(self, state: State, commit: Commit) -> tuple[bool, State]:
+        """Apply a commit if the record is as it was expected; note what that breaks."""
+        before, after = state.record, commit.record
+        is_grant = not commit.done and after.checkpoint == before.checkpoint
+        is_same = before.version == commit.expect
+        by_version = self.grants_by_version if is_grant else self.checkpoints_by_epoch
+        if by_version and not is_same:
+            return False, state
+        there = _stored(state._replace(record=after), commit.done)
+        if (after.epoch, after.holder) not in state.granted or is_grant:
+            there = there._replace(granted=(*state.granted, (after.epoch, after.holder)))
+        if after.checkpoint < before.checkpoint:
+            there = there._replace(wrong="the checkpoint goes back")
+        elif after.epoch < before.epoch:
+            there = there._replace(wrong="an epoch goes back")
+        return True, there
+
+
+def _stored(state: State, rows: tuple[int, ...]) -> State:
+    products = list(state.products)
+    for row in rows:
+        products[row] += 1
+    return state._replace(products=tuple(products))
+
+
+MODELS = {"two consumers": Leases()}
+MUTANTS = {
+    "a grant keeps the epoch": Leases(grants_raise_the_epoch=False),
+    "the epoch expires": Leases(epochs_never_expire=False),
+    "an unconditional grant": Leases(grants_by_version=False),
+    "an unconditional checkpoint": Leases(checkpoints_by_epoch=False),
+    "a conditional commit is sent anew": Leases(never_sends_anew=False),
+    "the checkpoint passes rows in work": Leases(waits_for_lower_rows=False),
+    "products are stored before the checkpoint": Leases(stores_products_with_it=False),
+}

@@ -1,0 +1,227 @@
+"""The lane list and its two marks.
+
+Producers list a lane, insert their rows and look; passes of the sweep unlist the lane when it
+looks empty and raise the marks by clocks that say anything; workers take rows away. All rows are
+born into one lane, whose pointers are told apart by their listing bucket. The producers are
+threads of one process and share what it remembers.
+
+Promised: a row that was acknowledged and lives is listed where every reader looks, above
+`swept` and at most at `closed + 1`; and a job is one row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from models.explore import put
+
+BIRTH = 1
+PASSES = 2
+
+
+class Producer(NamedTuple):
+    """Adds one job. rows: how many there are of it."""
+
+    at: str = "list"
+    listing: int = 0
+    rows: int = 0
+    told: bool = False
+
+
+class Pass(NamedTuple):
+    """One pass of a sweep. todo: the pointers that it has yet to look at; gone: to unlist."""
+
+    at: str = "begin"
+    swept: int = 0
+    closed: int = 0
+    todo: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    kept: int = 0
+
+
+class State(NamedTuple):
+    """The list and the marks; what the producers' process remembers; who is where."""
+
+    swept: int
+    closed: int
+    listed: frozenset[int]
+    dead: frozenset[int]
+    seen: int
+    noted: frozenset[int]
+    producers: tuple[Producer, ...]
+    passes: tuple[Pass, ...]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The rules, each of which can be left out; how many producers, how high clocks go."""
+
+    looks: bool = True  # rule E3
+    looks_at_the_store: bool = True  # rule E3
+    looks_after_the_write: bool = True  # rules E2, E3
+    looks_again: bool = True  # rule E4
+    relists_above_closed: bool = True  # rule E4
+    keeps_the_row: bool = True  # rule E4
+    has_two_marks: bool = True  # rule S4
+    reads_closed_first: bool = True  # rule S1
+    leaves_open_buckets: bool = True  # rule S1
+    producers: int = 2
+    clock_max: int = 2
+
+    def start(self) -> State:
+        """Begin with an empty list."""
+        nothing: frozenset[int] = frozenset()
+        producers = (Producer(),) * self.producers
+        return State(0, 0, nothing, nothing, 0, nothing, producers, (Pass(),) * PASSES)
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Let each actor do its next step."""
+        for number, producer in enumerate(state.producers):
+            for words, there, new in self._produce(state, producer):
+                yield f"a producer {words}", _sorted(there, producer=(number, new))
+            if producer.rows:
+                taken = producer._replace(rows=producer.rows - 1)
+                yield "a worker ends a job", _sorted(state, producer=(number, taken))
+        for number, one in enumerate(state.passes):
+            for words, there, after in self._sweep(state, one):
+                yield f"a pass {words}", _sorted(there, one=(number, after))
+
+    def fault(self, state: State) -> str:
+        """Look for rows that nobody looks at, and for jobs of two rows."""
+        for producer in state.producers:
+            if producer.rows > 1:
+                return "a job has two rows"
+            if producer.told and producer.rows and not _is_seen(state):
+                return "an acknowledged row is listed nowhere"
+        return ""
+
+    def _produce(self, state: State, one: Producer) -> Iterator[tuple[str, State, Producer]]:
+        match one.at:
+            case "list":
+                listing = max(BIRTH, state.seen + 1)
+                after = "write" if self.looks_after_the_write else "look"
+                yield (
+                    "lists the lane",
+                    _listed(state, listing),
+                    one._replace(at=after, listing=listing),
+                )
+            case "write":
+                written = one._replace(rows=one.rows + 1)
+                if not self.looks or not self.looks_after_the_write:
+                    yield "inserts and is told", state, written._replace(at="end", told=True)
+                else:
+                    yield "inserts", state, written._replace(at="look")
+            case "look":
+                closed = state.closed if self.looks_at_the_store else state.seen
+                looked = _looked(state, closed)
+                if one.listing <= closed:
+                    yield "looks: closed", looked, one._replace(at="again")
+                elif self.looks_after_the_write:
+                    yield (
+                        "looks: open, is told",
+                        looked,
+                        one._replace(at="end", listing=0, told=True),
+                    )
+                else:
+                    yield "looks: open", looked, one._replace(at="write")
+            case "again":
+                yield from self._relist(state, one)
+
+    def _relist(self, state: State, one: Producer) -> Iterator[tuple[str, State, Producer]]:
+        """List the lane under the first bucket that was open at the look."""
+        listing = state.seen + (1 if self.relists_above_closed else 2)
+        again = one._replace(at="look", listing=listing)
+        if not self.looks_again:
+            again = again._replace(at="end", told=True)
+        if not self.keeps_the_row:
+            again = again._replace(rows=one.rows + 1)
+        yield "lists the lane again", _listed(state, listing), again
+
+    def _sweep(self, state: State, one: Pass) -> Iterator[tuple[str, State, Pass]]:
+        match one.at:
+            case "begin":
+                marked = one._replace(at="read", swept=state.swept, closed=state.closed)
+                yield "reads the marks", state, marked
+            case "read":
+                until = one.closed
+                if not self.leaves_open_buckets or not self.reads_closed_first:
+                    until = self.clock_max + 2
+                todo = tuple(sorted(p for p in state.listed if one.swept < p <= until))
+                kept = one.closed + 1
+                yield (
+                    "reads the list",
+                    state,
+                    one._replace(at="check", swept=0, todo=todo, kept=kept),
+                )
+            case "check" if one.todo:
+                pointer, *rest = one.todo
+                if any(producer.rows for producer in state.producers):
+                    kept = min(one.kept, pointer)
+                    yield "finds rows", state, one._replace(todo=tuple(rest), kept=kept)
+                else:
+                    gone = (*one.gone, pointer)
+                    yield "finds none", state, one._replace(todo=tuple(rest), gone=gone)
+            case "check":
+                gone = one.gone
+                if not self.reads_closed_first:
+                    gone = tuple(pointer for pointer in gone if pointer <= state.closed)
+                yield "has looked", state, one._replace(at="unlist", gone=gone)
+            case "unlist" if one.gone:
+                pointer, *rest = one.gone
+                there = state._replace(listed=state.listed - {pointer}, dead=state.dead | {pointer})
+                yield f"unlists {pointer}", there, one._replace(gone=tuple(rest))
+            case "unlist":
+                for clock in range(one.closed + 1, self.clock_max + 1):
+                    closed = max(state.closed, clock)
+                    swept = max(state.swept, one.kept - 1) if self.has_two_marks else closed
+                    raised = state._replace(swept=swept, closed=closed)
+                    yield f"raises the marks to {swept}, {closed}", raised, Pass()
+
+
+def _sorted(
+    state: State,
+    *,
+    producer: tuple[int, Producer] | None = None,
+    one: tuple[int, Pass] | None = None,
+) -> State:
+    """Put an actor in its place, and equals in order: who of them is who makes no difference."""
+    if producer:
+        producers = tuple(sorted(put(state.producers, *producer)))
+        return state._replace(producers=producers)
+    assert one
+    return state._replace(passes=tuple(sorted(put(state.passes, *one))))
+
+
+def _is_seen(state: State) -> bool:
+    return any(state.swept < pointer <= state.closed + 1 for pointer in state.listed)
+
+
+def _looked(state: State, closed: int) -> State:
+    """Note what was seen to be closed: what lies at or below it is no longer known as listed."""
+    noted = frozenset(pointer for pointer in state.noted if pointer > closed)
+    return state._replace(seen=max(state.seen, closed), noted=noted)
+
+
+def _listed(state: State, listing: int) -> State:
+    """Put a pointer, unless this process has put it; one that was removed stays away (S5)."""
+    if listing in state.noted:
+        return state
+    listed = state.listed if listing in state.dead else state.listed | {listing}
+    return state._replace(listed=listed, noted=state.noted | {listing})
+
+
+MODELS = {
+    "two producers, two passes": Marks(),
+    "one producer, later clocks": Marks(producers=1, clock_max=3),
+}
+MUTANTS = {
+    "no look": Marks(looks=False),
+    "a look before the write": Marks(looks_after_the_write=False),
+    "a look from memory": Marks(looks_at_the_store=False),
+    "no look after listing again": Marks(looks_again=False, producers=1, clock_max=3),
+    "listed again by a clock": Marks(relists_above_closed=False),
+    "a second row at E4": Marks(keeps_the_row=False),
+    "one mark": Marks(has_two_marks=False),
+    "a late read of closed": Marks(reads_closed_first=False),
+    "open buckets are swept": Marks(leaves_open_buckets=False),
+}

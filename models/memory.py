@@ -1,0 +1,230 @@
+"""What a claimer remembers of a lane.
+
+A claimer polls once in each unit of time: it reads the lane from its cursor (from the lane's
+start when it remembers nothing or for too long), and claims what it knows to be due, on the
+condition that the row is as it remembers it. Others do anything to the one row meanwhile, and
+its birth and a hop back may land late.
+
+Promised: no claim is accepted on a memory that is no longer true, a row that lies due is claimed
+within the age of a memory and a poll, and one that was seen, or that came in time, within a poll.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NOW_MAX = 7
+AGE_MAX = 2
+GUARD = 1
+LEASE = 2
+BIRTHS_UNTIL = 1
+UNSENT = -2
+
+
+class Row(NamedTuple):
+    """Where the row lies and when it may be touched.
+
+    since: when it came to be as it is. expected: the next poll has to see it.
+    """
+
+    pos: int
+    hop: int
+    at: int
+    since: int
+    expected: bool
+
+
+class Known(NamedTuple):
+    """A row as it was remembered; whether its token and its fence are still those."""
+
+    pos: int
+    hop: int
+    at: int
+    token: bool = True
+    fence: bool = True
+
+
+class Memory(NamedTuple):
+    """Of the lane: when it was read from its start, the cursor, the rows that were alive."""
+
+    read: int
+    cursor: int
+    known: tuple[Known, ...]
+
+
+class State(NamedTuple):
+    """The time, the row and what is on its way to it; the claimer; how often others may act.
+
+    birth, hop_back: positions that are on their way, -1 for none.
+    """
+
+    now: int
+    row: Row | None
+    birth: int
+    hop_back: int
+    memory: Memory | None
+    at: str
+    acts: int
+    restarts: int
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimersMemory:
+    """The rules, each of which can be left out."""
+
+    claims_by_token: bool = True  # rule R1
+    claims_by_at: bool = True  # rule R1
+    cursor_stays_behind: bool = True  # rule R2
+    remembers_rows: bool = True  # rule R2
+    reads_anew_in_time: bool = True  # rule R3
+    age_counts_from_the_start: bool = True  # rule R3
+    learns_from_refusals: bool = True  # rule R4
+
+    def start(self) -> State:
+        """Begin with an empty lane and a claimer that knows nothing."""
+        return State(0, None, UNSENT, -1, None, "poll", 2, 1)
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Let the row be born, others act, or the claimer go on; time waits for its poll."""
+        if state.birth == UNSENT and state.now <= BIRTHS_UNTIL:
+            for pos in (state.now, state.now + 2):
+                yield f"a birth at {pos} is sent", state._replace(birth=pos)
+        if state.birth >= 0:
+            is_late = state.now - state.birth > GUARD
+            row = Row(state.birth, 0, state.birth, state.now, not is_late)
+            yield "the birth lands", state._replace(row=row, birth=-1)
+        if state.row:
+            yield from self._others(state, state.row)
+        if state.restarts and state.at != "poll":
+            fresh = state._replace(memory=None, at="poll", restarts=state.restarts - 1)
+            yield "another claimer takes over", fresh
+        match state.at:
+            case "poll":
+                yield self._poll(state)
+            case "claim":
+                yield from self._claim(state)
+            case "done" if state.now < NOW_MAX:
+                yield f"it is {state.now + 1}", self._tick(state)
+
+    def fault(self, state: State) -> str:
+        """Tell what a step found to be wrong."""
+        return state.wrong
+
+    def _others(self, state: State, row: Row) -> Iterator[tuple[str, State]]:
+        now = state.now
+        if state.hop_back >= 0:
+            is_late = now - state.hop_back > GUARD
+            hopped = Row(state.hop_back, row.hop + 1, state.hop_back, now, not is_late)
+            yield "the hop back lands", _changed(state, hopped)._replace(hop_back=-1)
+        if not state.acts:
+            return
+        there = state._replace(acts=state.acts - 1)
+        if row.at <= now:
+            claimed = row._replace(at=now + LEASE, since=now, expected=False)
+            yield "another claims it", _changed(there, claimed, fence=True)
+        yield "it is dropped", _changed(there, None)
+        if row.at != now and now >= row.pos:
+            moved = row._replace(at=now, since=now, expected=False)
+            yield "it is moved to now, in its place", _changed(there, moved)
+        yield "it is changed, at the same time", _changed(there, row._replace(expected=False))
+        extended = row._replace(at=now + LEASE, since=now, expected=False)
+        yield "its claim is extended", there._replace(row=extended)
+        ahead = Row(now + 2, row.hop + 1, now + 2, now, expected=False)
+        yield "it hops ahead", _changed(there, ahead)
+        if row.pos > now and state.hop_back < 0:
+            yield "a hop back is sent", there._replace(hop_back=now)
+
+    def _tick(self, state: State) -> State:
+        row, wrong = state.row, ""
+        if row and row.at <= state.now:
+            waited = state.now - max(row.at, row.since)
+            if waited > AGE_MAX + 1:
+                wrong = "a due row is not claimed within the age of a memory"
+            elif row.expected and waited:
+                wrong = "a row that was to be seen is not claimed"
+        return state._replace(now=state.now + 1, at="poll", wrong=wrong)
+
+    def _poll(self, state: State) -> tuple[str, State]:
+        now, memory = state.now, state.memory
+        is_old = memory is not None and now - memory.read > AGE_MAX
+        cursor = now - GUARD if self.cursor_stays_behind else now + 1
+        if memory is None or (is_old and self.reads_anew_in_time):
+            found = _read(state, 0)
+            there = _seen(state, found)
+            return "it reads the lane from its start", there._replace(
+                at="claim", memory=Memory(now, cursor, found)
+            )
+        found = _read(state, memory.cursor)
+        behind = tuple(one for one in memory.known if one.pos < memory.cursor)
+        known = behind + found if self.remembers_rows else found
+        read = memory.read if self.age_counts_from_the_start else now
+        there = _seen(state, found)
+        return f"it reads from {memory.cursor}", there._replace(
+            at="claim", memory=Memory(read, max(memory.cursor, cursor), known)
+        )
+
+    def _claim(self, state: State) -> Iterator[tuple[str, State]]:
+        now, memory = state.now, state.memory
+        assert memory
+        due = [one for one in memory.known if one.at <= now]
+        if not due:
+            yield "nothing more is due", state._replace(at="done")
+            return
+        one = min(due, key=lambda known: (known.at, known.hop))
+        others = tuple(known for known in memory.known if known != one)
+        row = state.row
+        is_there = row is not None and (row.pos, row.hop) == (one.pos, one.hop)
+        if row and is_there and self._holds(row, one):
+            wrong = "" if one.token and row.at == one.at else "a claim on what was, not on what is"
+            taken = row._replace(at=now + LEASE, since=now, expected=False)
+            there = _changed(state, taken, fence=True)._replace(wrong=wrong)
+            mine = Known(taken.pos, taken.hop, taken.at)
+            yield "it claims the row", there._replace(memory=memory._replace(known=(*others, mine)))
+        elif not self.learns_from_refusals:
+            yield "its claim is refused", state._replace(at="done")
+        else:
+            present = (Known(one.pos, one.hop, row.at),) if row and is_there else ()
+            learned = memory._replace(known=others + present)
+            yield "its claim is refused, and told why", state._replace(memory=learned)
+
+    def _holds(self, row: Row, one: Known) -> bool:
+        same = one.token if self.claims_by_token else one.fence
+        return same and (row.at == one.at or not self.claims_by_at)
+
+
+def _read(state: State, cursor: int) -> tuple[Known, ...]:
+    """Read from a place up to the present."""
+    row = state.row
+    if row is None or not cursor <= row.pos <= state.now:
+        return ()
+    return (Known(row.pos, row.hop, row.at),)
+
+
+def _seen(state: State, found: tuple[Known, ...]) -> State:
+    if not found or state.row is None:
+        return state
+    return state._replace(row=state.row._replace(expected=True))
+
+
+def _changed(state: State, row: Row | None, *, fence: bool = False) -> State:
+    """Give the row a fresh token, which nobody remembers; a claim raises the fence too."""
+    memory = state.memory
+    if memory:
+        known = tuple(
+            one._replace(token=False, fence=one.fence and not fence) for one in memory.known
+        )
+        memory = memory._replace(known=known)
+    return state._replace(row=row, memory=memory)
+
+
+MODELS = {"one row, one claimer": ClaimersMemory()}
+MUTANTS = {
+    "a claim by the fence": ClaimersMemory(claims_by_token=False),
+    "a claim by the token alone": ClaimersMemory(claims_by_at=False),
+    "the cursor passes late births": ClaimersMemory(cursor_stays_behind=False),
+    "rows behind the cursor are forgotten": ClaimersMemory(remembers_rows=False),
+    "the lane is never read anew": ClaimersMemory(reads_anew_in_time=False),
+    "each read renews the memory": ClaimersMemory(age_counts_from_the_start=False),
+    "a refusal teaches nothing": ClaimersMemory(learns_from_refusals=False),
+}
