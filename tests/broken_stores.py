@@ -12,8 +12,6 @@ from dueline.store import (
     Move,
     Put,
     Record,
-    Row,
-    RowPage,
     Verdict,
     Want,
     Write,
@@ -335,23 +333,6 @@ class FullPagesOnly(MemoryStore):
         page = set(keys[:limit])
         read = super().read(partition, after=after, limit=limit)
         return [record for record in read if record.key in page]
-
-
-class AppendOverwrites(MemoryStore):
-    """Writes a row of a stream over one that is there."""
-
-    def _append(self, row: Row) -> None:
-        self._streams.setdefault((row.stream, row.shard), {})[row.at_us, row.id] = row
-
-
-class TailStartsAnew(MemoryStore):
-    """Loses a reader's place when there is nothing to read."""
-
-    def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
-    ) -> RowPage:
-        page = super().tail(stream, shard, after=after, limit=limit)
-        return page if page.rows else page._replace(after=None)
 
 
 class GroupsInPart(MemoryStore):

@@ -28,10 +28,11 @@ HOST_VARIABLE = "DUELINE_TEST_CASSANDRA"
 FIRST = 61  # the address 127.0.0.61, so that a developer's own ring may be running
 
 
-TABLES = ("jobs", "ids", "shards", "lanes", "records", "streams", "stream_hours")
-HIDING = ("jobs", "ids", "shards", "lanes")
+STREAMS = ("stream_rows", "stream_buckets", "stream_marks")
+HIDING = ("jobs", "ids", "shards", "lanes", "stream_rows", "stream_buckets")
 """Tables whose tombstones hide a later row of the same key: births are all of one instant."""
 
+TABLES = ("jobs", "ids", "shards", "lanes", "records", *STREAMS)
 KEYSPACES = 2
 
 

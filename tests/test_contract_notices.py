@@ -12,6 +12,7 @@ from dueline.contract.laws import Laws
 from dueline.contract.model import Lives
 from dueline.stores.memory import MemoryStore
 from tests import broken_stores as stores
+from tests import broken_streams as streams
 
 BY_MODEL = "test_any_life_is_the_models"
 
@@ -47,8 +48,12 @@ BROKEN: dict[type[MemoryStore], str] = {
     stores.CommitsInPart: "test_one_expectation_that_fails_fails_the_whole_commit",
     stores.NothingExpires: "test_an_expired_record_is_absent",
     stores.FullPagesOnly: "test_an_expired_record_is_absent",
-    stores.AppendOverwrites: "test_a_row_that_is_appended_again_is_there_once",
-    stores.TailStartsAnew: "test_a_reader_goes_on_where_it_stopped",
+    streams.AppendOverwrites: "test_a_row_that_is_appended_again_is_there_once",
+    streams.AppendsBelowTheMark: "test_a_row_at_or_below_the_mark_comes_to_lie_above_it",
+    streams.ClosesBack: "test_a_mark_only_grows",
+    streams.TailGoesPast: "test_a_reader_goes_up_to_an_instant",
+    streams.ExpiresTheOpen: "test_what_has_expired_is_gone_and_the_rest_stays",
+    streams.TailStartsAnew: "test_a_reader_goes_on_where_it_stopped",
     stores.GroupsInPart: "test_a_stale_verdict_fails_its_whole_group",
     stores.GroupsMixed: "test_what_is_added_again_before_its_end_is_gone_after_it",
     stores.GroupsDepend: "test_groups_are_independent_of_each_other",
@@ -60,7 +65,11 @@ ONLY_BY_A_LAW = (
     stores.ClaimLooksAtTheClock,  # random lives are led in the machine's past
     stores.MarksGoBack,  # their time never goes back
     stores.MoveListsByWhatWasRead,  # takes six steps in a row
-    stores.TailStartsAnew,  # they read streams to the end
+    streams.AppendsBelowTheMark,  # they close no stream
+    streams.ClosesBack,  # see above
+    streams.TailGoesPast,  # see above
+    streams.ExpiresTheOpen,  # see above
+    streams.TailStartsAnew,  # they read streams to the end
 )
 """What random lives do not notice in `EXAMPLES` of them."""
 

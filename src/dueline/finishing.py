@@ -134,7 +134,7 @@ def complete(store: Store, ends: Sequence[Finished]) -> None:
     if graves and not all(store.add(graves)):
         return  # unknown: the rows stay, and their next claimer repeats this
     rows = [row for group in groups for row in group.rows]
-    if rows and not all(store.append(rows)):
+    if rows and None in store.append(rows):
         return
     store.settle([Drop(job) for job, _ in ends])
     _release(store, ends)

@@ -22,7 +22,7 @@ SETTINGS_PARTITION = "queues"
 """The records' partition that holds each queue's settings, by the queue's name."""
 
 BESIDE_A_TRANSACTION = "This thread has a transaction open, and this call is not part of it."
-"""Why a store refuses a write, or a second transaction, of a thread that has one open."""
+"""Why a store refuses a write, or a second transaction, of such a thread."""
 
 NO_VERSION = b""
 """What `lanes` answers for a queue without settings; as an expectation: the key is absent."""
@@ -168,7 +168,7 @@ class Row(NamedTuple):
 
 
 class RowPage(NamedTuple):
-    """Rows of a stream's shard in (at_us, id) order; `after` is the position behind the last."""
+    """Rows of a shard in (at_us, id) order; `after` is the position behind the last."""
 
     rows: Sequence[Row]
     after: tuple[int, bytes] | None
@@ -273,16 +273,42 @@ class Records(Protocol):
 
 
 class Streams(Protocol):
-    """Append-only logs."""
+    """Append-only logs; `at_us` is 0 or more.
 
-    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Append rows; a row that is there already is not added again. Per row: durable."""
+    Each shard has a mark, an instant that only grows: what lies at or below it stays, until whole
+    buckets expire. A row that is repeated may lie at two instants: readers go by the id.
+    """
+
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Append rows; one that is there already is not added again.
+
+        A row at or below its shard's mark comes to lie just above it, with the same id.
+
+        Returns: per row the `at_us` at which it lies; None: it may be there or not.
+        """
         ...
 
     def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
     ) -> RowPage:
-        """Read a shard's rows in order, past the position `after`."""
+        """Read a shard's rows in order, past `after`, up to `until_us`; beyond the mark not all."""
+        ...
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark to `at_us`, unless it is there already.
+
+        Returns: the mark, -1 at first. A read up to it from now on is complete.
+        """
+        ...
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of the buckets that lie below `before_us` and the mark, each as a whole."""
         ...
 
 
@@ -290,7 +316,7 @@ class Store(Jobs, Records, Streams, Protocol):
     """One database, seen through the waist.
 
     transactional: `together` is one transaction.
-    scope: how far its processes may be apart, and so which laws of the contract apply.
+    scope: how far its processes may be apart; so which laws of the contract apply.
     """
 
     transactional: bool

@@ -15,6 +15,7 @@ from dueline.clock import DAY_US
 from dueline.codec import decode
 from dueline.errors import StoreUnavailable
 from dueline.finishing import stored
+from dueline.frontier import Shelf
 from dueline.handler import Handler
 from dueline.history import HISTORY_SUFFIX
 from dueline.ids import Ids
@@ -219,7 +220,7 @@ class Stage:
 
     def history(self) -> int:
         """Count the rows in the history of the queue, repeats included."""
-        return len(self.cluster.streams.get((self.queue + HISTORY_SUFFIX, 0), {}))
+        return len(self.cluster.streams.get(Shelf(self.queue + HISTORY_SUFFIX, 0), {}))
 
     def first_job(self) -> Job:
         """Make the job whose life is led."""

@@ -159,7 +159,7 @@ class Unsure(Stepwise):
     """Does not know whether appending happened."""
 
     def append(self, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        return [False] * len(rows)
+        return [None] * len(rows)
 
 
 def test_a_row_is_not_dropped_while_an_effect_is_unsure(queues: Queues, clock: HandClock) -> None:

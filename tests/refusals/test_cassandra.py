@@ -117,7 +117,7 @@ def test_another_version_s_tables_are_left_as_they_are(url: str) -> None:
         changed = "INSERT INTO {keyspace}.about (name, value) VALUES (?, ?)"
         session.write([[(changed, ("schema", "9"))]])
         session.define([f"DROP TABLE {name}.records"])
-    with pytest.raises(SchemaMismatch, match="has schema version 9; this dueline uses 1"):
+    with pytest.raises(SchemaMismatch, match="has schema version 9; this dueline uses 2"):
         migrate(url)
     assert isinstance(refusal(url), SchemaMismatch)
     with session_on(url) as session, pytest.raises(ConfigError):

@@ -120,15 +120,31 @@ class FailingStore:
         """Pass on, or fail."""
         return self._call(lambda: self._store.commit(partition, writes))
 
-    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
         """Pass on, or fail."""
         return self._call(lambda: self._store.append(rows))
 
     def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
     ) -> RowPage:
         """Pass on, or fail."""
-        return self._call(lambda: self._store.tail(stream, shard, after=after, limit=limit))
+        return self._call(
+            lambda: self._store.tail(stream, shard, after=after, limit=limit, until_us=until_us)
+        )
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Pass on, or fail."""
+        return self._call(lambda: self._store.close_until(stream, shard, at_us=at_us))
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Pass on, or fail."""
+        self._call(lambda: self._store.expire(stream, shard, before_us=before_us))
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Pass on, or fail."""

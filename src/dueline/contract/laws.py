@@ -10,6 +10,7 @@ _MODULES = (
     "adding",
     "bounds",
     "clockless",
+    "closing",
     "coordination",
     "exclusion",
     "fencing",
@@ -30,6 +31,7 @@ pytest.register_assert_rewrite(*(name for name in _names if name not in sys.modu
 from dueline.contract.adding import AddingLaws  # noqa: E402
 from dueline.contract.bounds import BoundLaws  # noqa: E402
 from dueline.contract.clockless import ClocklessLaws  # noqa: E402
+from dueline.contract.closing import ClosingLaws  # noqa: E402
 from dueline.contract.coordination import CoordinationLaws  # noqa: E402
 from dueline.contract.exclusion import ExclusionLaws  # noqa: E402
 from dueline.contract.factory import KeepingFactory, StoreFactory, UrlFactory  # noqa: E402
@@ -60,6 +62,7 @@ class SteppedLaws(
     AddingLaws,
     BoundLaws,
     ClocklessLaws,
+    ClosingLaws,
     CoordinationLaws,
     ExclusionLaws,
     FencingLaws,

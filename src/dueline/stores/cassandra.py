@@ -35,10 +35,11 @@ from dueline.stores.cassandra_claim import Claims, Terms
 from dueline.stores.cassandra_listing import CassandraBoard
 from dueline.stores.cassandra_pages import LanePages
 from dueline.stores.cassandra_place import Place
-from dueline.stores.cassandra_records import CassandraRecords, CassandraStreams
+from dueline.stores.cassandra_records import CassandraRecords
 from dueline.stores.cassandra_rows import chunks
 from dueline.stores.cassandra_session import CassandraSession
 from dueline.stores.cassandra_settle import Verdicts
+from dueline.stores.cassandra_streams import CassandraStreams
 
 SETTINGS_AGE_US_MAX = SECOND_US
 """How old the settings' version may be that `lanes` answers: an idle poll is two reads."""
@@ -151,15 +152,29 @@ class CassandraStore:
 
     # Streams
 
-    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Append rows."""
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Append rows: insert, then look whether they lie above their shards' marks."""
         return self._streams.append(rows)
 
     def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
     ) -> RowPage:
         """Read a shard's rows in order."""
-        return self._streams.tail(stream, shard, after=after, limit=limit)
+        return self._streams.tail(stream, shard, after, limit, until_us)
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark."""
+        return self._streams.close_until(stream, shard, at_us)
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of buckets that are closed."""
+        self._streams.expire(stream, shard, before_us)
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply each group's verdicts, commits, jobs and rows, in that order.
@@ -182,7 +197,7 @@ class CassandraStore:
         kept = [group for group, has_held in zip(groups, held, strict=True) if has_held]
         jobs = [job for group in kept for job in group.jobs]
         rows = [row for group in kept for row in group.rows]
-        if not all(self.add(jobs)) or not all(self.append(rows)):
+        if not all(self.add(jobs)) or None in self.append(rows):
             raise Unknown("What follows from some verdicts may be stored or not.")
         return held
 

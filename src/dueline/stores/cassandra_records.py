@@ -1,17 +1,15 @@
-"""Records and streams in Cassandra's tables."""
+"""Records in Cassandra's tables."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from dueline.errors import StoreUnavailable, Unknown
-from dueline.store import NO_VERSION, Commit, Delete, Put, Record, Row, RowPage, Write
-from dueline.stores.cassandra_rows import chunks
+from dueline.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.stores.cassandra_session import Answer, Call, CassandraSession
 
 NEVER_US: Final = 2**63 - 1
 """When a record expires that does not; compared with, so never null."""
 
-HOUR_US: Final = 3_600_000_000
 ROUNDS_MAX: Final = 8
 
 _DAY_S: Final = 86_400
@@ -29,23 +27,6 @@ _PUT: Final = (
     " WHERE part = ? AND key = ?"
 )
 _DELETE: Final = "DELETE FROM {keyspace}.records WHERE part = ? AND key = ?"
-
-_APPEND: Final = (
-    "INSERT INTO {keyspace}.streams (stream, shard, hour, at_us, id, body)"
-    " VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
-)
-_HOUR: Final = (
-    "INSERT INTO {keyspace}.stream_hours (stream, shard, hour) VALUES (?, ?, ?) USING TIMESTAMP 1"
-)
-_HOURS: Final = (
-    "SELECT hour FROM {keyspace}.stream_hours WHERE stream = ? AND shard = ? AND hour >= ?"
-)
-_TAIL: Final = (
-    "SELECT at_us, id, body FROM {keyspace}.streams WHERE stream = ? AND shard = ? AND hour = ?"
-    " AND (at_us, id) > (?, ?) LIMIT ?"
-)
-_LEAST: Final = (-(2**63), b"")
-_HOURS_NOTED_MAX: Final = 10_000
 
 
 class CassandraRecords:
@@ -180,46 +161,3 @@ def _is_done(writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]]) 
         == (NO_VERSION if isinstance(write, Delete) else write.version)
         for write in writes
     )
-
-
-class CassandraStreams:
-    """Append-only logs, in partitions of an hour."""
-
-    def __init__(self, session: CassandraSession) -> None:
-        """Take the session; reads nothing yet."""
-        self._session = session
-        self._hours: set[tuple[str, int, int]] = set()
-
-    def append(self, rows: Sequence[Row]) -> list[bool]:
-        """Append rows; one that is repeated is the same cells again."""
-        by_hour: dict[tuple[str, int, int], list[tuple[int, Call]]] = {}
-        for place, row in enumerate(rows):
-            hour = (row.stream, row.shard, row.at_us // HOUR_US)
-            call = (_APPEND, (*hour, row.at_us, row.id, row.body, row.at_us))
-            by_hour.setdefault(hour, []).append((place, call))
-        new = [hour for hour in by_hour if hour not in self._hours]
-        self._session.write([[(_HOUR, hour)] for hour in new])
-        if len(self._hours) > _HOURS_NOTED_MAX:
-            self._hours.clear()
-        self._hours.update(new)
-        batches = [chunk for some in by_hour.values() for chunk in chunks(some)]
-        errors = self._session.write_many([[call for _, call in batch] for batch in batches])
-        sure = [True] * len(rows)
-        for batch, error in zip(batches, errors, strict=True):
-            for place, _ in batch:
-                sure[place] = error is None
-        return sure
-
-    def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
-    ) -> RowPage:
-        """Read a shard's rows in (at, id) order."""
-        start = _LEAST if after is None else after
-        hours = self._session.read(_HOURS, (stream, shard, start[0] // HOUR_US))
-        found: list[tuple[Any, ...]] = []
-        for (hour,) in hours:
-            if len(found) < limit:
-                place = (stream, shard, hour, *start, limit - len(found))
-                found += self._session.read(_TAIL, place)
-        rows = [Row(stream, shard, *row) for row in found]
-        return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)

@@ -10,11 +10,12 @@ from dueline.store import Migration
 from dueline.stores.cassandra_connection import MIGRATE
 from dueline.stores.cassandra_session import KEYSPACE, CassandraSession
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 REPLICAS: Final = 3
 """How many replicas a new keyspace has in each data centre that has so many nodes."""
 
 _NOTE: Final = "INSERT INTO {keyspace}.about (name, value) VALUES (?, ?) IF NOT EXISTS"
+_UPGRADE: Final = "UPDATE {keyspace}.about SET value = ? WHERE name = ? IF value = ?"
 _NOTED: Final = "SELECT value FROM {keyspace}.about WHERE name = ?"
 _UNIFIED: Final = "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L4'}"
 _LEVELED: Final = "{'class': 'LeveledCompactionStrategy'}"
@@ -48,6 +49,8 @@ def create(session: CassandraSession) -> Migration:
         session.define(statement for _, statement in missing)
         made += [f"table {table}" for table, _ in missing]
     session.decide([(_NOTE, ("schema", str(SCHEMA_VERSION)))])
+    if _is_upgradable(session):
+        session.decide([(_UPGRADE, (str(SCHEMA_VERSION), "schema", "1"))])
     return Migration(made, check(session))
 
 
@@ -66,9 +69,14 @@ def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
                 f"{session.place} has tables of another program: {', '.join(foreign)}.",
                 hint="Give dueline a keyspace of its own.",
             )
-    elif session.read(_NOTED, ("schema",)):
+    elif session.read(_NOTED, ("schema",)) and not _is_upgradable(session):
         check(session)
     return [(table, made) for table, made in wanted.items() if table not in present]
+
+
+def _is_upgradable(session: CassandraSession) -> bool:
+    """Tell whether the schema is one to which only tables are added."""
+    return session.read(_NOTED, ("schema",)) == [("1",)]
 
 
 def check(session: CassandraSession) -> str:

@@ -33,6 +33,7 @@ from dueline.store import (
     Want,
     Write,
 )
+from dueline.stores.memory_rows import Terms, claimed, jobs_page, order, page_of
 
 _NOTHING_CLOSED = Marks(swept=-1, closed=-1)
 
@@ -62,6 +63,7 @@ class MemoryStore:
         self._marks: dict[tuple[str, int], Marks] = {}
         self._records: dict[str, dict[str, Put]] = {}
         self._streams: dict[tuple[str, int], dict[tuple[int, bytes], Row]] = {}
+        self._closed: dict[tuple[str, int], int] = {}
 
     # Jobs.
 
@@ -88,6 +90,7 @@ class MemoryStore:
         jobs: list[Job] = []
         died: dict[JobId, Job] = {}
         next_at_us: dict[Lane, int | None] = {}
+        terms = Terms(now_us, lease_us, worker, token)
         with self._unit():
             for want in wants:
                 if len(jobs) == limit:
@@ -95,8 +98,8 @@ class MemoryStore:
                 rows = self._rows.get(want.lane, {})
                 due = (row for row in rows.values() if row.at_us <= now_us)
                 most = min(want.most, limit - len(jobs))
-                for row in heapq.nsmallest(most, due, key=_order):
-                    job = _claimed(row, now_us, lease_us, worker, token)
+                for row in heapq.nsmallest(most, due, key=order):
+                    job = claimed(row, terms)
                     self._set(rows, job.id, job)
                     jobs.append(job)
                     if row.is_claimed():
@@ -119,14 +122,7 @@ class MemoryStore:
     ) -> JobPage:
         """Read a lane in (at, id) order."""
         with self._unit(reads=True):
-            rows = [
-                row
-                for row in self._rows.get(lane, {}).values()
-                if (after is None or _order(row) > after)
-                and (until_us is None or row.at_us <= until_us)
-            ]
-        page = heapq.nsmallest(limit, rows, key=_order)
-        return JobPage(page, _order(page[-1]) if len(page) < len(rows) else None)
+            return jobs_page(self._rows.get(lane, {}).values(), after, until_us, limit)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
@@ -188,22 +184,39 @@ class MemoryStore:
 
     # Streams.
 
-    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Append rows; one that is there already is not added again."""
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Append rows above their shards' marks; one that is there is not added again."""
         with self._unit():
-            for row in rows:
-                self._append(row)
-            return [True] * len(rows)
+            return [self._append(row) for row in rows]
 
     def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
     ) -> RowPage:
         """Read a shard's rows in (at, id) order."""
         with self._unit(reads=True):
+            rows = page_of(self._streams.get((stream, shard), {}), after, limit, until_us)
+        return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark."""
+        with self._unit():
+            mark = max(at_us, self._closed.get((stream, shard), -1))
+            self._set(self._closed, (stream, shard), mark)
+            return mark
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of the rows below an instant that is closed."""
+        with self._unit():
             table = self._streams.get((stream, shard), {})
-            places = (place for place in table if after is None or place > after)
-            page = [table[place] for place in heapq.nsmallest(limit, places)]
-        return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
+            until_us = min(before_us - 1, self._closed.get((stream, shard), -1))
+            for place in [place for place in table if place[0] <= until_us]:
+                self._unset(table, place)
 
     # The store.
 
@@ -286,10 +299,13 @@ class MemoryStore:
                 self._set(table, write.key, write)
         return True
 
-    def _append(self, row: Row) -> None:
+    def _append(self, row: Row) -> int:
         table = self._streams.setdefault((row.stream, row.shard), {})
         if (row.at_us, row.id) not in table:
-            self._set(table, (row.at_us, row.id), row)
+            closed = self._closed.get((row.stream, row.shard), -1)
+            row = row if row.at_us > closed else row._replace(at_us=closed + 1)
+            self._set(table, (row.at_us, row.id), table.get((row.at_us, row.id), row))
+        return row.at_us
 
     def _apply(self, group: Group) -> bool:
         start = len(self._undo)
@@ -366,21 +382,3 @@ class MemoryStore:
 
 def _no_tables(_statement: str, _bindings: Bindings) -> NoReturn:
     raise BadInput("The memory store has no tables of yours.", hint="Use SQLite for this.")
-
-
-def _order(job: Job) -> tuple[int, JobId]:
-    return (job.at_us, job.id)
-
-
-def _claimed(row: Job, now_us: int, lease_us: int, worker: str, token: Token) -> Job:
-    has_crashed = row.state == State.STARTED
-    return row._replace(
-        at_us=now_us + lease_us,
-        fence=row.fence + 1,
-        token=token,
-        worker=worker,
-        claimed_us=now_us,
-        crashes=row.crashes + has_crashed,
-        alone=row.alone or has_crashed,
-        state=State.CLAIMED,
-    )

@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from dueline.frontier import NOTHING_CLOSED as NOTHING
+from dueline.frontier import Shelf
 from dueline.job import Job, JobId
 from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import NOTHING_CLOSED, Shard
 from dueline.recall import START, Key, Page, key_of
 from dueline.store import NO_VERSION, Delete, Put, Row, Write
-from dueline.stores.memory_rows import Change, Found, holds
+from dueline.stores.memory_rows import Change, Found, holds, page_of
 
 ROWS_A_PAGE = 100
 """Of a lane that is read to its end."""
@@ -41,7 +43,8 @@ class Cluster:
         self.removed: set[Pointer] = set()
         self.marks: dict[Shard, Marks] = {}
         self.records: dict[str, dict[str, Put]] = {}
-        self.streams: dict[tuple[str, int], dict[tuple[int, bytes], Row]] = {}
+        self.streams: dict[Shelf, dict[tuple[int, bytes], Row]] = {}
+        self.closed: dict[Shelf, int] = {}
 
 
 def _primitive(
@@ -59,7 +62,10 @@ def _primitive(
 
 
 class Node:
-    """The primitives of a cluster, as one client uses them; the `Board` of its lane lists."""
+    """The primitives of a cluster, as one client uses them.
+
+    It is the `Board` of its lane lists, and the `Shelves` of its streams.
+    """
 
     def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
         """Take the data, and what is called with a primitive's name before each of them."""
@@ -185,7 +191,7 @@ class Node:
                 return
             after = key_of(rows[-1].job)
 
-    # Records and streams
+    # Records
 
     @_primitive
     def read(self, partition: str, now_us: int) -> Sequence[Put]:
@@ -210,21 +216,54 @@ class Node:
                 table[write.key] = write
         return True
 
+    # Streams
+
+    def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+        """Read the mark of each shard of a stream."""
+        return [self.mark_of(shelf) for shelf in shelves]
+
     @_primitive
-    def append(self, stream: str, shard: int, rows: Sequence[Row]) -> None:
-        """Append rows to one shard of a stream; one that is there is not added again."""
-        table = self.cluster.streams.setdefault((stream, shard), {})
+    def mark_of(self, shelf: Shelf) -> int:
+        """Read the mark of a stream's shard."""
+        return self.cluster.closed.get(shelf, NOTHING)
+
+    @_primitive
+    def raise_mark(self, shelf: Shelf, *, old: int, new: int) -> bool:
+        """Write a mark if it still is `old`."""
+        is_old = self.cluster.closed.get(shelf, NOTHING) == old
+        if is_old:
+            self.cluster.closed[shelf] = new
+        return is_old
+
+    def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
+        """Append rows, shard by shard; one that is there is not added again."""
+        by_shelf: dict[Shelf, list[Row]] = {}
+        for row in rows:
+            by_shelf.setdefault(Shelf(row.stream, row.shard), []).append(row)
+        for shelf, some in by_shelf.items():
+            self.append(shelf, some)
+        return [True] * len(rows)
+
+    @_primitive
+    def append(self, shelf: Shelf, rows: Sequence[Row]) -> None:
+        """Append rows to one shard of a stream."""
+        table = self.cluster.streams.setdefault(shelf, {})
         for row in rows:
             table.setdefault((row.at_us, row.id), row)
 
     @_primitive
     def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
-    ) -> Sequence[Row]:
+        self, shelf: Shelf, after: tuple[int, bytes] | None, limit: int, until_us: int | None
+    ) -> list[Row]:
         """Read a shard's rows in order."""
-        table = self.cluster.streams.get((stream, shard), {})
-        places = sorted(place for place in table if after is None or place > after)
-        return [table[place] for place in places[:limit]]
+        return page_of(self.cluster.streams.get(shelf, {}), after, limit, until_us)
+
+    @_primitive
+    def expire(self, shelf: Shelf, before_us: int) -> None:
+        """Let go of the rows of a shard below an instant."""
+        table = self.cluster.streams.get(shelf, {})
+        for place in [place for place in table if place[0] < before_us]:
+            del table[place]
 
 
 def _lives(put: Put, now_us: int) -> bool:

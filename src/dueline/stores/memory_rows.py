@@ -3,13 +3,14 @@
 Pure: what a claim and a move make of a row that was read, as one change of a conditional batch.
 """
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dueline.clock import SECOND_US
-from dueline.job import Job, State, Token
+from dueline.job import Job, JobId, State, Token
 from dueline.recall import Key, Seen, key_of
-from dueline.store import Move
+from dueline.store import JobPage, Move, Row
 
 HOP_AHEAD_US = 5 * SECOND_US
 """A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
@@ -123,3 +124,36 @@ def moved(move: Move) -> Job:
         lane = move.to or job.lane
         return row._replace(lane=lane, pos_us=move.at_us, hop=job.hop + 1)
     return row
+
+
+def page_of(
+    table: Mapping[tuple[int, bytes], Row],
+    after: tuple[int, bytes] | None,
+    limit: int,
+    until_us: int | None,
+) -> list[Row]:
+    """Read rows of a stream's shard in their order."""
+    places = (
+        place
+        for place in table
+        if (after is None or place > after) and (until_us is None or place[0] <= until_us)
+    )
+    return [table[place] for place in heapq.nsmallest(limit, places)]
+
+
+def jobs_page(
+    rows: Iterable[Job], after: tuple[int, JobId] | None, until_us: int | None, limit: int
+) -> JobPage:
+    """Read rows of a lane in the order of their times."""
+    wanted = [
+        row
+        for row in rows
+        if (after is None or order(row) > after) and (until_us is None or row.at_us <= until_us)
+    ]
+    page = heapq.nsmallest(limit, wanted, key=order)
+    return JobPage(page, order(page[-1]) if len(page) < len(wanted) else None)
+
+
+def order(job: Job) -> tuple[int, JobId]:
+    """Order jobs by when they are next touched."""
+    return (job.at_us, job.id)

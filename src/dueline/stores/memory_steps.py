@@ -11,6 +11,7 @@ from typing import Literal
 
 from dueline.clock import Clock
 from dueline.errors import Unknown
+from dueline.frontier import Frontier, Shelf
 from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import LaneList, Shard
@@ -41,6 +42,7 @@ from dueline.stores.memory_rows import (
     Terms,
     claim,
     claimed,
+    jobs_page,
     moved,
     seen_of,
 )
@@ -82,6 +84,7 @@ class SteppedMemoryStore:
         self._node = Node(cluster or Cluster(), step)
         self._recall = Recall(is_on=remember)
         self._lists = LaneList(self._node)
+        self._frontier = Frontier(self._node)
 
     # Jobs
 
@@ -299,17 +302,7 @@ class SteppedMemoryStore:
         while found := self._node.page(lane, page):
             rows += [one.job for one in found if one.stub is None]
             page = page._replace(after=key_of(found[-1].job))
-        rows = sorted(
-            (
-                row
-                for row in rows
-                if (after is None or _order(row) > after)
-                and (until_us is None or row.at_us <= until_us)
-            ),
-            key=_order,
-        )
-        more = len(rows) > limit
-        return JobPage(rows[:limit], _order(rows[limit - 1]) if more else None)
+        return jobs_page(rows, after, until_us, limit)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
@@ -350,21 +343,31 @@ class SteppedMemoryStore:
         """Apply writes to one partition: all or nothing."""
         return self._node.commit(partition, writes, self.clock_us())
 
-    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Append rows, shard by shard; one that is there already is not added again."""
-        by_shard: dict[tuple[str, int], list[Row]] = {}
-        for row in rows:
-            by_shard.setdefault((row.stream, row.shard), []).append(row)
-        for (stream, shard), some in by_shard.items():
-            self._node.append(stream, shard, some)
-        return [True] * len(rows)
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Insert rows, then look whether they lie above their shards' marks."""
+        return self._frontier.append(rows)
 
     def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
     ) -> RowPage:
         """Read a shard's rows in (at, id) order."""
-        page = self._node.tail(stream, shard, after=after, limit=limit)
+        page = self._node.tail(Shelf(stream, shard), after, limit, until_us)
         return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark."""
+        return self._frontier.close_until(Shelf(stream, shard), at_us)
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of the rows below an instant that is closed."""
+        shelf = Shelf(stream, shard)
+        self._node.expire(shelf, min(before_us, self._node.mark_of(shelf) + 1))
 
     # The store
 
@@ -380,7 +383,7 @@ class SteppedMemoryStore:
         held = all(self._settle(verdict) for verdict in group.verdicts) and all(
             self.commit(commit.partition, commit.writes) for commit in group.commits
         )
-        if held and not (all(self.add(group.jobs)) and all(self.append(group.rows))):
+        if held and not (all(self.add(group.jobs)) and None not in self.append(group.rows)):
             raise Unknown("What follows from some verdicts may be stored or not.")
         return held
 
@@ -393,7 +396,3 @@ class SteppedMemoryStore:
 
     def close(self) -> None:
         """Do nothing: whoever holds the cluster holds the data."""
-
-
-def _order(job: Job) -> tuple[int, JobId]:
-    return (job.at_us, job.id)

@@ -7,9 +7,8 @@ claim, or a group of verdicts and effects is one unit; several processes share t
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from itertools import chain
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from dueline.clock import Clock
 from dueline.job import Job, JobId, Token
@@ -32,7 +31,7 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores import sqlite_jobs
+from dueline.stores import sqlite_jobs, sqlite_streams
 from dueline.stores.sqlite_connection import (
     Database,
     Runs,
@@ -44,12 +43,6 @@ from dueline.stores.sqlite_connection import (
 from dueline.stores.sqlite_gather import Gathering
 from dueline.stores.sqlite_jobs import CELLS, GREATEST, LEAST
 from dueline.stores.sqlite_transaction import Guard, SqliteTransaction
-
-_ROWS: Final = 50  # a statement: 4.0 us a row against 5.1 with one (November 2026)
-_APPEND: Final = (
-    "INSERT OR IGNORE INTO rows (stream, shard, at_us, id, body) VALUES (?, ?, ?, ?, ?)"
-)
-_APPEND_ROWS: Final = _APPEND + ", (?, ?, ?, ?, ?)" * (_ROWS - 1)
 
 
 class SqliteStore:
@@ -251,26 +244,45 @@ class SqliteStore:
 
     # Streams
 
-    def append(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Append rows."""
-        if rows:
-            self._connection.write(lambda database: _append(database, rows))
-        return [True] * len(rows)
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Append rows, above the marks as they stand then."""
+        if not rows:
+            return []
+        return self._connection.write(lambda database: sqlite_streams.append(database, rows))
 
     def tail(
-        self, stream: str, shard: int, *, after: tuple[int, bytes] | None, limit: int
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
     ) -> RowPage:
         """Read a shard's rows in order."""
-        found = self._connection.read(
-            lambda database: fetch(
-                database,
-                "SELECT at_us, id, body FROM rows WHERE stream = ? AND shard = ?"
-                " AND (at_us, id) > (?, ?) ORDER BY at_us, id LIMIT ?",
-                (stream, shard, *(after or (LEAST, b"")), limit),
+        return self._connection.read(
+            lambda database: sqlite_streams.tail(
+                database, stream, shard, after=after, limit=limit, until_us=until_us
             )
         )
-        rows = [Row(stream, shard, *row) for row in found]
-        return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark; where it is high enough nothing is written."""
+        mark = self._connection.read(
+            lambda database: sqlite_streams.mark_of(database, stream, shard)
+        )
+        if mark >= at_us:
+            return mark
+        return self._connection.write(
+            lambda database: sqlite_streams.close_until(database, stream, shard, at_us)
+        )
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of the rows below an instant that is closed."""
+        while self._connection.write(
+            lambda database: sqlite_streams.expire(database, stream, shard, before_us)
+        ):
+            pass
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, each all or nothing, in one transaction.
@@ -318,7 +330,7 @@ def _apply(database: Database, groups: Sequence[Group], now_us: int) -> bool:
         sqlite_jobs.add(database, jobs)
     rows = [row for group in groups for row in group.rows]
     if rows:
-        _append(database, rows)
+        sqlite_streams.append(database, rows)
     return True
 
 
@@ -354,11 +366,3 @@ def _put(database: Database, place: tuple[str, str], put: Put, now_us: int) -> N
             " (SELECT rowid FROM records WHERE expires_us <= ? LIMIT 2)",
             (now_us,),
         )
-
-
-def _append(database: Database, rows: Sequence[Row]) -> None:
-    full = len(rows) - len(rows) % _ROWS
-    for start in range(0, full, _ROWS):
-        database.execute(_APPEND_ROWS, tuple(chain.from_iterable(rows[start : start + _ROWS])))
-    if full < len(rows):
-        database.executemany(_APPEND, rows[full:])

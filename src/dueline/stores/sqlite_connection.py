@@ -28,7 +28,10 @@ from dueline.stores import sqlite_file
 T = TypeVar("T")
 
 Database = apsw.Connection
-SCHEMA_VERSION = 1
+SCHEMAS = ("sqlite.sql", "sqlite_2.sql")
+"""What each schema version adds to the one before."""
+
+SCHEMA_VERSION = len(SCHEMAS)
 APPLICATION_ID = 0x6475_656C  # "duel"
 LIBRARY_MIN = (3, 51, 3)
 """Libraries from 3.7.0 to 3.51.2 can corrupt a file that several processes write and checkpoint
@@ -282,12 +285,12 @@ class SqliteConnection:
                 f"The queue file {self._path} has tables but no schema version: it is damaged.",
                 hint="Restore it from a backup, or save what can be read (`.recover`).",
             )
-        if version == 0:
-            script = resources.files(__package__).joinpath("sqlite.sql").read_text("utf-8")
+        for name in SCHEMAS[version:]:
+            script = resources.files(__package__).joinpath(name).read_text("utf-8")
             for _ in database.execute(script):
                 pass
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _stranger(self) -> SchemaMismatch:
         return SchemaMismatch(
