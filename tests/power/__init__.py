@@ -1,0 +1,1 @@
+"""What a queue file holds when the power fails."""

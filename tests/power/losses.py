@@ -1,0 +1,126 @@
+"""Power failures of a queue file, and whether all that was acknowledged is there."""
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import apsw
+
+from dueline.connect import open_store
+from dueline.contract.given import id_of
+from dueline.errors import DuelineError
+from tests.power.disk import Mark, Platter, Step, recording
+from tests.power.life import Life
+
+NAME: Final = "queue.db"
+CALLS: Final = 150
+
+Synchronous = Literal["FULL", "NORMAL"]
+
+
+class Recording(NamedTuple):
+    """A life on a disk.
+
+    steps: what the disk did, with a mark after each acknowledged call; mark 0 is the new file.
+    states: what the file held at each mark, as a fingerprint.
+    """
+
+    steps: Sequence[Step]
+    states: Sequence[str]
+
+
+class Report(NamedTuple):
+    """How many images were made; how many hold a call under way; what is wrong, in words."""
+
+    images: int
+    ahead: int
+    faults: Sequence[str]
+
+
+def record(
+    folder: Path, seed: int, *, synchronous: Synchronous = "FULL", flushes: bool = True
+) -> Recording:
+    """Let a store live in an empty folder, on a disk that is watched.
+
+    Args: flushes: whether the disk flushes when it is told to.
+    """
+    path = folder / NAME
+    states: list[str] = []
+    with recording(folder, flushes=flushes) as disk:
+        store = open_store(f"sqlite:///{path}?synchronous={synchronous}")
+        store.find([id_of(0)])
+        life = Life(store, random.Random(seed))
+        for number in (0, *range(1, CALLS + 1)):
+            if number:
+                life.call()
+            disk.steps.append(Mark(number))
+            states.append(fingerprint(path))
+        steps = list(disk.steps)
+        store.close()
+    return Recording(steps, states)
+
+
+def fail(
+    recorded: Recording, folder: Path, *, images: int, seed: int, may_lose: bool = False
+) -> Report:
+    """Let the power fail at random steps of a recording, and look at what is left each time.
+
+    Args:
+      folder: an empty one, for the images.
+      may_lose: what was acknowledged last may be gone, but nothing before what is there.
+    """
+    chance = random.Random(seed)
+    begin = recorded.steps.index(Mark(0))
+    cuts = sorted(chance.randrange(begin, len(recorded.steps)) for _ in range(images))
+    platter, acknowledged, played = Platter(), 0, 0
+    ahead, faults = 0, []
+    for cut in cuts:
+        for step in recorded.steps[played : cut + 1]:
+            if isinstance(step, Mark):
+                acknowledged = step.number
+            else:
+                platter.play(step)
+        played = cut + 1
+        under_way = recorded.states[acknowledged + 1 : acknowledged + 2]
+        found = _state_of(platter.image(chance), folder)
+        ahead += found in under_way
+        oldest = 0 if may_lose else acknowledged
+        if found not in (*recorded.states[oldest : acknowledged + 1], *under_way):
+            what = found if " " in found else "holds another state than acknowledged"
+            faults.append(f"step {cut}, call {acknowledged}: {what}")
+    return Report(images, ahead, faults)
+
+
+def _state_of(image: Mapping[str, bytes], folder: Path) -> str:
+    """Start again from an image: its fingerprint, or in words what is wrong with it."""
+    for name, content in image.items():
+        (folder / name).write_bytes(content)
+    try:
+        store = open_store(f"sqlite:///{folder / NAME}")
+        store.find([id_of(0)])
+        found = fingerprint(folder / NAME, is_checked=True)
+        store.close()
+    except (DuelineError, apsw.Error) as error:
+        found = f"cannot be read: {error}"
+    for path in folder.iterdir():
+        path.unlink()
+    return found
+
+
+def fingerprint(path: Path, *, is_checked: bool = False) -> str:
+    """Digest all rows of all tables of a file; or say in words that it is damaged."""
+    database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        if is_checked and (damage := database.execute("PRAGMA integrity_check").get) != "ok":
+            return f"is damaged: {damage}"
+        digest = hashlib.sha256()
+        tables = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+        query = 'SELECT * FROM "{}"'
+        for (name,) in database.execute(tables).fetchall():
+            rows = database.execute(query.format(name)).fetchall()
+            digest.update(repr((name, sorted(map(repr, rows)))).encode())
+        return digest.hexdigest()
+    finally:
+        database.close()
