@@ -1,8 +1,8 @@
 """`python -m tests.kills`: the long loop.
 
-`--store cassandra` for a node; `--kills 200 --jobs 100000` for the full form.
-KILLS and JOBS, from the environment, say how many where the options do not; NODE_KILLS how often
-Cassandra's node itself is killed.
+`--store cassandra` for a node; `--kills 200 --pauses 50 --jobs 100000` for the full form.
+KILLS, PAUSES and JOBS, from the environment, say how many where the options do not; NODE_KILLS
+how often Cassandra's node itself is killed.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from tests.kills.loop import Loop
 from tests.kills.node import killed_node
 
 DEFAULTS = {
-    "sqlite": {"KILLS": 50, "JOBS": 20_000, "NODE_KILLS": 0},
-    "cassandra": {"KILLS": 30, "JOBS": 5_000, "NODE_KILLS": 5},
+    "sqlite": {"KILLS": 50, "PAUSES": 10, "JOBS": 20_000, "NODE_KILLS": 0},
+    "cassandra": {"KILLS": 30, "PAUSES": 0, "JOBS": 5_000, "NODE_KILLS": 5},
 }
 
 
@@ -29,11 +29,13 @@ def main() -> int:
     parser.add_argument("--store", choices=DEFAULTS, default="sqlite")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
     parser.add_argument("--kills", type=int)
+    parser.add_argument("--pauses", type=int)
     parser.add_argument("--jobs", type=int)
     chosen = parser.parse_args()
     seed = chosen.seed
     began = time.monotonic()
-    report = _run(chosen.store, seed, {"KILLS": chosen.kills, "JOBS": chosen.jobs})
+    asked = {"KILLS": chosen.kills, "PAUSES": chosen.pauses, "JOBS": chosen.jobs}
+    report = _run(chosen.store, seed, asked)
     examples = {verdict: found[:5] for verdict, found in report.faults.items() if found}
     told = {
         "store": chosen.store,
@@ -50,13 +52,13 @@ def main() -> int:
 
 def _run(store: str, seed: int, chosen: Mapping[str, int | None]) -> Report:
     counts = {
-        name: chosen.get(name) or int(os.environ.get(name) or most)
-        for name, most in DEFAULTS[store].items()
+        name: most if (most := chosen.get(name)) is not None else int(os.environ.get(name) or usual)
+        for name, usual in DEFAULTS[store].items()
     }
-    jobs, kills = counts["JOBS"], counts["KILLS"]
+    jobs, kills, pauses = counts["JOBS"], counts["KILLS"], counts["PAUSES"]
     with tempfile.TemporaryDirectory() as folder:
         if store == "sqlite":
-            return Loop(Path(folder), jobs=jobs, kills=kills, seed=seed).run()
+            return Loop(Path(folder), jobs=jobs, kills=kills, pauses=pauses, seed=seed).run()
         with killed_node(Path(folder, "node")) as node:
             diaries = Path(folder, "diaries")
             diaries.mkdir()
@@ -64,6 +66,7 @@ def _run(store: str, seed: int, chosen: Mapping[str, int | None]) -> Report:
                 diaries,
                 jobs=jobs,
                 kills=kills,
+                pauses=pauses,
                 seed=seed,
                 node=node,
                 node_kills=counts["NODE_KILLS"],

@@ -1,5 +1,6 @@
-"""Starts, kills and restarts the processes."""
+"""Starts, kills, pauses and restarts the processes."""
 
+import math
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +24,7 @@ from dueline.status import status_of
 from tests.kills.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.node import KilledNode
 from tests.kills.producer import GATE
-from tests.kills.workload import FOLDER_VARIABLE, QUEUE, STORE_VARIABLE, file_in
+from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in
 
 ROOT = Path(__file__).parent.parent.parent
 BACKLOG = 400
@@ -30,6 +32,9 @@ BACKLOG = 400
 
 PRODUCER_SHARE, CHILD_SHARE = 0.25, 0.5
 """Shares of the kills: producers; of those of the worker with children, a child alone."""
+
+PAUSE_LEASES = 0.5, 2.0
+"""How long a paused process stands still, in leases: some lapse, others do not."""
 
 TICK_S = 0.01
 LOOK_S = 0.2
@@ -62,6 +67,13 @@ class Actor:
     process: "subprocess.Popen[bytes] | None"
 
 
+class Still(NamedTuple):
+    """Processes that stand still, and until when (monotonic)."""
+
+    until_s: float
+    pids: Sequence[int]
+
+
 class Loop:
     """One run: a folder with the queue, and the diaries of all processes."""
 
@@ -72,21 +84,27 @@ class Loop:
         jobs: int,
         kills: int,
         seed: int,
+        pauses: int = 0,
         node: KilledNode | None = None,
         node_kills: int = 0,
     ) -> None:
         """Take an empty folder, how much there is to do, and the seed of the loop's choices.
 
-        Args: node: where the queue is, and what is killed too; None for a file in the folder.
+        Args:
+          pauses: how often a process stands still for a while (SIGSTOP).
+          node: where the queue is, and what is killed too; None for a file in the folder.
         """
         self._folder = folder
         self._jobs = jobs
         self._node = node
         self._url = node.url if node else file_in(folder)
         self._choice = random.Random(seed)
-        self._kills = [self._kill_one] * kills + [self._kill_node] * node_kills
-        self._choice.shuffle(self._kills)
+        self._strikes = [self._kill_one] * kills + [self._pause_one] * pauses
+        self._strikes += [self._kill_node] * node_kills
+        self._choice.shuffle(self._strikes)
         self._killed: list[Event] = []
+        self._pauses = 0
+        self._still: list[Still] = []
         self._read: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
         self._over: set[str] = set()
@@ -109,7 +127,7 @@ class Loop:
         for actor in self._actors:
             self._start(actor)
         try:
-            self._kill_along()
+            self._strike_along()
             self._drain()
             self._stop()
         finally:
@@ -143,6 +161,7 @@ class Loop:
         """Read what was written; let producers go on; see that nobody ended unasked."""
         self._collect()
         self._open_gate()
+        self._let_go(time.monotonic())
         silent_s = time.monotonic() - self._noted_s
         assert silent_s < STALLED_S, f"nothing happens: {dict(self._seen)}, {self._errors()}"
         for actor in self._actors:
@@ -186,30 +205,50 @@ class Loop:
         new.write_text(str((len(self._over) + BACKLOG) // 2))
         new.replace(self._folder / GATE.name)
 
-    # The kills
+    # The kills and pauses
 
-    def _kill_along(self) -> None:
-        """Spread the kills over the work, each at a random moment of its share."""
-        for number, kill in enumerate(self._kills):
-            share = (number + self._choice.random()) / len(self._kills)
+    def _strike_along(self) -> None:
+        """Spread them over the work, each at a random moment of its share."""
+        for number, strike in enumerate(self._strikes):
+            share = (number + self._choice.random()) / len(self._strikes)
             while len(self._over) < share * self._jobs * 0.95:
                 self._watch()
                 time.sleep(TICK_S)
             time.sleep(self._choice.random() * TICK_S)
-            kill()
+            strike()
 
     def _kill_node(self) -> None:
         assert self._node is not None
         self._outages += 1
         self._node.kill()
 
-    def _kill_one(self) -> None:
+    def _pause_one(self) -> None:
+        """Let a process, its children or all of them stand still."""
+        _, process = self._victim()
+        children = children_of(process.pid)
+        some = self._choice.choice([[process.pid], [process.pid, *children], children])
+        still_s = LEASE_S * self._choice.uniform(*PAUSE_LEASES)
+        self._pauses += 1
+        self._still.append(Still(time.monotonic() + still_s, some))
+        _signal(some, signal.SIGSTOP)
+
+    def _let_go(self, now_s: float) -> None:
+        """Let those go on whose pause is over."""
+        for still in self._still:
+            if still.until_s <= now_s:
+                _signal(still.pids, signal.SIGCONT)
+        self._still = [still for still in self._still if still.until_s > now_s]
+
+    def _victim(self) -> tuple[Actor, "subprocess.Popen[bytes]"]:
         is_producer = self._choice.random() < PRODUCER_SHARE
         living = [actor for actor in self._actors if actor.process is not None]
         some = [actor for actor in living if (actor.role.kind == "producer") == is_producer]
         victim = self._choice.choice(some or living)
-        process = victim.process
-        assert process is not None
+        assert victim.process is not None
+        return victim, victim.process
+
+    def _kill_one(self) -> None:
+        victim, process = self._victim()
         children = children_of(process.pid)
         if children and self._choice.random() < CHILD_SHARE:
             self._kill(self._choice.choice(children))
@@ -227,6 +266,7 @@ class Loop:
 
     def _drain(self) -> None:
         """Let the workers work until no job is left, alive or asleep."""
+        self._let_go(math.inf)
         if self._node is not None:
             self._node.wait_ready()
         app = self._app()
@@ -273,7 +313,11 @@ class Loop:
         app.close()
         assert self._node is not None or told["integrity"] == "ok"
         report = judge(self.events + self._killed, finals, recorded, prefetch=PREFETCH)
-        counts = {"kills": len(self._killed), "kills of the server": self._outages}
+        counts = {
+            "kills": len(self._killed),
+            "pauses": self._pauses,
+            "kills of the server": self._outages,
+        }
         return Report({**counts, **report.counts}, report.faults)
 
 
@@ -298,6 +342,12 @@ def _rows(app: Dueline) -> int:
         len(app.store.scan(lane, after=None, until_us=None, limit=10_000).jobs)
         for lane in app.queues.lanes_of(QUEUE)
     )
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # killed meanwhile
+            os.kill(pid, number)
 
 
 def children_of(pid: int) -> list[int]:
