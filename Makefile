@@ -53,9 +53,10 @@ models: $(VENV)/.project ## explore the protocols, and see that each rule is nee
 mutants: $(VENV)/.project ## break one rule after the other, and see that a test notices each
 	$(PY) -m pytest -q -n $(WORKERS) -m mutants
 
-kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s
+kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s, then power failures
 	$(PY) -m tests.kills
 	$(PY) -m tests.kills.writers
+	$(PY) -m tests.power
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
 
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000)

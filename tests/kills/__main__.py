@@ -1,8 +1,9 @@
 """`python -m tests.kills`: the long loop.
 
 `--store cassandra` for a node; `--kills 200 --pauses 50 --jobs 100000` for the full form.
+`--store full-disk` for a file on a small disk that is full now and then (root may mount it).
 KILLS, PAUSES and JOBS, from the environment, say how many where the options do not; NODE_KILLS
-how often Cassandra's node itself is killed.
+how often Cassandra's node itself is killed, FILLS how often the disk is full.
 """
 
 import argparse
@@ -13,12 +14,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.kills.disk import small_disk
 from tests.kills.judge import Report
 from tests.kills.loop import Loop
 from tests.kills.node import killed_node
 
 DEFAULTS = {
-    "sqlite": {"KILLS": 50, "PAUSES": 10, "JOBS": 20_000, "NODE_KILLS": 0},
+    "sqlite": {"KILLS": 50, "PAUSES": 10, "JOBS": 20_000},
+    "full-disk": {"KILLS": 10, "PAUSES": 0, "JOBS": 10_000, "FILLS": 20},
     "cassandra": {"KILLS": 30, "PAUSES": 0, "JOBS": 5_000, "NODE_KILLS": 5},
 }
 
@@ -59,6 +62,8 @@ def _run(store: str, seed: int, chosen: Mapping[str, int | None]) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         if store == "sqlite":
             return Loop(Path(folder), jobs=jobs, kills=kills, pauses=pauses, seed=seed).run()
+        if store == "full-disk":
+            return _run_full(Path(folder), seed, counts)
         with killed_node(Path(folder, "node")) as node:
             diaries = Path(folder, "diaries")
             diaries.mkdir()
@@ -71,6 +76,22 @@ def _run(store: str, seed: int, chosen: Mapping[str, int | None]) -> Report:
                 node=node,
                 node_kills=counts["NODE_KILLS"],
             ).run()
+
+
+def _run_full(folder: Path, seed: int, counts: Mapping[str, int]) -> Report:
+    mounted, diaries = folder / "disk", folder / "diaries"
+    mounted.mkdir()
+    diaries.mkdir()
+    with small_disk(mounted) as disk:
+        return Loop(
+            diaries,
+            jobs=counts["JOBS"],
+            kills=counts["KILLS"],
+            pauses=counts["PAUSES"],
+            seed=seed,
+            disk=disk,
+            fills=counts["FILLS"],
+        ).run()
 
 
 if __name__ == "__main__":

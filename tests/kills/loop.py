@@ -21,6 +21,7 @@ from dueline.history import attempts
 from dueline.job import Job, JobId
 from dueline.recipes import results
 from dueline.status import status_of
+from tests.kills.disk import SmallDisk
 from tests.kills.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.node import KilledNode
 from tests.kills.producer import GATE
@@ -87,24 +88,30 @@ class Loop:
         pauses: int = 0,
         node: KilledNode | None = None,
         node_kills: int = 0,
+        disk: SmallDisk | None = None,
+        fills: int = 0,
     ) -> None:
         """Take an empty folder, how much there is to do, and the seed of the loop's choices.
 
         Args:
           pauses: how often a process stands still for a while (SIGSTOP).
           node: where the queue is, and what is killed too; None for a file in the folder.
+          disk: where the queue's file is, and what is full for a while, so often.
         """
         self._folder = folder
         self._jobs = jobs
         self._node = node
-        self._url = node.url if node else file_in(folder)
+        self._disk = disk
+        self._url = node.url if node else disk.url if disk else file_in(folder)
         self._choice = random.Random(seed)
         self._strikes = [self._kill_one] * kills + [self._pause_one] * pauses
-        self._strikes += [self._kill_node] * node_kills
+        self._strikes += [self._kill_node] * node_kills + [self._fill_disk] * fills
         self._choice.shuffle(self._strikes)
         self._killed: list[Event] = []
         self._pauses = 0
         self._still: list[Still] = []
+        self._fills = 0
+        self._full_until_s = 0.0
         self._read: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
         self._over: set[str] = set()
@@ -232,8 +239,16 @@ class Loop:
         self._still.append(Still(time.monotonic() + still_s, some))
         _signal(some, signal.SIGSTOP)
 
+    def _fill_disk(self) -> None:
+        assert self._disk is not None
+        self._fills += 1
+        self._full_until_s = time.monotonic() + LEASE_S * self._choice.uniform(*PAUSE_LEASES)
+        self._disk.fill()
+
     def _let_go(self, now_s: float) -> None:
-        """Let those go on whose pause is over."""
+        """Let those go on whose pause is over; make room on a disk that was full long enough."""
+        if self._disk is not None and self._full_until_s <= now_s:
+            self._disk.free()
         for still in self._still:
             if still.until_s <= now_s:
                 _signal(still.pids, signal.SIGCONT)
@@ -316,6 +331,7 @@ class Loop:
         counts = {
             "kills": len(self._killed),
             "pauses": self._pauses,
+            "full disks": self._fills,
             "kills of the server": self._outages,
         }
         return Report({**counts, **report.counts}, report.faults)

@@ -1,10 +1,14 @@
-"""The short loop."""
+"""Short loops."""
 
 from pathlib import Path
 
+import pytest
+
+from tests.kills.disk import MountError, small_disk
 from tests.kills.loop import Loop
 
 KILLS, PAUSES, JOBS = 8, 4, 2000
+FILLS, FULL_JOBS = 3, 800
 
 
 def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Path) -> None:
@@ -14,3 +18,18 @@ def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Pat
     assert report.counts["pauses"] == PAUSES
     assert JOBS * 0.8 < report.counts["attempted"] <= JOBS
     assert report.counts["cancelled"] > 0, "no job with a unique key was replaced"
+
+
+def test_no_job_is_lost_doubled_or_early_when_the_disk_is_full(tmp_path: Path) -> None:
+    mounted, diaries = tmp_path / "disk", tmp_path / "diaries"
+    mounted.mkdir()
+    diaries.mkdir()
+    try:
+        with small_disk(mounted) as disk:
+            loop = Loop(diaries, jobs=FULL_JOBS, kills=1, seed=1, disk=disk, fills=FILLS)
+            report = loop.run()
+    except MountError as error:
+        pytest.skip(f"no small disk can be mounted: {error}")
+    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert report.counts["full disks"] == FILLS
+    assert report.counts["verdicts refused"] > 0, "no verdict met a full disk"

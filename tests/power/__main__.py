@@ -1,6 +1,7 @@
-"""`python -m tests.power --images 10000`: let the power fail that often, each life 1,000 times.
+"""`python -m tests.power`: let the power fail at random steps.
 
-Prints a report as JSON; answers 1 where there is a fault.
+`--images 10000`, or IMAGES from the environment: how often, with FULL and with NORMAL each; every
+life a thousand times. Prints a report as JSON; answers 1 where there is a fault.
 """
 
 import argparse

@@ -22,6 +22,7 @@ from dueline.errors import (
 from dueline.handle import Job
 from dueline.stores import sqlite_connection, sqlite_file
 from dueline.stores.sqlite import SqliteStore
+from tests.kills.disk import MountError, small_disk
 from tests.refusals.queue_files import app_on, everything, fill
 
 NOBODY = 65534
@@ -191,32 +192,27 @@ def test_files_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a disk of 2 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode != 0:
-        pytest.skip(f"no small disk can be mounted: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    try:
+        with small_disk(folder, size=2 * 2**20):
+            yield folder
+    except MountError as error:
+        pytest.skip(f"no small disk can be mounted: {error}")
 
 
 @AS_ROOT
 @pytest.mark.parametrize("size", [10, 900, 30_000])
-def test_a_full_disk_refuses_and_loses_nothing(small_disk: Path, size: int) -> None:
-    app = app_on(small_disk / "queue.db")
+def test_a_full_disk_refuses_and_loses_nothing(disk: Path, size: int) -> None:
+    app = app_on(disk / "queue.db")
 
     def work(number: int, body: str) -> int:
         return number
 
     task = app.task(name="work")(work)
-    ballast = small_disk / "ballast"
+    ballast = disk / "ballast"
     ballast.write_bytes(b"x" * 700_000)
     stored: list[Job[int]] = []
 
@@ -239,7 +235,7 @@ def test_a_full_disk_refuses_and_loses_nothing(small_disk: Path, size: int) -> N
     app.run_worker(burst=True)
     assert {job.status for job in stored} == {"done"}
     app.close()
-    again = app_on(small_disk / "queue.db")
+    again = app_on(disk / "queue.db")
     assert {again.job(job.id).status for job in stored} == {"done"}
     again.close()
 

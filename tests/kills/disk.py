@@ -1,0 +1,51 @@
+"""The small disk that the loop fills up."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BYTES = 24 * 2**20
+CHUNK = b"\0" * 4096
+
+
+class MountError(Exception):
+    """No disk can be mounted here."""
+
+
+class SmallDisk:
+    """A file system of some megabytes."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder where it is mounted."""
+        self._ballast = folder / "ballast"
+        self.url = f"sqlite:///{folder}/queue.db"
+
+    def fill(self) -> None:
+        """Leave no byte free."""
+        with self._ballast.open("ab", buffering=0) as ballast:
+            try:
+                while ballast.write(CHUNK) == len(CHUNK):
+                    pass
+            except OSError:
+                return
+
+    def free(self) -> None:
+        """Take the ballast off it."""
+        self._ballast.unlink(missing_ok=True)
+
+
+@contextmanager
+def small_disk(folder: Path, *, size: int = BYTES) -> Iterator[SmallDisk]:
+    """Mount a disk at an empty folder until the end of the block.
+
+    Raises: MountError, in the words of the system; root may mount.
+    """
+    what = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)]
+    made = subprocess.run(what, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        raise MountError(made.stderr.strip())
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
