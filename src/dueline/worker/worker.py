@@ -301,7 +301,8 @@ class Worker:
         return self._lone is not None and self._holds(self._lone)
 
     def _held_by_runner(self) -> int:
-        return len(self._held) - len(self._careful) - len(self._suspects)
+        waiting = (*self._careful, *self._suspects)  # the beat may have lost some of them
+        return len(self._held) - sum(map(self._holds, waiting))
 
     def _start_marked(self, source: deque[Job], count: int) -> Sequence[Job]:
         """Start the first jobs of a waiting line; they leave it once they are marked."""
