@@ -96,7 +96,8 @@ class Claimer:
         for lane in self._rota.unknown(HEADS_MAX):
             if lane.queue in self._aging:
                 page = self._queues.store.scan(lane, after=None, until_us=None, limit=1)
-                self._rota.next_at_us[lane] = page.jobs[0].at_us if page.jobs else None
+                if page.jobs:  # otherwise a visit tells: what is being carried is not shown
+                    self._rota.next_at_us[lane] = page.jobs[0].at_us
 
     def _read(self, empty: set[Lane], place: tuple[str, int, int]) -> _Lanes:
         queue, shard, width_us = place
