@@ -21,6 +21,7 @@ from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options
 from dueline.peek import peek
 from dueline.recipes import cancels, results
+from dueline.sending import Send, send, send_again
 from dueline.settings import QueueSettings
 from dueline.status import status_of
 from dueline.store import LanePage, Move, Store
@@ -149,16 +150,16 @@ class Queues:
                 if job.opts and rule_of(job):
                     self._place(job)
         if plain:
-            self._add(plain)
+            self._add(plain, send_again)
 
     def _place(self, job: Job) -> Job:
         placed = self._exclusive.place(job)
         self.wake([(job.lane.queue, job.at_us)])
         return placed
 
-    def _add(self, jobs: Sequence[Job]) -> None:
+    def _add(self, jobs: Sequence[Job], sent: Send = send) -> None:
         try:
-            stored = self.store.add(jobs)
+            stored = sent(self.store, jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
         if not all(stored):

@@ -6,7 +6,7 @@ from dueline.attempt import Outcome
 from dueline.codec import decode, encode
 from dueline.ids import born_us
 from dueline.job import JobId
-from dueline.store import Commit, Put, Records, Write
+from dueline.store import NO_VERSION, Commit, Delete, Put, Records, Write
 
 _SLICE_US = 60_000_000
 _SLICES = 4
@@ -27,6 +27,12 @@ def keep(job_id: JobId, outcome: Outcome, *, version: bytes, keep_us: int) -> Co
     return Commit(
         partition, (Put(key, version, encode(outcome), expires_us=outcome.ended_us + keep_us),)
     )
+
+
+def absent(job_id: JobId) -> Commit:
+    """Make the write that changes nothing, and holds while no outcome of a job is kept."""
+    partition, key = _place(job_id)
+    return Commit(partition, (Delete(key, expect=NO_VERSION),))
 
 
 def merged(commits: Sequence[Commit]) -> list[Commit]:
