@@ -16,15 +16,15 @@ empty :=
 comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              job.py lane.py errors.py clock.py ids.py store.py \
-             planner.py rota.py policy.py codec.py settings.py options.py status.py hooks.py marks.py frontier.py checker.py diary.py \
-             progress.py queue.py limits.py changes.py exclusive.py catalog.py finishing.py transaction.py recall.py search.py stream.py history.py explain.py stats.py throughput.py mass.py results.py \
+             planner.py rota.py policy.py codec.py settings.py options.py status.py hooks.py marks.py frontier.py checker.py readings.py diary.py \
+             progress.py queue.py limits.py changes.py exclusive.py catalog.py finishing.py sending.py transaction.py recall.py search.py stream.py history.py explain.py stats.py throughput.py mass.py results.py \
              stores/*.py recipes/*.py))
 
 # How much the kill loop does on a Cassandra node of its own, which it kills too.
 CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check models mutants kills products bench cassandra-up cassandra-down lock clean
+.PHONY: help demo test check models mutants simulate kills products bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -52,6 +52,9 @@ models: $(VENV)/.project ## explore the protocols, and see that each rule is nee
 
 mutants: $(VENV)/.project ## break one rule after the other, and see that a test notices each
 	$(PY) -m pytest -q -n $(WORKERS) -m mutants
+
+simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all kinds (SEEDS=2000)
+	$(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS))
 
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s, then power failures
 	$(PY) -m tests.kills

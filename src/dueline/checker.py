@@ -7,7 +7,6 @@ An answer that never came is no evidence of anything: what was asked may or may 
 happened. Two calls that overlap in time may have happened in either order.
 """
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from dueline.diary import Event, told
+from dueline.readings import fallen, late_of
 
 EARLY_US_MAX = 1000
 PREFETCH_MAX = 1000
@@ -97,13 +97,13 @@ def check(
     findings: list[Finding] = []
     for job, life in lives.items():
         findings += _judged(job, life, seen, final)
-    inversions = {key: _inversions(poll) for key, poll in polls.items() if len(poll) > 1}
+    inversions = {key: late_of(poll) for key, poll in polls.items() if len(poll) > 1}
     for (proc, _, shard), late in inversions.items():
         if len(late) > prefetch:
             words = f"brought {len(late)} jobs after less urgent ones; {prefetch} may be"
             findings.append(Finding("order", f"a poll of {proc} in {shard}", words, late))
     for name, readings in marks.items():
-        findings += _fallen(name, readings)
+        findings += [Finding("backwards", name, *fault) for fault in fallen(readings)]
     counts = _counts(lives, seen, final)
     counts["polls"] = len(polls)
     counts["inversions"] = sum(map(len, inversions.values()))
@@ -284,15 +284,36 @@ def _early(life: _Life, seen: _Seen) -> Iterator[_Fault]:  # noqa: ARG001  (a ru
     if not life.start:
         return
     due_us = max([event.at for event in life.enqueue], default=0)
-    again: dict[int, Event] = {}
-    for event in sorted((*life.release, *life.carry), key=lambda event: event.t):
-        if _is_ok(event):
-            again[event.attempt] = event
+    moves = _moves(life)
+    claims = {event.token for event in life.claim}
     for start in life.start:
-        waits = [event.at for attempt, event in again.items() if attempt < start.attempt]
-        least_us = max([due_us, *waits])
+        asked_us = least_us = due_us
+        for attempt, _, move in moves:
+            if attempt >= start.attempt:
+                break
+            if move.token in claims:
+                least_us = max(asked_us, move.at) if _is_ok(move) else least_us
+            elif _is_ok(move):  # while it waited: it is due at another time
+                asked_us = least_us = move.at
+            else:
+                asked_us, least_us = min(asked_us, move.at), min(least_us, move.at)
         if start.t < least_us - EARLY_US_MAX:
             yield f"was started {least_us - start.t} us before its time", life.all()
+
+
+def _moves(life: _Life) -> list[tuple[int, int, Event]]:
+    """List what moved the job, or may have: attempt, when it was asked for, last that is known.
+
+    In the order in which they happened: each names the token that the one before left, and so
+    was asked for after that had happened.
+    """
+    last: dict[tuple[str, str, str, int], tuple[int, int, Event]] = {}
+    for event in (*life.release, *life.carry):
+        call = (event.f, event.proc, event.token, event.at)
+        began_us = event.t if event.type == "invoke" or call not in last else last[call][1]
+        last[call] = (event.attempt, began_us, event)
+    known = (move for move in last.values() if _may_be(move[2]))
+    return sorted(known, key=lambda move: move[:2])
 
 
 def _refenced(life: _Life, seen: _Seen) -> Iterator[_Fault]:
@@ -304,36 +325,6 @@ def _refenced(life: _Life, seen: _Seen) -> Iterator[_Fault]:
             yield f"was claimed twice with the fence {first.attempt}", [first, second]
         elif second.t < seen.asked.get(first.token, first.t):
             yield f"was claimed with the fence {second.attempt}, then {first.attempt}", claims
-
-
-def _inversions(poll: Sequence[Event]) -> list[Event]:
-    """Pick the jobs of a poll that came after less urgent ones."""
-    late: list[Event] = []
-    least = poll[0].priority
-    for event in poll:
-        if event.priority > least:
-            late.append(event)
-        least = min(least, event.priority)
-    return late
-
-
-def _fallen(name: str, readings: Sequence[Event]) -> Iterator[Finding]:
-    """Find the readings of a mark that are below one that had been over when they began."""
-    asked: dict[str, int] = {}
-    known: list[Event] = []
-    highest: list[Event] = []
-    for event in sorted(readings, key=lambda event: (event.t, event.type != "invoke")):
-        if event.type == "invoke":
-            asked[event.proc] = event.t
-        elif event.type == "ok":
-            began_us = asked.pop(event.proc, event.t)
-            place = bisect_left(known, began_us, key=lambda one: one.t)
-            if place and highest[place - 1].epoch > event.epoch:
-                before = highest[place - 1]
-                words = f"was {before.epoch}, then {event.epoch}"
-                yield Finding("backwards", name, words, [before, event])
-            known.append(event)
-            highest.append(max([event, *highest[-1:]], key=lambda one: one.epoch))
 
 
 def _claim(life: _Life, attempt: int) -> Event | None:
@@ -352,7 +343,7 @@ def _began(answer: Event, given: Sequence[Event], seen: _Seen) -> int:
         for event in given
         if event.type == "invoke"
         and event.t <= answer.t
-        and (event.proc, event.token) == (answer.proc, answer.token)
+        and (event.proc, event.token, event.at) == (answer.proc, answer.token, answer.at)
     ]
     return max(asked, default=answer.t)
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from simulation.judge import Report
 from tests.kills.disk import small_disk
-from tests.kills.judge import Report
 from tests.kills.loop import Loop
 from tests.kills.node import killed_node
 

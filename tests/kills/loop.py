@@ -21,8 +21,8 @@ from dueline.history import attempts
 from dueline.job import Job, JobId
 from dueline.recipes import results
 from dueline.status import status_of
+from simulation.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.disk import SmallDisk
-from tests.kills.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.node import KilledNode
 from tests.kills.producer import GATE
 from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in

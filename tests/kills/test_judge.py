@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dueline.diary import Event
-from tests.kills.judge import Final, Recorded, Report, judge
+from simulation.judge import Final, Recorded, Report, judge
 
 ASKED = Event(1_000_000, "10", "invoke", "enqueue", "a", at=1_000_000, note="7")
 ACK = replace(ASKED, t=1_000_010, type="ok", note="")

@@ -12,8 +12,8 @@ from dueline.job import BORN_TOKEN, Job, JobId, State, Token
 from dueline.lane import Lane, dead_queue
 from dueline.store import Drop, Extend, Group, Move, Store, Want
 from dueline.stores.memory import MemoryStore
+from simulation.recorder import RecordingStore
 from tests.clocks import HandClock
-from tests.kills.recorder import RecordingStore
 
 LANE = Lane("kills", 0, 0, 5, "")
 JOB = Job(LANE, 1000, JobId(bytes([1] * 16)), 0, 900, 1000, "work", 0, b"[7]", b"", 1000)

@@ -17,7 +17,7 @@ from dueline.diary import Event, line_of
 from dueline.job import Job as Row
 from dueline.options import read_options
 from dueline.store import Store
-from tests.kills.recorder import RecordingStore
+from simulation.recorder import RecordingStore
 
 FOLDER_VARIABLE = "DUELINE_KILLS_FOLDER"
 STORE_VARIABLE = "DUELINE_KILLS_STORE"

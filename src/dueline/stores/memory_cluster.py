@@ -183,10 +183,14 @@ class Node:
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
         """Read `at_us` of every row of a lane, page by page."""
+        return (found.job.at_us for found in self.every(lane))
+
+    def every(self, lane: Lane) -> Iterator[Found]:
+        """Read every row of a lane, page by page."""
         after = START
         while True:
             rows = self.page(lane, Page(after, ROWS_A_PAGE))
-            yield from (found.job.at_us for found in rows)
+            yield from rows
             if len(rows) < ROWS_A_PAGE:
                 return
             after = key_of(rows[-1].job)

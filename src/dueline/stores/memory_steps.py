@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from dueline.clock import Clock
-from dueline.errors import Unknown
+from dueline.errors import StoreUnavailable, Unknown
 from dueline.frontier import Frontier, Shelf
 from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import LaneList, Shard
-from dueline.recall import START, Key, Page, Recall, Seen, Visit, key_of
+from dueline.recall import Key, Recall, Seen, Visit, key_of
 from dueline.store import (
     NO_VERSION,
     SETTINGS_PARTITION,
@@ -33,7 +33,7 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores.memory_cluster import ROWS_A_PAGE, Cluster, Node
+from dueline.stores.memory_cluster import Cluster, Node
 from dueline.stores.memory_rows import (
     MOVED_CELLS,
     Change,
@@ -93,17 +93,24 @@ class SteppedMemoryStore:
         by_lane: dict[Lane, list[Job]] = {}
         for job in jobs:
             by_lane.setdefault(job.lane, []).append(job)
-        _, unknown = self._lists.acknowledge(
+        failed, unlisted = self._lists.acknowledge(
             {lane: lane.bucket for lane in by_lane}, lambda: self._insert(by_lane)
         )
-        return [job.lane not in unknown for job in jobs]
+        return [job.lane not in failed and job.lane not in unlisted for job in jobs]
 
-    def _insert(self, by_lane: Mapping[Lane, Sequence[Job]]) -> None:
+    def _insert(self, by_lane: Mapping[Lane, Sequence[Job]]) -> set[Lane]:
+        """Insert rows, lane by lane; tell of which lanes it is unknown whether they are there."""
+        failed = set()
         for lane, jobs in by_lane.items():
-            self._node.index(jobs)
-            self._node.insert(lane, jobs)
+            try:
+                self._node.index(jobs)
+                self._node.insert(lane, jobs)
+            except StoreUnavailable:  # those of other lanes are there, or will be
+                failed.add(lane)
+                continue
             for job in jobs:
                 self._recall.learn(lane, key_of(job), Seen(job.at_us, job.token))
+        return failed
 
     def claim(
         self,
@@ -265,10 +272,12 @@ class SteppedMemoryStore:
         """
         assert found.stub is not None
         target, listing = found.stub
-        _, unknown = self._lists.acknowledge(
+        failed, unlisted = self._lists.acknowledge(
             {target.lane: listing}, lambda: self._insert({target.lane: [target]})
         )
-        if not unknown:  # otherwise the stub stays, and the next one to meet it does this again
+        if not (
+            failed or unlisted
+        ):  # otherwise the stub stays, and the next one to meet it does this again
             self._decide(found.job.lane, Change(key_of(found.job), found.job.token), None)
 
     # Reads
@@ -297,11 +306,7 @@ class SteppedMemoryStore:
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
     ) -> JobPage:
         """Read a lane in (at, id) order; rows that are being carried are not shown."""
-        rows: list[Job] = []
-        page = Page(START, ROWS_A_PAGE)
-        while found := self._node.page(lane, page):
-            rows += [one.job for one in found if one.stub is None]
-            page = page._replace(after=key_of(found[-1].job))
+        rows = [row for row, stub in self._node.every(lane) if stub is None]
         return jobs_page(rows, after, until_us, limit)
 
     def lanes(

@@ -62,7 +62,7 @@ def judge(
         "doubled": _doubled(events, numbers),
         "phantom": [job for job in done if job not in started],
         "wrong": [f"{job}: {value}" for job, value in done.items() if value != numbers.get(job)],
-        "recorded twice": _recorded_twice(recorded),
+        "recorded twice": _recorded_twice(events, recorded),
         "beside": _beside(events),
     }
     return Report(report.counts, faults)
@@ -118,6 +118,7 @@ def _key_in(event: Event) -> str:
     return event.note.partition(" ")[2] if event.f == "enqueue" else ""
 
 
-def _recorded_twice(recorded: Sequence[Recorded]) -> list[str]:
+def _recorded_twice(events: Sequence[Event], recorded: Sequence[Recorded]) -> list[str]:
+    revived = {event.id for event in events if event.f == "carry"}
     ends = Counter(one.job for one in recorded if one.outcome in ENDINGS)
-    return [job for job, count in ends.items() if count > 1]
+    return [job for job, count in ends.items() if count > 1 and job not in revived]

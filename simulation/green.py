@@ -1,0 +1,192 @@
+"""Threads that are fibers, in the place of the module `threading`.
+
+The worker's modules reach threads, events and locks through their module's name `threading`, and
+the beat reads `time`; `planted` puts these there while a life is led. Nothing else of them
+changes. Fibers take turns only where they wait, so a lock that nobody waits under is free.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from dueline.worker import beat, controls, interrupt, reports, threads
+from simulation.clocks import ProcessClock
+from simulation.world import Fiber, World
+
+_PLACES = (beat, controls, interrupt, reports, threads)
+
+
+class Event:
+    """A flag that fibers wait for."""
+
+    def __init__(self) -> None:
+        """Be clear."""
+        self._is_set = False
+        self._waiters: list[Fiber] = []
+
+    def is_set(self) -> bool:
+        """Tell whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it: all who wait go on."""
+        self._is_set = True
+        waiters, self._waiters = self._waiters, []
+        for fiber in waiters:
+            _world().wake(fiber)
+
+    def clear(self) -> None:
+        """Clear it."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let others go on until it is set, or the time is over."""
+        world = _world()
+        if self._is_set:
+            world.sleep(1)  # to go round in circles takes time, too
+            return True
+        assert world.fiber is not None, "only fibers wait"
+        self._waiters.append(world.fiber)
+        try:
+            world.wait(_us(timeout))
+        finally:
+            if world.fiber in self._waiters:
+                self._waiters.remove(world.fiber)
+        return self._is_set
+
+
+class Lock:
+    """A lock that fibers wait for."""
+
+    def __init__(self) -> None:
+        """Be free."""
+        self._is_held = False
+        self._waiters: list[Fiber] = []
+
+    def __enter__(self) -> bool:
+        while self._is_held:
+            world = _world()
+            assert world.fiber is not None, "only fibers wait"
+            self._waiters.append(world.fiber)
+            world.wait(None)
+        self._is_held = True
+        return True
+
+    def __exit__(self, *_error: object) -> None:
+        self._is_held = False
+        if self._waiters:
+            _world().wake(self._waiters.pop(0))
+
+
+class Condition:
+    """A place to wait at; its lock is free, since nobody waits under it."""
+
+    def __init__(self) -> None:
+        """Let nobody wait yet."""
+        self._waiters: list[Fiber] = []
+
+    def __enter__(self) -> Literal[True]:
+        return True
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing was held."""
+
+    def wait(self) -> None:
+        """Let others go on until `notify`."""
+        world = _world()
+        assert world.fiber is not None, "only fibers wait"
+        self._waiters.append(world.fiber)
+        world.wait(None)
+
+    def notify(self, count: int = 1) -> None:
+        """Let the first who wait go on."""
+        for _ in range(min(count, len(self._waiters))):
+            _world().wake(self._waiters.pop(0))
+
+    def notify_all(self) -> None:
+        """Let all who wait go on."""
+        self.notify(len(self._waiters))
+
+
+class Thread:
+    """A fiber of the process that starts it."""
+
+    def __init__(
+        self,
+        *,
+        target: Callable[..., object],
+        name: str,
+        args: tuple[object, ...] = (),
+        daemon: bool = True,
+    ) -> None:
+        """Take what to do; `start` has it done."""
+        del daemon
+        self._target = target
+        self._args = args
+        self._name = name
+        self._fiber: Fiber | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        world = _world()
+        process = world.here()
+        name = f"{process.name}/{self._name.removeprefix('dueline-')}"
+        self._fiber = world.spawn(process, name, self._target, *self._args)
+
+    def join(self) -> None:
+        """Wait for its end."""
+        world = _world()
+        fiber = self._fiber
+        if fiber is not None and not fiber.is_over:
+            assert world.fiber is not None, "only fibers wait"
+            fiber.waiters.append(world.fiber)
+            world.wait(None)
+
+
+class Threads:
+    """Stands in for the module `threading`."""
+
+    Event = Event
+    Lock = Lock
+    Condition = Condition
+    Thread = Thread
+    get_ident = staticmethod(threading.get_ident)
+
+
+class Times:
+    """Stands in for the module `time`."""
+
+    @staticmethod
+    def monotonic() -> float:
+        """Read the clock of the process whose fiber goes on, in seconds."""
+        world = _world()
+        return ProcessClock(world, world.here()).monotonic_us() / 1e6
+
+
+_PRESENT: list[World] = []
+
+
+def _world() -> World:
+    return _PRESENT[-1]
+
+
+def _us(timeout: float | None) -> int | None:
+    return None if timeout is None else round(timeout * 1e6)
+
+
+@contextmanager
+def planted(world: World) -> Iterator[None]:
+    """Have the worker's modules find fibers where they look for threads."""
+    _PRESENT.append(world)
+    try:
+        for place in _PLACES:
+            vars(place)["threading"] = Threads
+        vars(beat)["time"] = Times
+        yield
+    finally:
+        for place in _PLACES:
+            vars(place)["threading"] = threading
+        vars(beat)["time"] = time
+        _PRESENT.pop()

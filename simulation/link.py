@@ -1,0 +1,143 @@
+"""A process's way to the store, and what befalls calls on it."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from dueline.errors import StoreUnavailable, Unknown
+from simulation.faults import (
+    DELAYS_US,
+    DULL_SPAN,
+    JUMPS_US,
+    SPANS_US,
+    TIMEOUTS_US,
+    Fault,
+)
+from simulation.world import Died, Process, World
+
+Answer = TypeVar("Answer")
+
+FAST_US = DELAYS_US[0]
+
+_BEFORE = (Fault.PAUSED_BEFORE, Fault.SUSPENDED, Fault.JUMP)
+
+
+class Link:
+    """Carries out one process's calls: each may be late, lost, answered by nobody.
+
+    faults: what this life draws from; empty for none. Each call makes one choice, and more only
+    where something befalls it.
+    """
+
+    def __init__(self, world: World, process: Process, faults: tuple[Fault, ...]) -> None:
+        """Take the world, who calls, and what may go wrong."""
+        self._world = world
+        self._process = process
+        self._faults = faults
+
+    def call(self, name: str, apply: Callable[[], Answer], *, lands: bool = True) -> Answer:
+        """Have a call happen at the store, some time from now.
+
+        Args: lands: it may happen after its caller gave up; False: then it has happened, or
+        never does.
+        """
+        world, process = self._world, self._process
+        if process.is_dead:
+            raise Died
+        world.calls += 1
+        if world.is_healed:
+            world.sleep(FAST_US)
+            answer = apply()
+            world.sleep(FAST_US)
+            return answer
+        if world.now_us < max(process.cut_us, world.outage_us):
+            self._give_up(Fault.DROPPED, name, is_told=False)
+        choice = world.tape.pick(DULL_SPAN)
+        if 0 < choice <= len(self._faults):
+            return self._befall(self._faults[choice - 1], name, apply, lands=lands)
+        if choice:
+            world.sleep(DELAYS_US[choice & 7])
+            answer = apply()
+            world.sleep(DELAYS_US[(choice >> 3) & 7])
+            return answer
+        world.sleep(FAST_US)
+        answer = apply()
+        world.sleep(FAST_US)
+        return answer
+
+    def _befall(
+        self, fault: Fault, name: str, apply: Callable[[], Answer], *, lands: bool
+    ) -> Answer:
+        """Have something go wrong with a call."""
+        world, process = self._world, self._process
+        world.tell(process.name, name, fault.value)
+        match fault:
+            case Fault.REFUSED:
+                world.sleep(FAST_US)
+                raise StoreUnavailable(f"{name} was refused")
+            case Fault.DROPPED:
+                self._give_up(fault, name)
+            case Fault.UNANSWERED:
+                world.sleep(FAST_US)
+                apply()
+                self._give_up(fault, name)
+            case Fault.LATE:
+                if lands:
+                    self._land(name, apply)
+                self._give_up(fault, name)
+            case Fault.CUT:
+                process.cut_us = world.now_us + self._span()
+                self._give_up(fault, name)
+            case Fault.OUTAGE:
+                world.outage_us = world.now_us + self._span()
+                self._give_up(fault, name)
+            case Fault.KILLED_BEFORE | Fault.KILLED_AFTER | Fault.KILLED_LATE:
+                self._die(fault, name, apply, lands=lands)
+        if fault in _BEFORE:
+            self._stand_still(fault)
+        world.sleep(FAST_US)
+        answer = apply()
+        if fault is Fault.PAUSED_AFTER:
+            self._stand_still(fault)
+        world.sleep(FAST_US)
+        return answer
+
+    def _give_up(self, fault: Fault, name: str, *, is_told: bool = True) -> None:
+        """Wait for an answer in vain."""
+        world = self._world
+        world.sleep(TIMEOUTS_US[world.tape.pick(len(TIMEOUTS_US)) if is_told else 0])
+        raise Unknown(f"{name} {fault.value}")
+
+    def _span(self) -> int:
+        return SPANS_US[self._world.tape.pick(len(SPANS_US))]
+
+    def _land(self, name: str, apply: Callable[[], object]) -> None:
+        """Have a call happen whenever it gets there, whoever is alive then."""
+        world, who = self._world, self._process.name
+
+        def land() -> None:
+            world.say(f"lands: {name} of {who}")
+            world.landing -= 1
+            apply()
+
+        world.landing += 1
+        world.later(self._span(), land)
+
+    def _stand_still(self, fault: Fault) -> None:
+        world, process = self._world, self._process
+        if fault is Fault.JUMP:
+            process.off_us += JUMPS_US[world.tape.pick(len(JUMPS_US))]
+            return
+        span_us = self._span()
+        process.asleep_us = world.now_us + span_us
+        if fault is Fault.SUSPENDED:
+            process.stood_us += span_us
+
+    def _die(self, fault: Fault, name: str, apply: Callable[[], object], *, lands: bool) -> None:
+        world = self._world
+        if fault is Fault.KILLED_AFTER:
+            world.sleep(FAST_US)
+            apply()
+        if fault is Fault.KILLED_LATE and lands:
+            self._land(name, apply)
+        world.kill(self._process)
+        raise Died

@@ -1,0 +1,301 @@
+"""Who lives in a world: producers, workers, an operator."""
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from dueline.clock import SECOND_US
+from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
+from dueline.ids import Ids
+from dueline.job import Job, JobId
+from dueline.options import CallOptions, Mode, Rule
+from dueline.queue import Calls, Queues
+from dueline.store import Store
+from dueline.waker import FALLBACK_US, LocalWaker, Silence, Waker
+from dueline.worker.execution import Execution
+from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
+from dueline.worker.settler import Settler
+from dueline.worker.threads import ThreadRunner
+from dueline.worker.worker import Worker, WorkerSettings
+from simulation import green
+from simulation.clocks import ProcessClock
+from simulation.link import Link
+from simulation.recorder import RecordingStore
+from simulation.scenario import PRIORITIES, QUEUE, TENANTS, Scenario
+from simulation.shop import TASKS, Diary, call_of, eventer, noted
+from simulation.world import Process, World
+
+AGAIN_US = 500_000
+"""How long somebody waits who could not reach the store."""
+
+BETWEEN_US = (100_000, 1_000, 1_000_000, 3_000_000)
+AHEAD_US = (0, 0, 0, 500_000, 2_000_000, 6_000_000)
+MODES: Sequence[Mode] = ("reject", "existing", "replace", "earliest")
+
+DRIFTS_PPM = (0, 50, -50)
+"""More is a broken clock: 100 ppm is what StoreTime allows for."""
+
+
+class SeededIds(Ids):
+    """Ids that are the same in every life of a seed."""
+
+    def __init__(self, seed: str) -> None:
+        """Take what they are made from; a fork is nothing that happens here."""
+        super().__init__(random.Random(seed).randbytes)
+
+
+class Town:
+    """Starts people, each in a process of its own, and knows what they share."""
+
+    def __init__(
+        self,
+        world: World,
+        scenario: Scenario,
+        diary: Diary,
+        reach: Callable[[Link], Store],
+        *,
+        seed: int,
+    ) -> None:
+        """Take the world, its story, its diary, and how a store is reached by a link."""
+        self.world = world
+        self.scenario = scenario
+        self.known: list[JobId] = []
+        self.workers: list[tuple[Process, Worker]] = []
+        self._working: list[Process] = []
+        self.producing = 0
+        self._diary = diary
+        self._reach = reach
+        self._seed = seed
+        self._waker: Waker = LocalWaker() if scenario.hears else Silence()
+        self._repeats = scenario.is_stepped or scenario.settings.keep_us > 0
+        """Where nothing is known of what has ended, nothing is sent again."""
+        self._numbers = 0
+        self._started = 0
+
+    # Processes
+
+    def _process(self, kind: str) -> Process:
+        self._started += 1
+        process = self.world.process(f"{kind}{self._started}")
+        if self.scenario.drifts:
+            process.drift_ppm = DRIFTS_PPM[self.world.tape.pick(len(DRIFTS_PPM))]
+        return process
+
+    def _queues(self, process: Process) -> Queues:
+        world = self.world
+        link = Link(world, process, self.scenario.faults)
+        store = RecordingStore(
+            self._reach(link), self._diary.of(process), eventer(world, process), noted
+        )
+        return Queues(
+            cast("Store", store),
+            clock=ProcessClock(world, process),
+            ids=SeededIds(f"{self._seed}/{process.name}"),
+            defaults=self.scenario.settings,
+            waker=self._waker,
+        )
+
+    def _wait(self) -> None:
+        self.world.sleep(AGAIN_US)
+
+    # Producers
+
+    def start_producer(self) -> None:
+        """Start somebody who makes calls; if he dies, another makes the rest."""
+        self.produce(self.scenario.calls, [])
+
+    def produce(self, calls: int, unsure: list[Job]) -> None:
+        """Start somebody who makes so many calls, and first repeats those nobody knows of."""
+        process = self._process("producer")
+        self.producing += 1
+        left = _Left(calls, unsure)
+        self.world.spawn(process, process.name, self._produce, process, left)
+        self._succeed(process, left)
+
+    def _succeed(self, process: Process, left: "_Left") -> None:
+        """Have somebody else go on where a producer was killed."""
+
+        def look() -> None:
+            if left.is_over:
+                self.producing -= 1
+            elif process.is_dead:
+                self.producing -= 1
+                self.produce(left.calls, left.unsure)
+            else:
+                self.world.later(SECOND_US, look)
+
+        self.world.later(SECOND_US, look)
+
+    def _produce(self, process: Process, left: "_Left") -> None:
+        tape = self.world.tape
+        queues = self._queues(process)
+        while left.calls or left.unsure:
+            if left.unsure:
+                self._repeat(queues, left)
+                continue
+            left.calls -= 1
+            self._call(queues, self._calls(), left)
+            self.world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
+        left.is_over = True
+
+    def _calls(self) -> Calls:
+        tape = self.world.tape
+        now_us = self.world.now_us
+        count = 1 + (tape.pick(5) if tape.pick(4) == 3 else 0)
+        bodies = []
+        for _ in range(count):
+            self._numbers += 1
+            bodies.append(call_of(tape, self._numbers))
+        ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
+        rule = None
+        if self.scenario.keys and count == 1 and tape.pick(2):
+            key = f"k{tape.pick(self.scenario.keys)}"
+            rule = Rule(key, MODES[tape.pick(len(MODES))])
+        expires_us = None
+        if tape.pick(8) == 7:
+            expires_us = now_us + ahead_us + SECOND_US * (1 + tape.pick(5))
+        options = CallOptions(expires_us=expires_us, unique=rule)
+        return Calls(
+            QUEUE,
+            "work",
+            0,
+            bodies,
+            now_us + ahead_us if ahead_us else None,
+            PRIORITIES[tape.pick(len(PRIORITIES))],
+            TENANTS[tape.pick(len(TENANTS))],
+            options.to_bytes(),
+        )
+
+    def _call(self, queues: Queues, calls: Calls, left: "_Left") -> None:
+        """Make a call until it is stored, or until nobody knows whether it is."""
+        while True:
+            try:
+                self.known += [job.id for job in queues.enqueue(calls)]
+            except EnqueueUnknown as error:
+                self.known += [job.id for job in error.jobs]
+                if self._repeats:
+                    left.unsure += error.jobs
+            except (Conflict, BadInput):  # its key is taken, or it came too late
+                pass
+            except StoreUnavailable:
+                self._wait()
+                continue
+            return
+
+    def _repeat(self, queues: Queues, left: "_Left") -> None:
+        """Send again what may be stored or not, until it is."""
+        try:
+            queues.enqueue_again(list(left.unsure))
+        except Conflict:  # its key is taken
+            del left.unsure[0]
+        except StoreUnavailable:
+            self._wait()
+        else:
+            left.unsure.clear()
+
+    # Workers
+
+    def start_worker(self) -> Process:
+        """Start a worker."""
+        process = self._process("worker")
+        self.world.spawn(process, process.name, self._work, process)
+        return process
+
+    def look_after_workers(self) -> None:
+        """Start workers in the place of those that died; replace one by choice."""
+        living = [process for process in self._working if not process.is_dead]
+        tape, world = self.world.tape, self.world
+        missing = self.scenario.workers - len(living)
+        wanted = [world.is_healed or tape.pick(4) == 0 for _ in range(missing)]
+        living += [self.start_worker() for _ in range(sum(wanted))]
+        if self.scenario.is_redeployed and not world.is_healed and tape.is_rare(5):
+            for process, worker in self.workers:
+                if not process.is_dead:
+                    world.tell(process.name, "deploy", "stops it")
+                    worker.stop()
+                    break
+        self._working = living
+        world.later(SECOND_US, self.look_after_workers)
+
+    def _work(self, process: Process) -> None:
+        while True:
+            try:
+                worker = self._worker(process)
+                break
+            except StoreUnavailable:
+                self._wait()
+        self.workers.append((process, worker))
+        worker.run()
+        process.is_dead = True
+
+    def _worker(self, process: Process) -> Worker:
+        world, scenario = self.world, self.scenario
+        queues = self._queues(process)
+        clock = ProcessClock(world, process)
+        queues.catalog.settings(QUEUE)
+        queues.time.latest_us()
+        news = cast("threading.Event", green.Event())
+        ear = queues.waker.listen([QUEUE], news)
+        chance = random.Random(f"{self._seed}/{process.name}/chance")
+        runner = ThreadRunner(
+            Execution(TASKS),
+            threads=scenario.slots,
+            clock=clock,
+            now_us=queues.time.earliest_us,
+            news=news,
+        )
+        return Worker(
+            queues,
+            runner,
+            Settler(queues, TASKS, chance),
+            WorkerSettings(worker=process.name, serving={QUEUE: None}, tasks=["work"]),
+            clock=clock,
+            news=news,
+            ear=ear,
+            pace=Pace(FALLBACK_US if ear.is_open else GAP_US_MAX_UNHEARD, chance.random),
+        )
+
+    # The operator
+
+    def start_operator(self) -> None:
+        """Start somebody who cancels, retries and changes jobs."""
+        process = self._process("operator")
+        self.world.spawn(process, process.name, self._operate, process)
+
+    def _operate(self, process: Process) -> None:
+        tape = self.world.tape
+        queues = self._queues(process)
+        while not self.world.is_healed:
+            self.world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
+            if not self.known:
+                continue
+            job_id = self.known[tape.pick(len(self.known))]
+            act = tape.pick(4)
+            try:
+                self._act(queues, job_id, act)
+            except (Conflict, NotFound, BadInput):
+                pass
+            except StoreUnavailable:
+                self._wait()
+
+    def _act(self, queues: Queues, job_id: JobId, act: int) -> None:
+        tape = self.world.tape
+        if act == 0:
+            queues.cancel(job_id)
+        elif act == 1:
+            queues.retry(job_id)
+        elif act == 2:
+            queues.change(job_id, priority=PRIORITIES[tape.pick(len(PRIORITIES))])
+        else:
+            ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
+            queues.reschedule(job_id, self.world.now_us + ahead_us)
+
+
+class _Left:
+    """What a producer has yet to do, outside of its process: on disk, say."""
+
+    def __init__(self, calls: int, unsure: list[Job]) -> None:
+        self.calls = calls
+        self.unsure = unsure
+        self.is_over = False

@@ -1,0 +1,139 @@
+"""What the jobs of a life do."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dueline.diary import Event
+from dueline.handler import Cancel, Context, Handler, Snooze
+from dueline.job import Job
+from dueline.options import read_options
+from dueline.policy import Retry
+from simulation.tape import Tape
+from simulation.world import Died, Process, World
+
+RETRY = Retry(attempts=3, base=1.0, cap=4.0)
+
+TOOK_US = (20_000, 1_000, 150_000, 700_000, 2_500_000, 7_000_000, 14_000_000)
+"""How long a handler runs; the last outlast a lease."""
+
+FATES = ("done", "done", "done", "done", "done", "done", "fails", "fails for good", "snoozes",
+         "cancels", "kills", "kills")  # fmt: skip
+
+SPARED_FENCE = 3
+"""From this claim on no job snoozes, or kills its process."""
+
+
+class Diary:
+    """What all processes wrote down; the dead write nothing."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self.events: list[Event] = []
+        self.acknowledged: set[str] = set()
+
+    def of(self, process: Process) -> "Pen":
+        """Give a process its pen."""
+        return Pen(self, process)
+
+
+class Pen:
+    """One process's part of the diary."""
+
+    def __init__(self, diary: Diary, process: Process) -> None:
+        """Write into a diary while a process lives."""
+        self._append = diary.events.append
+        self._acknowledged = diary.acknowledged
+        self._process = process
+
+    def write(self, *events: Event) -> None:
+        """Write events down."""
+        if self._process.is_dead:
+            raise Died
+        for event in events:
+            self._append(event)
+            if event.f == "enqueue" and event.type == "ok":
+                self._acknowledged.add(event.id)
+
+
+def number_of(job: Job) -> int:
+    """Read the number of a call off its row."""
+    number: int = json.loads(job.body)[0]
+    return number
+
+
+def noted(job: Job) -> str:
+    """Say what the judge has to know of a call: its number, and its unique key if it has one."""
+    rule = read_options(job.opts).unique if job.opts else None
+    return f"{number_of(job)} {rule.key}" if rule else f"{number_of(job)}"
+
+
+def eventer(world: World, process: Process) -> Callable[..., Event]:
+    """Make what makes a process's events, at the store's time."""
+
+    def event(**told: Any) -> Event:  # noqa: ANN401  (the fields of an Event)
+        return Event(world.now_us, process.name, **told)
+
+    return event
+
+
+class Shop:
+    """Where the handlers of one life find the world that they run in."""
+
+    def __init__(self, world: World, diary: Diary) -> None:
+        """Take the world, and where starts are written down."""
+        self._world = world
+        self._diary = diary
+
+    def work(self, context: Context, number: int, took_us: int, fate: str) -> int:
+        """Write down the start, take some time, end as it is fated."""
+        world = self._world
+        process = world.here()
+        told = {"id": context.job_id.hex(), "attempt": context.fence}
+        Pen(self._diary, process).write(eventer(world, process)(type="ok", f="start", **told))
+        world.say(f"starts {number}")
+        world.sleep(took_us)
+        if world.is_healed:
+            return number
+        if fate == "fails" and context.attempt == 1:
+            raise RuntimeError("fails once")
+        if fate == "fails for good":
+            raise RuntimeError("fails each time")
+        if fate == "snoozes" and context.fence < SPARED_FENCE:
+            raise Snooze(1)
+        if fate == "cancels":
+            raise Cancel("Nobody needs it.")
+        if fate == "kills" and context.fence < SPARED_FENCE:
+            world.tell(process.name, f"job {number}", "kills its process")
+            world.kill(process)
+            raise Died
+        return number
+
+
+_OPEN: list[Shop] = []
+
+
+def _work(context: Context, number: int, took_us: int, fate: str) -> int:
+    return _OPEN[-1].work(context, number, took_us, fate)
+
+
+TASKS: Mapping[str, Handler] = {"work": Handler(_work, name="work", retry=RETRY, timeout_us=None)}
+"""Made once: reading a signature takes longer than running many jobs."""
+
+
+@contextmanager
+def opened(shop: Shop) -> Iterator[None]:
+    """Have the handlers run in this shop."""
+    _OPEN.append(shop)
+    try:
+        yield
+    finally:
+        _OPEN.pop()
+
+
+def call_of(tape: Tape, number: int) -> bytes:
+    """Draw what a job does, as its arguments."""
+    took_us = TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(3) == 2 else TOOK_US[0]
+    fate = FATES[tape.pick(len(FATES))]
+    return json.dumps([number, took_us, fate]).encode()

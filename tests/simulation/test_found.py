@@ -1,0 +1,96 @@
+"""What lives found wrong, by itself and as small as it gets."""
+
+import pytest
+
+from dueline.clock import SECOND_US
+from dueline.errors import StoreUnavailable
+from dueline.ids import Ids
+from dueline.lane import bucket_of
+from dueline.queue import Queues
+from dueline.settings import QueueSettings
+from dueline.store import Extend, Move
+from dueline.stores.memory_cluster import Cluster
+from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.worker.claimer import Claimer
+from tests.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
+from tests.clocks import NOW_US, HandClock
+from tests.engine.conftest import clock, queues, store
+from tests.worker.bench import Bench
+
+__all__ = ["clock", "queues", "store"]
+
+
+class Stopped(BaseException):
+    """The process ended here."""
+
+
+def test_a_suspect_starts_though_another_that_waited_was_lost(
+    queues: Queues, clock: HandClock
+) -> None:
+    put(queues, call(1), call(2), call(3))
+    for job in claim_all(queues):
+        queues.store.settle([Extend(job, job.at_us, started=True)])
+    clock.advance(us=LEASE_US + 1)  # all three killed their worker
+    bench = Bench(queues, clock)
+    lost: list[int] = []
+
+    def lose_the_next() -> None:
+        if not lost and bench.runner.ready:
+            waiting = bench.worker._suspects[0]
+            lost.append(number_of(waiting))
+            bench.worker._lose([waiting])  # as the beat does, which is told so
+        bench.run_all()
+
+    bench.news.meanwhile = lose_the_next
+    began = bench.run()
+    assert sorted([*began, *lost]) == [1, 2, 3]
+
+
+def test_a_job_that_is_being_carried_is_found_where_jobs_age() -> None:
+    clock, cluster = HandClock(), Cluster()
+    steps: list[str] = []
+
+    def stop(name: str) -> None:
+        steps.append(name)
+        if steps[-2:] == ["decide", "marks"]:  # the row is a stub, and nothing more
+            raise Stopped
+
+    defaults = QueueSettings(aging_us=SECOND_US)
+    store = SteppedMemoryStore(clock, cluster=cluster)
+    queues = Queues(store, clock=clock, ids=Ids(), defaults=defaults)
+    (job,) = put(queues, call(1))
+    to = job.lane._replace(priority=9)
+    move = Move(job, job.at_us, queues.ids.token(), bucket_of(NOW_US, WIDTH_US), 0, 0, to=to)
+    with pytest.raises(Stopped):
+        SteppedMemoryStore(clock, cluster=cluster, step=stop).settle([move])
+    claimer = Claimer(queues, ["default"], "here:1:abcd")
+    claimed = []
+    for _ in range(3):  # it is carried to its end, then seen where it is
+        claimer.refresh()
+        claimed += claimer.claim(10, {})
+    assert [number_of(one.job) for one in claimed] == [1]
+
+
+def test_of_an_add_that_failed_half_way_it_is_said_which_half() -> None:
+    steps: list[str] = []
+
+    def fail(name: str) -> None:
+        steps.append(name)
+        if steps.count("insert") == 2 and name == "insert":
+            raise StoreUnavailable("refused")
+
+    first = row_of(1)
+    second = row_of(2)._replace(lane=first.lane._replace(priority=1))
+    store = SteppedMemoryStore(HandClock(), step=fail)
+    assert store.add([first, second]) == [True, False]
+    assert store.find([first.id, second.id]) == [first, None]
+
+
+def test_what_has_ended_is_not_run_again_when_it_is_sent_again(
+    queues: Queues, clock: HandClock
+) -> None:
+    ended, waits = put(queues, call(1), call(2)._replace(due_us=NOW_US + 60 * SECOND_US))
+    assert Bench(queues, clock).run() == [1]
+    queues.enqueue_again([ended, waits, row_of(7)])
+    found = queues.store.find([ended.id, waits.id, row_of(7).id])
+    assert [row is not None for row in found] == [False, True, True]
