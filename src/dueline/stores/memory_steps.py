@@ -338,11 +338,8 @@ class SteppedMemoryStore:
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
         """Read records in key order; expired ones are absent."""
         puts = self._node.read(partition, self.clock_us())
-        return [
-            Record(put.key, put.version, put.value)
-            for put in puts
-            if after is None or put.key > after
-        ][:limit]
+        some = [put for put in puts if after is None or put.key > after][:limit]
+        return [Record(put.key, put.version, put.value) for put in some]
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition: all or nothing."""
