@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, cast
 
 from dueline.clock import Clock
+from dueline.frontier import Frontier
 from dueline.marks import LaneList
 from dueline.store import Store
 from dueline.stores.memory_cluster import Cluster, Node
@@ -12,16 +13,20 @@ from dueline.stores.memory_steps import SteppedMemoryStore, nothing
 from simulation.link import Link
 
 READS = frozenset({"find", "scan", "lanes", "read", "tail", "clock_us"})
-WRITES = frozenset({"add", "claim", "settle", "sweep", "commit", "append", "together"})
+WRITES = frozenset(
+    {
+        "add", "claim", "settle", "sweep", "commit", "append", "together", "close_until", "expire",
+    }
+)  # fmt: skip
 LANDING = WRITES - {"add", "together"}
 """Births may not happen once their callers gave up: where there are transactions a key that went
 may be born again, so what was sent has to be known to be over before it is sent again."""
 
-READ_STEPS = frozenset({"page", "some", "places", "marks", "pointers", "read", "tail"})
+READ_STEPS = frozenset({"page", "some", "places", "marks", "pointers", "read", "tail", "mark_of"})
 WRITE_STEPS = frozenset(
     {
         "index", "insert", "decide", "raise_marks", "put_pointer", "remove_pointer", "commit",
-        "append",
+        "append", "raise_mark", "expire",
     }
 )  # fmt: skip
 
@@ -72,6 +77,7 @@ class SteppedClient(SteppedMemoryStore):
         super().__init__(clock, cluster=cluster)
         self._node = SteppedNode(cluster, link)
         self._lists = LaneList(self._node)
+        self._frontier = Frontier(self._node)
 
 
 class _Timed:

@@ -1,0 +1,27 @@
+"""Whatever a store can be asked goes by the link."""
+
+import inspect
+
+from dueline.store import Store
+from dueline.stores.memory_cluster import Node
+from simulation.wires import READ_STEPS, READS, WRITE_STEPS, WRITES
+
+BESIDE = {"describe", "close"}
+"""What is said of a store costs no call."""
+
+COMPOSED = {"closed", "put", "remove", "ats_us", "every", "put_rows", "marks_of", "step"}
+"""Made of other steps."""
+
+
+def methods(kind: type) -> set[str]:
+    return {
+        name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")
+    }
+
+
+def test_every_call_of_a_store_goes_by_the_link() -> None:
+    assert methods(Store) - BESIDE == READS | WRITES
+
+
+def test_every_step_of_a_cluster_goes_by_the_link() -> None:
+    assert methods(Node) - COMPOSED == READ_STEPS | WRITE_STEPS
