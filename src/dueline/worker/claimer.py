@@ -14,6 +14,7 @@ from dueline.planner import plan, prospects
 from dueline.queue import Queues
 from dueline.rota import Rota
 from dueline.store import Want
+from dueline.tuples import made
 from dueline.waker import WAKE_AHEAD_US
 
 READERS_MAX = 8
@@ -177,7 +178,7 @@ class Claimer:
             if claimed.died:
                 taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
             else:
-                taken += map(Taken, claimed.jobs, repeat(None))
+                taken += made(Taken, zip(claimed.jobs, repeat(None)))
             if queue in left:
                 left[queue] -= len(claimed.jobs)
         return taken

@@ -68,6 +68,8 @@ def _plain(handler: Handler | None) -> _Plain | None:
     """Give what it takes to call a handler that needs nothing but its arguments."""
     if handler is None or handler.is_async or handler.takes_context:
         return None
+    if handler.timeout_us is not None:  # whoever may interrupt it needs to know when it is inside
+        return None
     read = handler.arguments.plain_reader()
     return None if read is None else (read, handler.function, handler)
 
@@ -103,8 +105,6 @@ class Execution:
 
         A coroutine gets an event loop for itself; see `arun`.
         """
-        if not assignment.keep and (ending := self._run_plainly(assignment.job)) is not None:
-            return ending
         handler = self._handlers.get(assignment.job.task)
         if handler is not None and handler.is_async:
             return asyncio.run(self.arun(assignment, started_us))
@@ -150,16 +150,19 @@ class Execution:
             self._hooks.tell("before_run", run_event(assignment.job))
         return None
 
-    def _run_plainly(self, job: Job) -> Ending | None:
+    def run_plainly(self, assignment: Assignment) -> Ending | None:
         """Call a plain function of which no result is wanted, with next to nothing around it.
 
-        Returns: None where more is needed; nothing was called then.
+        Returns: None where more is needed, such as `run`; nothing was called then.
         """
+        job = assignment.job
+        if assignment.keep or job.opts or self._hooks.hear_runs or self.controls.has_cancelled(job):
+            return None
         try:
             plain = self._plain[job.task]
         except KeyError:
             plain = self._plain[job.task] = _plain(self._handlers.get(job.task))
-        if plain is None or job.opts or self._hooks.hear_runs or self.controls.has_cancelled(job):
+        if plain is None:
             return None
         read, function, handler = plain
         try:

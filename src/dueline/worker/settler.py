@@ -3,6 +3,7 @@
 import logging
 import random
 from collections.abc import Container, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled
@@ -25,6 +26,7 @@ from dueline.lane import bucket_of
 from dueline.policy import Again, Decision, Retry, cancelled, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
+from dueline.tuples import made
 from dueline.worker.claimer import Taken
 from dueline.worker.controls import Remembered
 from dueline.worker.events import settle_event
@@ -104,7 +106,9 @@ class Settler:
         if not self._queues.store.together([joined(groups)])[0]:
             return False
         over = [one for one, decision in rest if isinstance(decision, Outcome)]
-        release(self._queues.store, [one.job for one in (*done, *over) if one.job.opts])
+        with_options = [one.job for one in (*done, *over) if one.job.opts]
+        if with_options:
+            release(self._queues.store, with_options)
         if log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
             rest += [(one, Outcome("done", one.ended_us)) for one in done]
         for one, decision in rest:
@@ -143,7 +147,7 @@ class Settler:
 
     def _drop(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
         """Settle attempts that leave nothing: bare verdicts do, without a group around each."""
-        verdicts: list[Verdict] = [Drop(one.job) for one in ended]
+        verdicts: list[Verdict] = [*made(Drop, [(one.job,) for one in ended])]
         verdicts += [self._extend(job, is_started=True) for job in started]
         held = self._queues.store.settle(verdicts)
         if all(held) and not log.isEnabledFor(logging.INFO) and not self._hooks.has("done"):
@@ -227,7 +231,7 @@ class Settler:
         """List the jobs whose handlers take a Context."""
         tasks = {
             task
-            for task in {job.task for job in jobs}
+            for task in set(map(_task_of, jobs))
             if (handler := self._handlers.get(task)) is not None and handler.takes_context
         }
         return [job for job in jobs if job.task in tasks] if tasks else []
@@ -265,11 +269,12 @@ class Settler:
         return Group((move,), rows=rows)
 
 
-_ending_of = attrgetter("ending")
+_task_of = attrgetter("task")
+_ending_of, _lane_of = attrgetter("ending"), attrgetter("job.lane")
 
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:
-    return {one.job.lane.queue for one in ended}
+    return {lane.queue for lane, _ in groupby(map(_lane_of, ended))}
 
 
 def _counted(job: Job, ended: Ended) -> Job:

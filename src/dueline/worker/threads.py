@@ -5,12 +5,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from dueline.attempt import Cancelled, Ended, Failed
+from dueline.attempt import Cancelled, Ended, Ending, Failed
 from dueline.clock import Clock
 from dueline.errors import JobTimeout
 from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.progress import Report
+from dueline.tuples import made
 from dueline.worker.controls import CANCELLED
 from dueline.worker.execution import Assignment, Execution, overtaking
 from dueline.worker.interrupt import Interrupt
@@ -68,18 +69,16 @@ class ThreadRunner:
         self._now_us = now_us
         self._news = news
         self._ready: deque[Assignment] = deque()
-        self._ended: deque[Ended] = deque()
+        self._ended: deque[tuple[Job, Ending, int, int]] = deque()  # Ended, or as much
         self._slots: list[_Slot] = []
         self._work = threading.Condition()
         self._idle = 0
         self._told_us = 0
         self._offset_us = 0  # the store's time less the monotonic clock
         self._is_closing = False
-        self._take: Callable[[], Assignment] = self._ready.popleft
         self._coroutines: Coroutines | None = None
         self._busy = 0  # threads that run a job; counted only beside coroutines
         if execution.has_async():
-            self._take = self._take_beside
             self._coroutines = Coroutines(
                 execution, clock=clock, ended=self._end_coroutine, loop=loop
             )
@@ -168,10 +167,9 @@ class ThreadRunner:
 
     def collect(self) -> list[Ended]:
         """Take the attempts that ended since the last call."""
-        ended = []
-        while self._ended:
-            ended.append(self._ended.popleft())
-        took_us = [one.ended_us - one.started_us for one in ended if one.started_us]
+        take = self._ended.popleft
+        ended = made(Ended, [take() for _ in range(len(self._ended))])  # this thread alone takes
+        took_us = [ended_us - started_us for _, _, started_us, ended_us in ended if started_us]
         if took_us:
             self.run_us = learn_run_us(self.run_us, took_us)
         return ended
@@ -256,15 +254,42 @@ class ThreadRunner:
             self._coroutines.close()
 
     def _loop(self, slot: _Slot) -> None:
+        run_all = self._run_all if self._coroutines is None else self._run_one
         now_us = self._clock.monotonic_us()
         while not self._is_closing:
             try:
-                assignment = self._take()
+                now_us = run_all(slot, now_us)
             except IndexError:
                 self._wait()
                 now_us = self._clock.monotonic_us()
-            else:
-                now_us = self._run(slot, assignment, now_us)
+
+    def _run_all(self, slot: _Slot, now_us: int) -> int:
+        """Run plain jobs, one after the other, until one needs more; run that one, too.
+
+        Whatever is not run yet stays where other threads can take it: a slow handler holds up
+        nothing but itself.
+
+        Raises: IndexError: nothing is ready.
+        """
+        take, end = self._ready.popleft, self._ended.append
+        run, read_us = self._execution.run_plainly, self._clock.monotonic_us
+        while not self._is_closing:
+            assignment = take()
+            slot.started_us = now_us
+            slot.assignment = assignment
+            ending = run(assignment)
+            if ending is None:
+                return self._run(slot, assignment, now_us)
+            slot.assignment = None
+            offset_us, ended_us = self._offset_us, read_us()
+            end((assignment.job, ending, now_us + offset_us, ended_us + offset_us))
+            now_us = ended_us
+            if ended_us - self._told_us > NEWS_EVERY_US:
+                self._tell(ended_us)
+        return now_us
+
+    def _run_one(self, slot: _Slot, now_us: int) -> int:
+        return self._run(slot, self._take_beside(), now_us)
 
     def _wait(self) -> None:
         self._news.set()
@@ -291,9 +316,13 @@ class ThreadRunner:
             with self._work:
                 self._busy -= 1
         ended_us = self._clock.monotonic_us()
-        self._ended.append(Ended(assignment.job, ending, now_us + offset_us, ended_us + offset_us))
+        self._ended.append((assignment.job, ending, now_us + offset_us, ended_us + offset_us))
         if ended_us - self._told_us > NEWS_EVERY_US:
-            self._told_us = ended_us
-            if not self._news.is_set():
-                self._news.set()
+            self._tell(ended_us)
         return ended_us
+
+    def _tell(self, now_us: int) -> None:
+        """Say that there is something to collect."""
+        self._told_us = now_us
+        if not self._news.is_set():
+            self._news.set()

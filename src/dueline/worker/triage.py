@@ -1,16 +1,21 @@
 """What becomes of jobs before they run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from dueline.attempt import Attempt, Ended, Expired, Outcome
 from dueline.errors import StoreCorrupt
 from dueline.history import attempt_of, died
-from dueline.job import Job
+from dueline.job import Job, JobId
 from dueline.options import is_past
 from dueline.policy import dead_of_poison, is_poison, lost
+from dueline.progress import Progress
 from dueline.settings import QueueSettings
+from dueline.tuples import made
 from dueline.worker.claimer import Taken
+from dueline.worker.execution import Assignment
 
 
 class Over(NamedTuple):
@@ -41,9 +46,13 @@ def triage(taken: Sequence[Taken], settings: Callable[[str], QueueSettings], now
     Then whether its queue delivers at most once, and its handler was called; then whether it
     took too many workers with it; then its expiry.
     """
-    queues = {one.job.lane.queue for one in taken}
-    once = {queue for queue in queues if settings(queue).is_once}
-    if not once and not any(map(_is_special, taken)):
+    jobs = list(map(_job_of, taken))
+    once = _once(jobs, settings)
+    if not (
+        once
+        or any(map(_before_of, taken))
+        or any(any(map(told_by, jobs)) for told_by in (_outcome_of, _alone_of, _opts_of))
+    ):
         return Triage([], [], [], list(taken))
     sorted_ = Triage([], [], [], [])
     for one in taken:
@@ -70,8 +79,10 @@ def parted(
     The latter are those whose last claim died, suspects, and all of a queue that delivers at
     most once.
     """
-    queues = {one.job.lane.queue for one in taken}
-    once = {queue for queue in queues if settings(queue).is_once}
+    jobs = list(map(_job_of, taken))
+    once = _once(jobs, settings)
+    if not (once or any(map(_before_of, taken)) or any(map(_alone_of, jobs))):
+        return jobs, []
     plain: list[Job] = []
     careful: list[Job] = []
     for job, before in taken:
@@ -80,9 +91,39 @@ def parted(
     return plain, careful
 
 
-def _is_special(taken: Taken) -> bool:
-    job = taken.job
-    return bool(job.outcome or taken.before is not None or job.alone or job.opts)
+def assigned(
+    jobs: Sequence[Job],
+    settings: Callable[[str], QueueSettings],
+    last: Mapping[JobId, Progress],
+) -> list[Assignment]:
+    """Say of jobs how they are to be run. last: what earlier attempts said of their progress."""
+    each = {queue: settings(queue) for queue in _queues_of(jobs)}
+    kinds = {queue: (one.keep_us > 0, one.aging_us > 0) for queue, one in each.items()}
+    return made(
+        Assignment,
+        [
+            (job, keep, job.alone, last.get(job.id) if last else None, firm)
+            for job in jobs
+            for keep, firm in (kinds[job.lane.queue],)
+        ],
+    )
+
+
+# Read by C code alone: a function of ours for each job takes as long as all of the rest here.
+_job_of, _before_of = itemgetter(0), itemgetter(1)  # of Taken
+_lane_of, _opts_of, _alone_of, _outcome_of = map(
+    attrgetter, ("lane", "opts", "alone", "outcome")
+)  # of a Job
+
+
+def _queues_of(jobs: Iterable[Job]) -> set[str]:
+    """List the queues of jobs: those of one claim share their lanes, so that runs will do."""
+    return {lane.queue for lane, _ in groupby(map(_lane_of, jobs))}
+
+
+def _once(jobs: Iterable[Job], settings: Callable[[str], QueueSettings]) -> set[str]:
+    """List the queues of these that deliver at most once."""
+    return {queue for queue in _queues_of(jobs) if settings(queue).is_once}
 
 
 def _over(taken: Taken, now_us: int, *, is_once: bool) -> Over | None:

@@ -24,7 +24,7 @@ from dueline.worker.pace import Pace
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
-from dueline.worker.triage import parted, triage
+from dueline.worker.triage import assigned, parted, triage
 from dueline.worker.wishes import Wishes
 
 FLUSH_US = 5_000
@@ -254,7 +254,8 @@ class Worker:
 
     def _admit(self) -> None:
         """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
-        taken = [one for one in self._arrived if self._holds(one.job)]
+        held = self._held
+        taken = [one for one in self._arrived if held.get(one.job.id) is one.job]
         refused = self._wishes.refused([job for job, _ in taken])
         if refused:
             gone = {one.job.id for one in refused}
@@ -271,15 +272,7 @@ class Worker:
             self._runner.submit(assignments)
 
     def _assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
-        settings, last = self._queues.catalog.settings, self._last
-        each = {queue: settings(queue) for queue in {job.lane.queue for job in jobs}}
-        kinds = {queue: (one.keep_us > 0, one.aging_us > 0) for queue, one in each.items()}
-        assignments = []
-        for job in jobs:
-            keep, firm = kinds[job.lane.queue]
-            told = last.get(job.id) if last else None
-            assignments.append(Assignment(job, keep, job.alone, told, firm))
-        return assignments
+        return assigned(jobs, self._queues.catalog.settings, self._last)
 
     def _start_careful(self) -> None:
         """Start jobs whose last claim died, or that run at most once: each is marked first.
