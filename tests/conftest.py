@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.mutants import table
+
 CI_EXAMPLES = 300
 LONG_EXAMPLES = 10_000
 UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
@@ -34,6 +36,17 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
     for name in ("DUELINE_STORE", "DUELINE_APP"):
         os.environ.pop(name, None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which mutant was caught by what; from here, since only the first process prints."""
+    reports = terminalreporter.getreports("passed")
+    caught = table.lines(one for report in reports for one in report.user_properties)
+    for line in caught:
+        terminalreporter.write_line(line)
+    missed = [one for one in terminalreporter.getreports("failed") if "mutants" in one.keywords]
+    if caught or missed:
+        terminalreporter.write_line(f"{len(caught)} mutants caught, {len(missed)} not")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Each law can fail: broken stores, and the law that notices."""
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from dueline.contract.model import Lives
 from dueline.stores.memory import MemoryStore
 from tests import broken_stores as stores
 from tests import broken_streams as streams
+from tests.mutants.table import tell
 
 BY_MODEL = "test_any_life_is_the_models"
 
@@ -107,7 +109,10 @@ def test_a_broken_store_is_noticed_by_the_law_that_it_breaks(broken: type[Memory
 
 @pytest.mark.mutants
 @pytest.mark.parametrize("broken", [broken for broken in BROKEN if broken not in ONLY_BY_A_LAW])
-def test_a_broken_store_is_noticed_by_random_lives(broken: type[MemoryStore]) -> None:
+def test_a_broken_store_is_noticed_by_random_lives(
+    broken: type[MemoryStore], record_property: Callable[[str, object], None]
+) -> None:
+    began_s = time.process_time()
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
             lambda: Lives(KeepingFactory(broken)),  # type: ignore[arg-type]  # as in ModelLaws
@@ -120,3 +125,9 @@ def test_a_broken_store_is_noticed_by_random_lives(broken: type[MemoryStore]) ->
                 phases=[Phase.generate],
             ),
         )
+    tell(
+        record_property,
+        f"    store {broken.__name__}",
+        f"dueline.contract: {BY_MODEL}, {BROKEN[broken]}",
+        time.process_time() - began_s,
+    )

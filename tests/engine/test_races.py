@@ -13,7 +13,6 @@ from dueline.history import attempt_of, attempts
 from dueline.job import Job, JobId
 from dueline.lane import Lane
 from dueline.queue import Queues
-from dueline.store import Move
 from tests.calls import claim_all, row_of
 from tests.engine.interleaving import Turns, every_order
 from tests.engine.lives import AFTER_LEASES_US, WIDTH_US, Stage, Stopped, put_one
@@ -345,46 +344,3 @@ def test_a_sweep_sees_what_its_claimer_does_not_remember() -> None:
         now_us = stage.clock.wall_us() + days * DAY_US
         one.store.sweep("default", 0, now_us=now_us, width_us=WIDTH_US)
     check_added(stage, [row_of(2)])
-
-
-# --- claiming --------------------------------------------------------------------------------
-
-
-def test_two_who_claim_hold_each_job_once() -> None:
-    rows = [row_of(number) for number in range(1, 4)]
-
-    def lead(turns: Turns) -> None:
-        stage = Stage(text_of, turns=turns)
-        both = [stage.queues(), stage.queues()]
-        both[0].enqueue_again(rows)
-        for queues in both:
-            queues.time.latest_us()
-        held: list[JobId] = []
-
-        def claim(queues: Queues) -> None:
-            held.extend(job.id for job in claim_all(queues, rows[0].lane, limit=2))
-
-        turns.run([lambda: claim(both[0]), lambda: claim(both[1])])
-        assert sorted(held) == [row.id for row in rows]
-
-    assert every_order(lead) > 5
-
-
-def test_who_claims_a_job_that_is_being_carried_completes_the_carry() -> None:
-    for number in range(1, STEPS_MAX):
-        stage, one, two = stage_of()
-        (row,) = stage.rows()
-        there = row.lane._replace(priority=5)
-        move = Move(row, row.at_us, one.ids.token(), row.lane.bucket, 0, 0, to=there)
-        stage.stop_at = frozenset({stage.steps + number})
-        with suppress(Stopped):
-            assert list(one.store.settle([move])) == [True]
-        is_through = stage.steps < max(stage.stop_at)
-        stage.stop_at = frozenset()
-        found = claim_all(two, row.lane) + claim_all(two, there)
-        assert [job.id for job in found] == [JOB]
-        assert len(stage.rows()) == 1
-        assert claim_all(stage.queues(), row.lane, there) == []
-        if is_through:
-            return
-    raise AssertionError("the carry never runs through")

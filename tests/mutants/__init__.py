@@ -1,0 +1,1 @@
+"""Rules broken on purpose, each by one patch, and the tests that notice."""

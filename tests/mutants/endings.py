@@ -1,0 +1,111 @@
+"""Rules of ending a job, broken."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from dueline import finishing, history
+from dueline.attempt import Attempt
+from dueline.codec import decode
+from dueline.finishing import Finished, effects
+from dueline.ids import Ids
+from dueline.job import Job
+from dueline.store import Drop, Group, Move, Store, Streams
+from dueline.stores import memory_cluster, memory_steps
+from dueline.stores.memory_rows import Change, Found, holds, moved
+from dueline.worker import settler
+from dueline.worker.claimer import Taken
+from dueline.worker.worker import Worker
+from tests.engine import test_outcome_first as outcome_first
+
+Patch = pytest.MonkeyPatch
+
+
+def write(store: Store, ends: Sequence[Finished]) -> None:
+    """Write effects without the row that tells of them."""
+    for job, end in ends:
+        group = effects(job, end)
+        for commit in group.commits:
+            store.commit(commit.partition, commit.writes)
+        store.add(group.jobs)
+        store.append(group.rows)
+
+
+def others_first(store: Store, others: Sequence[Group]) -> list[bool]:
+    """Apply what goes beside the ends, as the engine does."""
+    store.append([row for group in others for row in group.rows])
+    return list(store.settle([verdict for group in others for verdict in group.verdicts]))
+
+
+def effects_before_the_outcome(patch: Patch) -> None:
+    def finish(
+        store: Store, ends: Sequence[Finished], others: Sequence[Group], _ids: Ids
+    ) -> list[bool]:
+        write(store, ends)
+        held = list(store.settle([Drop(job) for job, _ in ends]))
+        return held + others_first(store, others)
+
+    patch.setattr(settler, "finish", finish)
+
+
+def drop_before_the_effects(patch: Patch) -> None:
+    def finish(
+        store: Store, ends: Sequence[Finished], others: Sequence[Group], _ids: Ids
+    ) -> list[bool]:
+        held = list(store.settle([Drop(job) for job, _ in ends]))
+        write(store, [end for end, sure in zip(ends, held, strict=True) if sure])
+        return held + others_first(store, others)
+
+    patch.setattr(settler, "finish", finish)
+
+
+def drop_before_the_repeated_effects(patch: Patch) -> None:
+    def complete(store: Store, ends: Sequence[Finished]) -> None:
+        store.settle([Drop(job) for job, _ in ends])
+        write(store, ends)
+
+    patch.setattr(finishing, "complete", complete)
+    patch.setattr(settler, "complete", complete)
+
+
+def handler_runs_though_there_is_an_outcome(patch: Patch) -> None:
+    take = Worker._take
+
+    def run_all(self: Worker, taken: Sequence[Taken]) -> None:
+        take(self, [Taken(job._replace(outcome=b""), before) for job, before in taken])
+
+    patch.setattr(Worker, "_take", run_all)
+
+
+def outcome_hops(patch: Patch) -> None:
+    def hop(move: Move) -> Job:
+        row = moved(move)
+        return row._replace(pos_us=move.at_us, hop=row.hop + 1) if move.outcome else row
+
+    patch.setattr(memory_steps, "moved", hop)
+
+
+def any_token_decides(patch: Patch) -> None:
+    def always(found: Found | None, change: Change) -> bool:
+        same = change._replace(token=found.job.token) if found else change
+        return holds(found, same)
+
+    patch.setattr(memory_cluster, "holds", always)
+
+
+def dead_row_is_told_from_the_repeater(patch: Patch) -> None:
+    grave = finishing._grave
+
+    def told(job: Job, end: finishing.Finish) -> Job:
+        return grave(job, end)._replace(fence=job.fence)
+
+    patch.setattr(finishing, "_grave", told)
+
+
+def history_is_told_twice(patch: Patch) -> None:
+    def attempts(streams: Streams, queue: str, shards: int) -> Iterator[Attempt]:
+        assert shards == 1
+        page = streams.tail(queue + history.HISTORY_SUFFIX, 0, after=None, limit=1000)
+        return iter([decode(row.body, Attempt) for row in page.rows])
+
+    patch.setattr(outcome_first, "attempts", attempts)

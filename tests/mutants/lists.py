@@ -1,0 +1,135 @@
+"""Rules of the lane list and of the claimer's memory, broken."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from dueline import recall
+from dueline.job import Job
+from dueline.lane import Lane, Marks, bucket_of
+from dueline.marks import GUARD_US, LaneList, Shard
+from dueline.recall import Recall, Visit
+from dueline.stores.memory_cluster import Node
+from dueline.stores.memory_steps import SteppedMemoryStore
+
+Patch = pytest.MonkeyPatch
+
+
+def no_look(patch: Patch) -> None:
+    def acknowledge(
+        self: LaneList, listings: dict[Lane, int], write: Callable[[], object]
+    ) -> tuple[object, frozenset[Lane]]:
+        self._read_unseen({Shard(lane.queue, lane.shard) for lane in listings})
+        self._list(listings)
+        return write(), frozenset()
+
+    patch.setattr(LaneList, "acknowledge", acknowledge)
+
+
+def a_second_row_where_the_bucket_was_closed(patch: Patch) -> None:
+    add = SteppedMemoryStore.add
+
+    def add_anew(self: SteppedMemoryStore, jobs: Sequence[Job]) -> Sequence[bool]:
+        held = add(self, jobs)
+        shards = {(job.lane.queue, job.lane.shard) for job in jobs}
+        closed = {place: self._node.marks(Shard(*place)).closed for place in shards}
+        late = [job for job in jobs if job.lane.bucket <= closed[job.lane.queue, job.lane.shard]]
+        if late:
+            add(
+                self,
+                [
+                    job._replace(
+                        lane=job.lane._replace(bucket=closed[job.lane.queue, job.lane.shard] + 1),
+                        hop=job.hop + 1,
+                    )
+                    for job in late
+                ],
+            )
+        return held
+
+    patch.setattr(SteppedMemoryStore, "add", add_anew)
+
+
+def emptiness_from_the_claimers_memory(patch: Patch) -> None:
+    sweep = SteppedMemoryStore.sweep
+    read = Node.ats_us
+
+    def sweep_by_memory(self: SteppedMemoryStore, *args: str, **terms: int) -> object:
+        def ats_us(_node: Node, lane: Lane) -> Iterator[int]:
+            memory = self._recall._memories.get(lane)
+            if memory is None:
+                return read(self._node, lane)
+            return iter([seen.at_us for seen in memory.rows.values()])
+
+        patch.setattr(Node, "ats_us", ats_us)
+        return sweep(self, *args, **terms)  # type: ignore[arg-type]  # passed on as they came
+
+    patch.setattr(SteppedMemoryStore, "sweep", sweep_by_memory)
+
+
+def one_mark(patch: Patch) -> None:
+    raise_both = LaneList._raise
+
+    def raise_one(self: LaneList, shard: Shard, present: Marks, raised: Marks) -> Marks:
+        return raise_both(self, shard, present, Marks(raised.closed, raised.closed))
+
+    patch.setattr(LaneList, "_raise", raise_one)
+
+
+def a_late_read_of_closed(patch: Patch) -> None:
+    def sweep(self: LaneList, shard: Shard, *, now_us: int, width_us: int) -> Marks:
+        before = self._board.marks(shard)
+        found = sorted(self._board.pointers(shard, above=before.swept, until=2**62))
+        empty = [
+            one for one in found if not self._is_needed(one.lane, now_us=now_us, width_us=width_us)
+        ]
+        marks = self._board.marks(shard)
+        self._board.remove([one for one in empty if one.listing <= marks.closed])
+        kept = [one.listing for one in found if one not in empty]
+        raised = Marks(
+            min([marks.closed + 1, *kept]) - 1, bucket_of(now_us - GUARD_US, width_us) - 1
+        )
+        return self._raise(shard, marks, raised)
+
+    patch.setattr(LaneList, "sweep", sweep)
+
+
+def a_sweep_reads_one_row(patch: Patch) -> None:
+    is_needed = LaneList._is_needed
+
+    def by_one(self: LaneList, lane: Lane, **terms: int) -> bool:
+        board = self._board
+        read = type(board).ats_us
+        patch.setattr(type(board), "ats_us", lambda it, place: list(read(it, place))[:1])
+        try:
+            return is_needed(self, lane, **terms)
+        finally:
+            patch.setattr(type(board), "ats_us", read)
+
+    patch.setattr(LaneList, "_is_needed", by_one)
+
+
+def a_lane_listed_later_is_not_read_again(patch: Patch) -> None:
+    def is_needed(self: LaneList, lane: Lane, *, now_us: int, width_us: int) -> bool:
+        ats_us = list(self._board.ats_us(lane))
+        if not ats_us or min(ats_us) <= now_us:
+            return bool(ats_us)
+        listing = bucket_of(min(ats_us), width_us)
+        return bool(self.acknowledge({lane: listing}, lambda: None)[1])
+
+    patch.setattr(LaneList, "_is_needed", is_needed)
+
+
+def the_cursor_passes_late_births(patch: Patch) -> None:
+    patch.setattr(recall, "LATE_US", -1)
+
+
+def a_memory_never_grows_old(patch: Patch) -> None:
+    visit_at = Recall.open
+
+    def open_young(self: Recall, lane: Lane, *, now_us: int, lease_us: int, most: int) -> Visit:
+        if lane in self._memories:
+            self._memories[lane].read_us = now_us
+        return visit_at(self, lane, now_us=now_us, lease_us=lease_us, most=most)
+
+    patch.setattr(Recall, "open", open_young)

@@ -1,0 +1,133 @@
+"""Each rule is needed: without it a test fails, and the table says which."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from tests import test_ids, test_marks, test_recall
+from tests.engine import test_claim_races as claim_races
+from tests.engine import test_outcome_first as outcome_first
+from tests.engine import test_races as races
+from tests.mutants import births, claims, endings, lists
+from tests.mutants.table import tell
+from tests.recipes import test_steps as coordination
+
+BUDGET_S = 60
+"""How much time of a processor the tests of one mutant may take until one of them notices."""
+
+
+class Named(NamedTuple):
+    """A test that has to notice, and what it is called with."""
+
+    test: Callable[..., object]
+    make: Callable[[], Sequence[object]] = tuple
+
+    def __str__(self) -> str:
+        """Name it as pytest does."""
+        place = self.test.__module__.replace(".", "/")
+        return f"{place}.py::{self.test.__name__}"
+
+
+class Mutant(NamedTuple):
+    """A broken rule: its id in docs/protocols.md, the patch, the test that notices."""
+
+    rule: str
+    breaks: Callable[[pytest.MonkeyPatch], None]
+    noticed: Named
+
+
+def stopped(name: str) -> Named:
+    """Stop the worker of a life at each step."""
+    test = outcome_first.test_a_job_has_one_end_wherever_its_worker_is_stopped
+    return Named(test, lambda: (name,))
+
+
+def on_a_board(test: Callable[[test_marks.FakeBoard], None]) -> Named:
+    """Give a test of the lane list its board."""
+    return Named(test, lambda: (test_marks.FakeBoard(),))
+
+
+def on_a_lane(test: Callable[[test_recall.FakeLane], None]) -> Named:
+    """Give a test of the claimer's memory its lane."""
+    return Named(test, lambda: (test_recall.FakeLane(),))
+
+
+LATE_WORKER = Named(races.test_a_late_worker_and_the_next_claimer_make_one_end, lambda: ("done",))
+LATE_ADD = Named(races.test_a_late_job_is_listed_whatever_a_sweep_does_meanwhile)
+LATE_EXTENSION = Named(
+    claim_races.test_a_late_extension_or_the_next_claimer_has_the_job_but_never_both
+)
+REDRIVE = Named(races.test_a_dead_job_is_one_job_wherever_its_redrive_is_stopped)
+
+MUTANTS = (
+    Mutant("E1", births.a_repeated_add_has_a_position_of_its_own,
+           Named(races.test_jobs_are_there_once_wherever_adding_them_is_stopped)),
+    Mutant("E1", births.ids_of_time_and_machine,
+           Named(test_ids.test_a_fork_never_makes_the_ids_of_its_parent)),
+    Mutant("E3", lists.no_look, LATE_ADD),
+    Mutant("E4", lists.a_second_row_where_the_bucket_was_closed, LATE_ADD),
+    Mutant("S1", lists.a_late_read_of_closed,
+           on_a_board(test_marks.test_closed_is_read_before_any_lane_is_looked_at)),
+    Mutant("S2", lists.a_sweep_reads_one_row,
+           on_a_board(test_marks.test_a_lane_is_read_to_its_end_before_it_is_listed_later)),
+    Mutant("S3", lists.a_lane_listed_later_is_not_read_again,
+           on_a_board(test_marks.test_a_lane_that_is_listed_later_is_read_once_more)),
+    Mutant("S4", lists.one_mark, LATE_ADD),
+    Mutant("B1", births.a_dropped_key_lives_again,
+           Named(races.test_a_job_that_was_done_is_not_run_again_when_it_is_added_again)),
+    Mutant("P1", claims.an_unfenced_claim,
+           Named(claim_races.test_two_who_claim_hold_each_job_once)),
+    Mutant("P1", claims.a_claim_by_the_token_alone, LATE_EXTENSION),
+    Mutant("P1", claims.the_fence_is_not_raised, stopped("retried")),
+    Mutant("P4", claims.a_claim_by_the_fence,
+           Named(claim_races.test_a_job_is_claimed_or_carried_first_and_is_one_job_either_way)),
+    Mutant("P2", claims.an_unconditional_verdict, LATE_WORKER),
+    Mutant("P2", claims.a_verdict_is_never_refused, LATE_WORKER),
+    Mutant("P2", claims.an_extension_that_revives_a_lapsed_claim, LATE_EXTENSION),
+    Mutant("P2", endings.any_token_decides, LATE_WORKER),
+    Mutant("P5", endings.effects_before_the_outcome, stopped("done")),
+    Mutant("P5", endings.drop_before_the_effects, stopped("done")),
+    Mutant("P5", endings.drop_before_the_repeated_effects, stopped("done")),
+    Mutant("P5", endings.handler_runs_though_there_is_an_outcome, stopped("done")),
+    Mutant("P5", endings.outcome_hops, stopped("dead")),
+    Mutant("P5", endings.dead_row_is_told_from_the_repeater, stopped("dead")),
+    Mutant("P5", endings.history_is_told_twice, stopped("poison for children")),
+    Mutant("K1", births.carried_without_a_stub, REDRIVE),
+    Mutant("K3", births.stub_goes_before_its_target_comes, REDRIVE),
+    Mutant("R2", lists.the_cursor_passes_late_births,
+           on_a_lane(test_recall.test_a_birth_that_lands_late_is_found_at_once_within_a_second)),
+    Mutant("R3", lists.a_memory_never_grows_old,
+           on_a_lane(test_recall.test_a_birth_that_lands_later_is_found_when_the_memory_is_old)),
+    Mutant("R5", lists.emptiness_from_the_claimers_memory,
+           Named(races.test_a_sweep_sees_what_its_claimer_does_not_remember)),
+    *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
+)  # fmt: skip
+
+
+def failure(named: Named) -> Exception | None:
+    """Run a test; give what it failed with."""
+    try:
+        named.test(*named.make())
+    except Exception as error:  # noqa: BLE001  a test may fail in any way
+        return error
+    return None
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
+def test_without_its_rule_a_test_fails(
+    mutant: Mutant,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    mutant.breaks(monkeypatch)
+    began_s = time.process_time()
+    error = failure(mutant.noticed)
+    took_s = time.process_time() - began_s
+    assert error, f"nobody notices: {mutant.breaks.__name__}"
+    assert not isinstance(error, TypeError | AttributeError | NameError), "the patch is wrong"
+    assert took_s < BUDGET_S
+    name = mutant.breaks.__name__.replace("_", " ")
+    tell(record_property, f"{mutant.rule:<3} {name}", str(mutant.noticed), took_s)
