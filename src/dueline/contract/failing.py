@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Literal, TypeVar
 
+from dueline.ahead import ClaimedAhead, ClaimsAhead
 from dueline.errors import Unknown
 from dueline.job import Job, JobId, Token
 from dueline.lane import Lane, Marks, Pointer
@@ -79,6 +80,33 @@ class FailingStore:
         return self._call(
             lambda: self._store.claim(
                 wants, limit=limit, now_us=now_us, lease_us=lease_us, worker=worker, token=token
+            )
+        )
+
+    def claim_ahead(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        until_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> ClaimedAhead:
+        """Pass on, or fail; a store that lets nothing be claimed early answers that none is."""
+        store = self._store
+        if not isinstance(store, ClaimsAhead):
+            return ClaimedAhead([], {})
+        return self._call(
+            lambda: store.claim_ahead(
+                wants,
+                limit=limit,
+                now_us=now_us,
+                until_us=until_us,
+                lease_us=lease_us,
+                worker=worker,
+                token=token,
             )
         )
 

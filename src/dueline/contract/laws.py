@@ -14,6 +14,7 @@ _MODULES = (
     "coordination",
     "exclusion",
     "fencing",
+    "foresight",
     "given",
     "isolation",
     "listing",
@@ -36,6 +37,7 @@ from dueline.contract.coordination import CoordinationLaws  # noqa: E402
 from dueline.contract.exclusion import ExclusionLaws  # noqa: E402
 from dueline.contract.factory import KeepingFactory, StoreFactory, UrlFactory  # noqa: E402
 from dueline.contract.fencing import FencingLaws  # noqa: E402
+from dueline.contract.foresight import ForesightLaws  # noqa: E402
 from dueline.contract.isolation import IsolationLaws  # noqa: E402
 from dueline.contract.listing import ListingLaws  # noqa: E402
 from dueline.contract.model import ModelLaws  # noqa: E402
@@ -66,6 +68,7 @@ class SteppedLaws(
     CoordinationLaws,
     ExclusionLaws,
     FencingLaws,
+    ForesightLaws,
     GroupLaws,
     IsolationLaws,
     ListingLaws,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Literal, NoReturn, TypeVar
 
+from dueline.ahead import ClaimedAhead, Foreseen
 from dueline.clock import Clock
 from dueline.errors import BadInput
 from dueline.job import Job, JobId, State, Token
@@ -87,25 +88,50 @@ class MemoryStore:
         """Claim the first due rows, want by want, until there are `limit`."""
         assert limit > 0
         assert lease_us > 0
-        jobs: list[Job] = []
-        died: dict[JobId, Job] = {}
-        next_at_us: dict[Lane, int | None] = {}
         terms = Terms(now_us, lease_us, worker, token)
+        rows, heads = self._first(wants, limit, lambda row: row.at_us <= now_us, terms)
+        died = {row.id: row for row in rows if row.is_claimed()}
+        return Claimed([claimed(row, terms) for row in rows], died, heads)
+
+    def claim_ahead(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        until_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> ClaimedAhead:
+        """Claim the first rows that wait for a time soon to come."""
+        terms = Terms(now_us, lease_us, worker, token)
+
+        def waits(row: Job) -> bool:
+            is_free = row.state == State.WAITING and not row.outcome
+            return is_free and now_us < row.at_us <= until_us
+
+        rows, heads = self._first(wants, limit, waits, terms)
+        return ClaimedAhead([Foreseen(claimed(row, terms), row.at_us) for row in rows], heads)
+
+    def _first(
+        self, wants: Sequence[Want], limit: int, fits: Callable[[Job], bool], terms: Terms
+    ) -> tuple[list[Job], dict[Lane, int | None]]:
+        """Claim the first rows that fit; answer them as they were, and the lanes' least `at`."""
+        found: list[Job] = []
+        heads: dict[Lane, int | None] = {}
         with self._unit():
             for want in wants:
-                if len(jobs) == limit:
+                if len(found) == limit:
                     break
                 rows = self._rows.get(want.lane, {})
-                due = (row for row in rows.values() if row.at_us <= now_us)
-                most = min(want.most, limit - len(jobs))
-                for row in heapq.nsmallest(most, due, key=order):
-                    job = claimed(row, terms)
-                    self._set(rows, job.id, job)
-                    jobs.append(job)
-                    if row.is_claimed():
-                        died[row.id] = row
-                next_at_us[want.lane] = min((row.at_us for row in rows.values()), default=None)
-        return Claimed(jobs, died, next_at_us)
+                most = min(want.most, limit - len(found))
+                some = heapq.nsmallest(most, filter(fits, rows.values()), key=order)
+                for row in some:
+                    self._set(rows, row.id, claimed(row, terms))
+                found += some
+                heads[want.lane] = min((row.at_us for row in rows.values()), default=None)
+        return found, heads
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply verdicts, each on its own, in their order."""

@@ -1,6 +1,7 @@
-"""Rows without transactions, what changes them.
+"""Rows in memory, what changes them.
 
-Pure: what a claim and a move make of a row that was read, as one change of a conditional batch.
+Pure: what a claim makes of a row; and, without transactions, what a claim and a move make of one
+that was read, as one change of a conditional batch.
 """
 
 import heapq
@@ -83,10 +84,10 @@ MOVED_CELLS = ("at_us", "token", "errors", "crashes", "alone", "state", "outcome
 
 
 def claimed(row: Job, terms: Terms) -> Job:
-    """Tell what a claim makes of a row."""
+    """Tell what a claim makes of a row; the lease of one claimed ahead counts from its time."""
     has_crashed = row.state == State.STARTED
     return row._replace(
-        at_us=terms.now_us + terms.lease_us,
+        at_us=max(terms.now_us, row.at_us) + terms.lease_us,
         fence=row.fence + 1,
         token=terms.token,
         worker=terms.worker,

@@ -10,6 +10,7 @@ from copy import copy
 from pathlib import Path
 from typing import Literal
 
+from dueline.ahead import ClaimedAhead
 from dueline.clock import Clock
 from dueline.job import Job, JobId, Token
 from dueline.lane import Lane, Marks, Pointer
@@ -31,7 +32,7 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores import sqlite_jobs, sqlite_streams
+from dueline.stores import sqlite_ahead, sqlite_jobs, sqlite_streams
 from dueline.stores.sqlite_connection import (
     Database,
     Runs,
@@ -131,6 +132,31 @@ class SqliteStore:
                 wants,
                 limit=limit,
                 now_us=now_us,
+                lease_us=lease_us,
+                worker=worker,
+                token=token,
+            )
+        )
+
+    def claim_ahead(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        until_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> ClaimedAhead:
+        """Claim the first rows that wait for a time soon to come."""
+        return self._connection.write(
+            lambda database: sqlite_ahead.claim_ahead(
+                database,
+                wants,
+                limit=limit,
+                now_us=now_us,
+                until_us=until_us,
                 lease_us=lease_us,
                 worker=worker,
                 token=token,

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
+from dueline.ahead import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
 from dueline.clock import SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.job import Job
@@ -56,6 +57,8 @@ class Claimer:
         self._worker = worker
         self._look_ahead_us = WAKE_AHEAD_US  # further than to the next look
         self._asked_us = 0
+        self._foreseen_us = 0  # what may be claimed ahead up to then is
+        self._is_ahead = isinstance(queues.store, ClaimsAhead)
         self._rota = Rota()
         self._aging: dict[str, int] = {}
         self._turn = 0
@@ -80,6 +83,7 @@ class Claimer:
             pointers += found
             heads |= told
         self._rota.renew(pointers, heads)
+        self._foreseen_us = 0
         self._aging = {
             queue: settings.aging_us
             for queue in self._serving
@@ -183,6 +187,50 @@ class Claimer:
                 left[queue] -= len(claimed.jobs)
         return taken
 
+    def claim_ahead(self, limit: int, room: Mapping[str, int]) -> list[Foreseen]:
+        """Claim jobs that are about to be due, if the store lets them be claimed early.
+
+        Args: limit, room: as of `claim`.
+
+        Returns: none while no job is known that is due so soon.
+        """
+        store, time = self._queues.store, self._queues.time
+        now_us = time.earliest_us()
+        soon_us = self._soon_us()
+        if soon_us is None or soon_us > now_us or not isinstance(store, ClaimsAhead):
+            return []
+        until_us = now_us + AHEAD_US
+        pointers = self._rota.first(limit, until_us, room, of_each=bool(self._aging))
+        found = prospects(pointers, self._rota.next_at_us, until_us, self._aging)
+        wants = plan(found, limit=limit, room=room, turn=self._turn)
+        left = dict(room)
+        foreseen: list[Foreseen] = []
+        for lease_us, queue, some in self._runs(wants, room):
+            most = min(limit - len(foreseen), left.get(queue, limit))
+            if most <= 0:
+                continue
+            try:
+                claimed = store.claim_ahead(
+                    some,
+                    limit=most,
+                    now_us=now_us,
+                    until_us=until_us,
+                    lease_us=lease_us + time.latest_us() - now_us,
+                    worker=self._worker,
+                    token=self._queues.ids.token(),
+                )
+            except StoreUnavailable:
+                if not foreseen:
+                    raise
+                break  # as above
+            self._rota.visited(claimed.next_at_us)
+            foreseen += claimed.jobs
+            if queue in left:
+                left[queue] -= len(claimed.jobs)
+        if not foreseen:  # who is due so soon is held by another, or gone
+            self._foreseen_us = until_us
+        return foreseen
+
     def _runs(
         self, wants: Sequence[Want], room: Mapping[str, int]
     ) -> list[tuple[int, str, list[Want]]]:
@@ -205,11 +253,24 @@ class Claimer:
         now_us = self._queues.time.earliest_us()
         return self._rota.has_due(now_us)
 
-    def next_at_us(self) -> int | None:
+    def next_us(self, *, is_ahead: bool = False) -> int | None:
         """Tell the earliest instant at which a known lane has something to do; None: none.
 
         What was due at the last claim and yet not claimed waits for something else, such as a
         queue's own slots, and not for a time.
+
+        Args: is_ahead: jobs may be claimed before their time, where the store lets them be.
         """
-        known = [at_us for at_us in self._rota.next_at_us.values() if at_us is not None]
-        return min((at_us for at_us in known if at_us > self._asked_us), default=None)
+        known = (at_us for at_us in self._rota.next_at_us.values() if at_us is not None)
+        due_us = min((at_us for at_us in known if at_us > self._asked_us), default=None)
+        soon_us = self._soon_us() if is_ahead else None
+        return due_us if due_us is None or soon_us is None else min(due_us, soon_us)
+
+    def _soon_us(self) -> int | None:
+        """Tell when to claim ahead: somewhat before the next job that is not looked after."""
+        if not self._is_ahead:
+            return None
+        after_us = max(self._asked_us, self._foreseen_us)
+        known = (at_us for at_us in self._rota.next_at_us.values() if at_us is not None)
+        next_us = min((at_us for at_us in known if at_us > after_us), default=None)
+        return None if next_us is None else next_us - LEAD_US

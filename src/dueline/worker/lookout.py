@@ -51,18 +51,16 @@ class Lookout:
         """Note that there was work."""
         self._pace.found()
 
-    def wait_us(self, most_us: int | None) -> int:
+    def wait_us(self, most_us: int | None, *, is_ahead: bool = False) -> int:
         """Tell how long it is to the next look, or to the next job that is known, if sooner.
 
-        Args: most_us: no longer than this; None for no such limit.
-
-        A job that is due is claimed when its time has come, and not before: nothing that is
-        claimed early has to be given back for something more urgent.
+        Args: most_us: no longer than this; None for no such limit. is_ahead: a job may be
+          claimed somewhat before its time.
         """
         waits_us = [self._pace.wait_us(self._clock.monotonic_us())]
         if most_us is not None:
             waits_us.append(most_us)
-        next_at_us = self._claimer.next_at_us()
-        if next_at_us is not None:
-            waits_us.append(next_at_us - self._time.earliest_us())
+        next_us = self._claimer.next_us(is_ahead=is_ahead)
+        if next_us is not None:
+            waits_us.append(next_us - self._time.earliest_us())
         return max(min(waits_us), WAIT_US_MIN)

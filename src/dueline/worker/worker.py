@@ -1,35 +1,38 @@
 """The loop that claims, runs and settles."""
 
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from types import MappingProxyType
 
 from dueline.attempt import Crashed, Done, Ended, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import StoreUnavailable
-from dueline.job import Claim, Job, JobId
+from dueline.job import Job, JobId
 from dueline.policy import buffer_size
-from dueline.progress import Progress
 from dueline.queue import Queues
-from dueline.recipes.registry import Presence, announce, leave
+from dueline.recipes.registry import leave
 from dueline.waker import Ear
-from dueline.worker.beat import BEATS_A_LEASE, Beat
+from dueline.worker.beat import Beat
+from dueline.worker.careful import Careful
 from dueline.worker.claimer import Claimer, Taken
+from dueline.worker.early import Early, placed, times_of
 from dueline.worker.execution import Assignment
+from dueline.worker.holding import Holding
 from dueline.worker.log import log
 from dueline.worker.lookout import Lookout
 from dueline.worker.pace import Pace
+from dueline.worker.presence import tell
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
-from dueline.worker.triage import assigned, parted, triage
+from dueline.worker.triage import parted, triage
 from dueline.worker.wishes import Wishes
 
 FLUSH_US = 5_000
 WATCH_US = 50_000  # running handlers are looked at so often
 BACK_OFF_S = (0.1, 2.0)
+NO_TIMES: Mapping[JobId, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +79,11 @@ class Worker:
         self._reports = Reports(queues, runner.reports)
         self._arrived: list[Taken] = []
         self._untold: list[Taken] = []
-        self._last: dict[JobId, Progress] = {}
         self._lookout = Lookout(self._claimer, ear, pace, time=queues.time, clock=clock)
-        self._held: dict[JobId, Job] = {}
-        self._flagged: set[Claim] = set()
+        self._held = Holding(settings.serving, queues.catalog.settings)
+        self._early = Early(self._start_early, queues.time, news=news)
         self._ended: list[Ended] = []
-        self._careful: deque[Job] = deque()
-        self._suspects: deque[Job] = deque()
-        self._lone: Job | None = None
+        self._careful = Careful(runner, settler, self._held, self._lose)
         self._flushed_us = 0
         self._started_us = queues.time.latest_us()
         self._failures = 0
@@ -106,6 +106,7 @@ class Worker:
             self._drain()
         finally:
             self._beat.stop()
+            self._early.close()
             self._runner.close()
             self._lookout.close()
         self._guarded(self._reports.write)
@@ -139,6 +140,7 @@ class Worker:
         if self._is_stopping:
             self._give_back(self._runner.take_back())
         else:
+            self._begin_early()
             self._claim()
             self._runner.spread()
         self._runner.interrupt_overdue()
@@ -151,10 +153,8 @@ class Worker:
         if not claims:
             return
         gone = set(claims)
-        for line in (self._careful, self._suspects):
-            for job in [job for job in line if job.claim() in gone]:
-                line.remove(job)
-                self._ended.append(self._wishes.ended(job))
+        unstarted = [*self._careful.take(gone), *(job for job, _ in self._early.take(gone))]
+        self._ended += map(self._wishes.ended, unstarted)
         self._runner.cancel(claims)
 
     def _settle(self) -> None:
@@ -166,7 +166,7 @@ class Worker:
             starts = [
                 job
                 for job in self._runner.running()
-                if job.id not in over and job.claim() not in self._flagged and self._holds(job)
+                if job.id not in over and job.claim() not in self._held.marked and job in self._held
             ]
         if not self._ended and not starts:
             return
@@ -175,30 +175,17 @@ class Worker:
         if tried:  # what they reported is there before anyone runs them again
             self._reports.write(tried)
         lost = self._settler.settle(self._ended, starts, self._wishes)
-        self._flagged.update(job.claim() for job in starts)
-        self._let_go([one.job for one in self._ended])
+        self._held.marked.update(job.claim() for job in starts)
+        self._held.let_go([one.job for one in self._ended])
         self._ended = []
         self._lose(lost)
 
-    def _holds(self, job: Job) -> bool:
-        """Tell whether this very claim is held: after a stall the job may be held by another."""
-        held = self._held.get(job.id)
-        return held is not None and held.fence == job.fence
-
-    def _let_go(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            held = self._held.get(job.id)
-            if held is not None and held.fence == job.fence:
-                self._held.pop(job.id, None)
-                self._last.pop(job.id, None)
-        if self._flagged:
-            self._flagged.difference_update([job.claim() for job in jobs])
-
     def _lose(self, lost: Sequence[Job]) -> None:
-        mine = [job for job in lost if self._holds(job)]
+        mine = [job for job in lost if job in self._held]
         if mine:
-            self._let_go(mine)
+            self._held.let_go(mine)
             claims = [job.claim() for job in mine]
+            self._early.take(claims)
             self._reports.forget(claims)
             self._runner.forget(claims)
 
@@ -207,33 +194,29 @@ class Worker:
     def _claim(self) -> None:
         if self._arrived:
             self._admit()
-        if self._is_alone():
+        self._careful.start(self._held_by_runner())
+        if self._careful.want_quiet():
             return
-        self._start_careful()
-        if self._suspects or self._is_alone():
-            return  # nothing is started beside them
         most = self._runner.threads + buffer_size(self._runner.run_us, self._runner.threads)
-        room = most - len(self._held)
+        room = most - self._present()
         if room < max(1, most // 4) and self._runner.waiting():
             return
         looked = self._lookout.look_if_due()
         while room > 0:
-            taken = self._claimer.claim(room, self._room_by_queue())
+            taken = self._claimer.claim(room, self._held.room(self._early.by_queue()))
             if taken:
                 room -= len(taken)
                 self._lookout.found()
                 self._take(taken)
             elif looked or not (looked := self._lookout.look_if_called()):
                 break
-        self._start_careful()
+        self._careful.start(self._held_by_runner())
+        if self._can_look_ahead():
+            self._look_ahead()
 
-    def _room_by_queue(self) -> dict[str, int]:
-        limited = {queue: slots for queue, slots in self._settings.serving.items() if slots}
-        if limited:
-            for job in list(self._held.values()):  # the beat may lose some meanwhile
-                if job.lane.queue in limited:
-                    limited[job.lane.queue] -= 1
-        return limited
+    def _present(self) -> int:
+        """Count the jobs that are held and whose time has come."""
+        return len(self._held) - len(self._early)
 
     def _take(self, taken: Sequence[Taken]) -> None:
         sorted_ = triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
@@ -244,7 +227,7 @@ class Worker:
             self._guarded(self._tell)
         self._guarded(lambda: self._settler.end(sorted_.over))
         self._arrived += sorted_.fit
-        self._held.update((job.id, job) for job, _ in sorted_.fit)
+        self._held.add(job for job, _ in sorted_.fit)
         self._admit()
 
     def _tell(self) -> None:
@@ -254,61 +237,72 @@ class Worker:
 
     def _admit(self) -> None:
         """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
-        held = self._held
-        taken = [one for one in self._arrived if held.get(one.job.id) is one.job]
+        taken = self._held.still(self._arrived)
         refused = self._wishes.refused([job for job, _ in taken])
         if refused:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
-        self._last |= self._reports.last(self._settler.taking_context([job for job, _ in taken]))
+        self._held.last |= self._reports.last(
+            self._settler.taking_context([job for job, _ in taken])
+        )
         plain, careful = parted(taken, self._queues.catalog.settings)
-        assignments = self._assignments(plain)
+        assignments = self._held.assignments(plain)
         self._arrived = []
         self._ended += refused
-        for job in careful:
-            is_suspect = job.alone and not self._runner.isolates
-            (self._suspects if is_suspect else self._careful).append(job)
+        self._careful.add(careful)
         if plain:
             self._runner.submit(assignments)
 
-    def _assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
-        return assigned(jobs, self._queues.catalog.settings, self._last)
-
-    def _start_careful(self) -> None:
-        """Start jobs whose last claim died, or that run at most once: each is marked first.
-
-        The mark is durable before the handler is called, so a job that kills its process at
-        once is counted the next time, and jobs that were only waiting beside it never are.
-        Suspects run alone: in a child of their own where there are children, else in a worker
-        that runs nothing else.
-        """
-        free = self._runner.threads - self._held_by_runner()
-        if self._suspects:
-            if free == self._runner.threads:
-                self._lone = self._start_marked(self._suspects, 1)[0]
-        elif free > 0 and self._careful:
-            self._start_marked(self._careful, min(free, len(self._careful)))
-
-    def _is_alone(self) -> bool:
-        """Tell whether a suspect runs, beside which nothing is started."""
-        return self._lone is not None and self._holds(self._lone)
-
     def _held_by_runner(self) -> int:
-        waiting = (*self._careful, *self._suspects)  # the beat may have lost some of them
-        return len(self._held) - sum(map(self._holds, waiting))
+        return self._present() - len(self._careful)
 
-    def _start_marked(self, source: deque[Job], count: int) -> Sequence[Job]:
-        """Start the first jobs of a waiting line; they leave it once they are marked."""
-        some = list(islice(source, count))
-        jobs = [job for job in some if self._holds(job)]
-        assignments = self._assignments(jobs)  # may fail: then they wait in their line
-        lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
-        for _ in some:
-            source.popleft()
-        self._lose([job for job in jobs if job.id in lost])
-        self._flagged.update(job.claim() for job in jobs if job.id not in lost)
-        self._runner.submit([one for one in assignments if one.job.id not in lost])
-        return some
+    # Ahead of time
+
+    def _can_look_ahead(self) -> bool:
+        """Tell whether there are slots for jobs that are about to be due; a few at a time."""
+        free = self._runner.threads - len(self._held)
+        is_busy = len(self._careful) > 0 or self._careful.want_quiet()
+        return free >= max(1, self._runner.threads // 4) and not (self._settings.burst or is_busy)
+
+    def _look_ahead(self) -> None:
+        """Claim what is about to be due, so that at its time nothing is left but to start it."""
+        free = self._runner.threads - len(self._held)
+        foreseen = self._claimer.claim_ahead(free, self._held.room({}))
+        if foreseen:
+            self._held.add(job for job, _ in foreseen)
+            self._early.add(foreseen)
+            self._early.run_timer()
+            self._guarded(lambda: self._prepare([Taken(job, None) for job, _ in foreseen]))
+
+    def _prepare(self, taken: Sequence[Taken]) -> None:
+        """See to it that the timer can start jobs; those that it cannot are taken up later."""
+        settings = self._queues.catalog.settings
+        plain, _ = parted(triage(taken, settings, self._queues.time.latest_us()).fit, settings)
+        gone = {one.job.id for one in self._wishes.refused(plain)}
+        jobs = [job for job in plain if job.id not in gone]
+        self._held.last |= self._reports.last(self._settler.taking_context(jobs))
+        self._early.prepare(self._held.assignments(jobs))
+
+    def _start_early(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:
+        """Start jobs whose time has come, any thread; answer those for which there is no slot."""
+        if self._is_stopping or self._careful.want_quiet():
+            return assignments
+        free = self._runner.threads - self._held_by_runner() + len(assignments)
+        starting, left = placed(assignments, free, self._held.room(self._early.by_queue()))
+        self._runner.submit([one for one in starting if one.job in self._held])
+        return left
+
+    def _begin_early(self) -> None:
+        """See to jobs whose time has come: start them, or let another worker have them."""
+        if not len(self._early):
+            return
+        self._early.start_due()
+        unready, unplaced = self._early.take_overdue()
+        if unplaced:
+            self._give_back([job for job, _ in unplaced], at_us=times_of(unplaced))
+            self._early.add([one for one in unplaced if one.job in self._held])
+        if unready:
+            self._take([Taken(job, None) for job, _ in unready if job in self._held])
 
     # Wait, end
 
@@ -324,39 +318,52 @@ class Worker:
 
     def _wait(self) -> None:
         timeout_us = FLUSH_US if self._runner.waiting() else WATCH_US
-        is_full = self._runner.waiting() or len(self._held) >= self._runner.threads
-        if not (is_full or self._is_stopping or self._suspects or self._is_alone()):
-            timeout_us = self._lookout.wait_us(timeout_us if self._held else None)
+        is_full = self._runner.waiting() or self._present() >= self._runner.threads
+        if not (is_full or self._is_stopping or self._careful.want_quiet()):
+            most_us = timeout_us if self._present() else None
+            timeout_us = self._lookout.wait_us(most_us, is_ahead=self._can_look_ahead())
+            timeout_us = self._early.wait_us(timeout_us)
         self._news.wait(timeout_us / 1e6)
 
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
         log.info("worker %s stops, holding %d jobs", self._settings.worker, len(self._held))
-        waiting = [*(job for job, _ in self._arrived), *self._careful, *self._suspects]
+        waiting = [*(job for job, _ in self._arrived), *self._careful.take()]
+        early = self._early.take()
+        self._give_back([job for job, _ in early], at_us=times_of(early))
         self._give_back([*waiting, *self._runner.take_back()])
         self._arrived.clear()
-        self._careful.clear()
-        self._suspects.clear()
         self._until(
             lambda: not self._held or self._is_hurried or self._clock.monotonic_us() > give_up_us
         )
         if self._held:
             log.warning("stopped with %d handlers running; their jobs go back", len(self._held))
-        self._give_back(list(self._held.values()), called=True)
+        self._give_back(self._held.jobs(), called=True)
 
-    def _give_back(self, jobs: Sequence[Job], *, called: bool = False) -> None:
-        """Let go of jobs. called: their handlers may run, so a queue may not have them again."""
+    def _give_back(
+        self, jobs: Sequence[Job], *, called: bool = False, at_us: Mapping[JobId, int] = NO_TIMES
+    ) -> None:
+        """Let go of jobs.
+
+        Args:
+          called: their handlers may run, so a queue may not have them again.
+          at_us: for those whose time has not come, when it does.
+        """
         now_us = self._queues.time.latest_us()
         settings = self._queues.catalog.settings
         back: list[Ended] = []
         for job in jobs:
-            if self._holds(job):
+            if job in self._held:
                 is_lost = called and settings(job.lane.queue).is_once
-                ending = Crashed("The worker stopped first.") if is_lost else GivenBack()
+                ending = (
+                    Crashed("The worker stopped first.")
+                    if is_lost
+                    else GivenBack(max(0, at_us.get(job.id, 0) - now_us))
+                )
                 back.append(Ended(job, ending, 0, now_us))
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], self._wishes))):
-            self._let_go([one.job for one in back])
+            self._held.let_go([one.job for one in back])
 
     # The beat, in its own thread
 
@@ -367,27 +374,16 @@ class Worker:
             self._news.set()
 
     def _extend_all(self) -> int:
-        held = list(self._held.values())
+        held = self._held.jobs()
         running = {job.claim() for job in self._runner.running()}
         lost = self._settler.extend(held, running) if held else []
         self._lose(lost)
-        catalog = self._queues.catalog
-        lease_us = min(catalog.settings(queue).lease_us for queue in self._settings.serving)
-        now_us = self._queues.time.latest_us()
-        presence = Presence(
-            worker=self._settings.worker,
-            queues=tuple(self._settings.serving),
+        return tell(
+            self._queues,
+            self._settings.worker,
+            serving=tuple(self._settings.serving),
             tasks=tuple(self._settings.tasks),
             slots=self._runner.threads,
             held=len(held),
             started_us=self._started_us,
-            beat_us=now_us,
-            clock_skew_us=self._queues.time.skew_us(),
         )
-        announce(
-            self._queues.store,
-            presence,
-            version=self._queues.ids.token(),
-            beat_every_us=lease_us // BEATS_A_LEASE,
-        )
-        return lease_us

@@ -1,0 +1,76 @@
+"""What a worker holds."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from dueline.job import Claim, Job, JobId
+from dueline.progress import Progress
+from dueline.settings import QueueSettings
+from dueline.worker.claimer import Taken
+from dueline.worker.execution import Assignment
+from dueline.worker.triage import assigned
+
+
+class Holding:
+    """The jobs whose claims a worker has, and what it knows of them.
+
+    The worker's loop, its beat and its timer share it.
+    last: what earlier attempts said of their progress. marked: the claims of which the store
+    knows that their handlers were started.
+    """
+
+    def __init__(
+        self, slots: Mapping[str, int | None], settings: Callable[[str], QueueSettings]
+    ) -> None:
+        """Take the slots that queues have of their own, None for none, and their settings."""
+        self.last: dict[JobId, Progress] = {}
+        self.marked: set[Claim] = set()
+        self._jobs: dict[JobId, Job] = {}
+        self._slots = {queue: count for queue, count in slots.items() if count}
+        self._settings = settings
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self._jobs)
+
+    def __contains__(self, job: Job) -> bool:
+        """Tell whether this very claim is held: after a stall the job may be held by another."""
+        held = self._jobs.get(job.id)
+        return held is not None and held.fence == job.fence
+
+    def still(self, taken: Iterable[Taken]) -> list[Taken]:
+        """List those of some claimed jobs that are held as they were claimed."""
+        held = self._jobs
+        return [one for one in taken if held.get(one.job.id) is one.job]
+
+    def jobs(self) -> list[Job]:
+        """List the jobs."""
+        return list(self._jobs.values())
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Hold jobs that were claimed."""
+        self._jobs.update((job.id, job) for job in jobs)
+
+    def let_go(self, jobs: Sequence[Job]) -> None:
+        """Hold jobs no more, as far as it is these claims that are held."""
+        for job in jobs:
+            if job in self:
+                self._jobs.pop(job.id, None)
+                self.last.pop(job.id, None)
+        if self.marked:
+            self.marked.difference_update([job.claim() for job in jobs])
+
+    def room(self, besides: Mapping[str, int]) -> dict[str, int]:
+        """Tell how many jobs more each queue with slots of its own may have.
+
+        Args: besides: how many of those held take no slot, by queue.
+        """
+        room = {queue: slots + besides.get(queue, 0) for queue, slots in self._slots.items()}
+        if room:
+            for job in self.jobs():  # the beat may lose some meanwhile
+                if job.lane.queue in room:
+                    room[job.lane.queue] -= 1
+        return room
+
+    def assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
+        """Say how jobs are run."""
+        return assigned(jobs, self._settings, self.last)
