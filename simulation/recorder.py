@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from dueline.ahead import ClaimedAhead, ClaimsAhead
 from dueline.diary import Event
 from dueline.errors import StoreUnavailable, Unknown
 from dueline.job import Job, Token
@@ -57,6 +58,16 @@ class RecordingStore:
         claimed = self._store.claim(wants, token=token, **terms)
         if claimed.jobs:
             self._diary.write(asked, *map(self._claimed, claimed.jobs))
+        return claimed
+
+    def claim_ahead(self, wants: Sequence[Want], *, token: Token, **terms: Any) -> ClaimedAhead:  # noqa: ANN401  (as they come)
+        """Pass on; as `claim`."""
+        if not isinstance(self._store, ClaimsAhead):
+            return ClaimedAhead([], {})
+        asked = self._event(type="invoke", f="claim", token=token.hex())
+        claimed = self._store.claim_ahead(wants, token=token, **terms)
+        if claimed.jobs:
+            self._diary.write(asked, *(self._claimed(job) for job, _ in claimed.jobs))
         return claimed
 
     def _claimed(self, job: Job) -> Event:

@@ -43,7 +43,7 @@ def test_nothing_is_claimed_where_nothing_is(queues: Queues) -> None:
     claimer = claimer_of(queues)
     assert claimer.claim(10, {}) == []
     assert not claimer.has_due()
-    assert claimer.next_at_us() is None
+    assert claimer.next_us() is None
 
 
 def test_jobs_come_by_priority_then_in_the_order_of_enqueueing(queues: Queues) -> None:
@@ -86,7 +86,7 @@ def test_a_job_is_not_claimed_a_microsecond_before_its_time(
     clock.advance(us=499)
     assert claimed(claimer) == []
     assert not claimer.has_due()
-    assert claimer.next_at_us() == NOW_US + 500
+    assert claimer.next_us() == NOW_US + 500
     clock.advance(us=1)
     assert claimer.has_due()
     assert claimed(claimer) == [1]

@@ -146,7 +146,7 @@ def test_a_worker_that_holds_nothing_reads_no_wishes(queues: Queues, clock: Hand
     before = counting.calls
     bench.worker._attend()
     assert counting.calls == before
-    bench.worker._held[JobId(bytes(16))] = row_of(1)
+    bench.worker._held.add([row_of(1)])
     for _ in range(10):
         bench.worker._attend()
         clock.advance(0.25)
