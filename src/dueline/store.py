@@ -77,6 +77,8 @@ class Move(NamedTuple):
     errors, crashes, alone, state, outcome, error: what the row says from now on. One that gets
       an outcome stays in its place: `to` is None, and `at_us` not before its position.
     to: the lane that the row is carried to; None keeps its lane.
+    opts: the options of the call from now on; None keeps them. Not together with `to`, nor with
+      an outcome.
     """
 
     job: Job
@@ -90,6 +92,7 @@ class Move(NamedTuple):
     outcome: bytes = b""
     error: str = ""
     to: Lane | None = None
+    opts: bytes | None = None
 
 
 Verdict = Drop | Extend | Move

@@ -17,7 +17,7 @@ from dueline.contract.given import (
     rows_in,
     token_of,
 )
-from dueline.job import Job, State
+from dueline.job import BORN_TOKEN, Job, State
 from dueline.lane import Pointer, bucket_of
 from dueline.store import Drop, Extend, Move, Store, Verdict
 
@@ -149,6 +149,24 @@ class FencingLaws:
             pos_us=row.pos_us,
             hop=row.hop,
         )
+
+    def test_a_move_may_change_the_options_of_a_call(self, store: Store) -> None:
+        put_in(store, *births(3))
+        tagged = b'{"tags":["red"]}'
+        before = rows_in(store, lane_of())
+        changed = [move(row, row.at_us, token=9)._replace(opts=tagged) for row in before[:2]]
+        assert list(store.settle([*changed, changed[0]])) == [True, True, False]
+        again = move(row_with(store, id_of(2)), before[1].at_us, token=10)
+        assert list(store.settle([again._replace(opts=b"")])) == [True]
+        rows = [row_with(store, id_of(number)) for number in (1, 2, 3)]
+        assert [row.opts for row in rows] == [tagged, b"", b""]
+        assert [row._replace(opts=b"", token=BORN_TOKEN, hop=0) for row in rows] == before
+        put_in(store, born(1))  # again: what was changed since is there still
+        assert [row.opts for row in rows_in(store, lane_of())] == [tagged, b"", b""]
+        claimed = claim(store, lane_of(), token=11).jobs
+        assert [(job.id, job.opts) for job in claimed] == [
+            (id_of(1), tagged), (id_of(2), b""), (id_of(3), b"")
+        ]  # fmt: skip
 
     def test_a_row_that_was_read_can_be_decided_on_by_its_reader(self, store: Store) -> None:
         put_in(store, *births(2))

@@ -281,7 +281,8 @@ def extend(verdict: Extend) -> Call:
 def moved(move: Move) -> Job:
     """Tell what a move makes of a row: in its place, in another place of its lane, or of `to`.
 
-    It goes where it will be due when that is before its position, or far past it; a row with
+    It goes where it will be due when that is before its position, or far past it, and is born
+    anew when cells of its birth change, which a repeat of that birth would write again; a row with
     an outcome rests where it is, so that whoever decides on it finds it there.
     """
     job = move.job
@@ -295,8 +296,11 @@ def moved(move: Move) -> Job:
         outcome=move.outcome,
         error=move.error,
     )
+    if move.opts is not None:
+        assert move.to is None, "what is carried keeps its birth cells"
+        row = row._replace(opts=move.opts)
     is_far = not move.outcome and move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
-    if is_carried(move) or is_far or move.at_us < job.pos_us:
+    if is_carried(move) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
         row = row._replace(lane=move.to or job.lane, pos_us=move.at_us, hop=job.hop + 1)
     return row
 

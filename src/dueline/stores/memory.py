@@ -34,7 +34,7 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores.memory_rows import Terms, claimed, jobs_page, order, page_of
+from dueline.stores.memory_rows import Terms, claimed, jobs_page, order, page_of, rewritten, waits
 
 _NOTHING_CLOSED = Marks(swept=-1, closed=-1)
 
@@ -106,12 +106,7 @@ class MemoryStore:
     ) -> ClaimedAhead:
         """Claim the first rows that wait for a time soon to come."""
         terms = Terms(now_us, lease_us, worker, token)
-
-        def waits(row: Job) -> bool:
-            is_free = row.state == State.WAITING and not row.outcome
-            return is_free and now_us < row.at_us <= until_us
-
-        rows, heads = self._first(wants, limit, waits, terms)
+        rows, heads = self._first(wants, limit, lambda row: waits(row, now_us, until_us), terms)
         return ClaimedAhead([Foreseen(claimed(row, terms), row.at_us) for row in rows], heads)
 
     def _first(
@@ -296,16 +291,7 @@ class MemoryStore:
     def _move(self, row: Job, move: Move) -> None:
         if move.to is not None or move.at_us < row.at_us:
             self._list(move.to or row.lane, move.listing)
-        moved = row._replace(
-            at_us=move.at_us,
-            token=move.token,
-            errors=move.errors,
-            crashes=move.crashes,
-            alone=move.alone,
-            state=move.state,
-            outcome=move.outcome,
-            error=move.error,
-        )
+        moved = rewritten(row, move)
         if move.to is not None:
             self._take(row)
             moved = moved._replace(lane=move.to, pos_us=move.at_us, hop=row.hop + 1)

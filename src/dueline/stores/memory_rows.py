@@ -98,6 +98,12 @@ def claimed(row: Job, terms: Terms) -> Job:
     )
 
 
+def waits(row: Job, after_us: int, until_us: int) -> bool:
+    """Tell whether a row waits for a time after one instant, up to another."""
+    is_free = row.state == State.WAITING and not row.outcome
+    return is_free and after_us < row.at_us <= until_us
+
+
 def claim(row: Job, terms: Terms) -> Change:
     """Claim a row if it is as it was read.
 
@@ -108,20 +114,30 @@ def claim(row: Job, terms: Terms) -> Change:
     return Change(key_of(row), row.token, at_us=row.at_us, state=row.state, cells=cells)
 
 
+def rewritten(row: Job, move: Move) -> Job:
+    """Tell what a move says of a row, wherever it comes to lie."""
+    cells = {name: getattr(move, name) for name in MOVED_CELLS}
+    if move.opts is not None:
+        assert move.to is None, "what is carried keeps its birth cells"
+        cells["opts"] = move.opts
+    return row._replace(**cells)
+
+
 def moved(move: Move) -> Job:
     """Tell what a move makes of a row: in its place, elsewhere in its lane, or in another one.
 
-    It goes where it will be due when that is before its position, or far past it. A row with an
-    outcome stays: the effects of every repeat are told from its key.
+    It goes where it will be due when that is before its position, or far past it; and it is born
+    anew when cells of its birth change, which a repeat of that birth would write again. A row with
+    an outcome stays: the effects of every repeat are told from its key.
     """
     job = move.job
-    row = job._replace(**{name: getattr(move, name) for name in MOVED_CELLS})
+    row = rewritten(job, move)
     if move.outcome:
         assert move.to is None
         assert move.at_us >= job.pos_us, "a row with an outcome stays where it is"
         return row
     is_far = move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
-    if move.to not in (None, job.lane) or is_far or move.at_us < job.pos_us:
+    if move.to not in (None, job.lane) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
         lane = move.to or job.lane
         return row._replace(lane=lane, pos_us=move.at_us, hop=job.hop + 1)
     return row
