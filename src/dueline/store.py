@@ -72,13 +72,12 @@ class Move(NamedTuple):
 
     job: the row as it was read; the verdict holds while the row carries its token.
     token: the row's fresh token.
-    listing: the bucket of `at_us`; the lane is listed under it, or under the first bucket
-      that is not closed, when the row comes to lie earlier than it did.
-    errors, crashes, alone, state, outcome, error: what the row says from now on. One that gets
-      an outcome stays in its place: `to` is None, and `at_us` not before its position.
-    to: the lane that the row is carried to; None keeps its lane.
-    opts: the options of the call from now on; None keeps them. Not together with `to`, nor with
-      an outcome.
+    listing: the bucket of `at_us`; when the row comes to lie earlier than it did, the lane is
+      listed under it, or the first that is not closed.
+    errors, crashes, alone, state, outcome, error: what the row says from now on. One with an
+      outcome stays in its place: `to` is None, `at_us` not before its position.
+    to: the lane that the row is carried to. opts: the call's options from now on, not together
+      with `to` or an outcome. None keeps either.
     """
 
     job: Job
@@ -110,8 +109,7 @@ class LanePage(NamedTuple):
 
     marks: as they stood before the pointers were read. after: continues the reading, None at
     the end. settings_version: of the queue's settings record, NO_VERSION without one.
-    heads: the least `at_us` in each lane, None in an empty one, where reading the list tells it
-    at little cost; of a lane that is not in it nothing is known.
+    heads: the least `at_us` of lanes, None of empty ones, as far as it was told at little cost.
     """
 
     pointers: Sequence[Pointer]
