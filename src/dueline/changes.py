@@ -17,8 +17,8 @@ def changed(
 ) -> Move:
     """Make the verdict that changes when, or how urgently, a waiting job runs.
 
-    Another priority is another lane, to which the row is carried. What the caller asked for at
-    first, `due`, stays.
+    Another priority is another lane, to which the row is carried (rule P6). What the caller asked
+    for at first, `due`, stays.
 
     Args: row: as it was read. token: fresh. width_us: of the queue's buckets.
     """

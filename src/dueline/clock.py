@@ -50,7 +50,7 @@ class StoreTime:
     """The store's time as this process estimates it.
 
     Keeps (store - own monotonic) from the round trip with the least delay, so that a machine
-    whose wall clock is minutes off neither starts a job early nor loses one (DESIGN 4, L3).
+    whose wall clock is minutes off neither starts a job early nor loses one (rule L3).
     A reading is replaced when it is older than `renew_us`, since clocks drift: 100 ppm, bad
     for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4. While the store does
     not answer the last reading goes on, with an error that grows as much: whoever asks for the

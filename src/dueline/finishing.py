@@ -4,7 +4,7 @@ Effects are what an ending leaves behind: its result, its row among the dead, it
 Where `together` is a transaction, they and the `Drop` are one. Elsewhere the outcome comes
 first: written into the row under the claim's token, it decides who finished; then the effects,
 from the stored outcome, under derived ids; then the `Drop`. Whoever finds a row with an outcome
-repeats the effects, which adds nothing, and drops the row; the handler never runs again.
+repeats the effects, which adds nothing, and drops the row; the handler never runs again (rule P5).
 """
 
 from collections.abc import Mapping, Sequence

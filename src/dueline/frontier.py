@@ -1,10 +1,11 @@
 """The mark of a stream's shard, late rows.
 
 What every store without transactions runs, one step at a time, over a few primitives of its own:
-how an append is acknowledged, and how the mark is raised. A producer inserts and *then looks*: its
-row counts where the mark is still below it, and is appended again just above the mark otherwise.
-A reader raises the mark and *then reads*. Right without any bound on clocks or pauses: a producer
-whose look saw the mark below its row had written it before the mark passed, so the read sees it.
+how an append is acknowledged (rule F1), and how the mark is raised (rule F2). A producer inserts
+and *then looks*: its row counts where the mark is still below it, and is appended again just above
+the mark otherwise. A reader raises the mark and *then reads*. Right without any bound on clocks or
+pauses: a producer whose look saw the mark below its row had written it before the mark passed, so
+the read sees it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

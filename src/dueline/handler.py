@@ -48,8 +48,8 @@ class Context:
     """What a handler may know of its job; a parameter annotated with it is filled in.
 
     job_id: 16 bytes, the same in every attempt: an idempotency key for outside systems.
-    fence: how often the job has been claimed; only grows, so an outside system that remembers
-    the largest it saw can refuse an older attempt. attempt: 1 for the first.
+    fence: how often the job has been claimed; only grows (rule P3), so an outside system that
+    remembers the largest it saw can refuse an older attempt. attempt: 1 for the first.
     last_progress: what an earlier attempt said last with `progress`, None where none did.
     """
 

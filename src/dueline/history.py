@@ -115,7 +115,8 @@ def attempts(
 ) -> Iterator[Attempt]:
     """Read a queue's attempts, shard by shard, each in the order of their ends.
 
-    A claim is told of once: who ended it too late may have told of it beside its next claimer.
+    A claim is told of once (rule F3): who ended it too late may have told of it beside its next
+    claimer.
     """
     for shard in range(shards):
         told: set[bytes] = set()

@@ -20,7 +20,7 @@ class Ids:
 
     Layout (RFC 9562): 48 bits of milliseconds, version, 12 bits of the millisecond's
     fraction, variant, 62 bits that start at fresh randomness for each batch and then count.
-    A fork starts anew from fresh randomness, so parent and child never make the same id.
+    A fork starts anew from fresh randomness, so parent and child never make the same id (rule E1).
     """
 
     def __init__(self, randomness: Callable[[int], bytes] = os.urandom) -> None:

@@ -1,8 +1,8 @@
 """The lane list and its two marks.
 
 What every store without transactions runs, one step at a time, over a few primitives of its
-own: how a write is acknowledged (RELIABILITY E2 to E4), and how empty lanes are unlisted (3.2).
-Both are right without any bound on clocks or pauses; what they need is that a write that has
+own: how a write is acknowledged (rules E2 to E4), and how empty lanes are unlisted (rules S1 to
+S5). Both are right without any bound on clocks or pauses; what they need is that a write that has
 returned is seen by every later read.
 """
 
@@ -21,7 +21,7 @@ ROUNDS_MAX = 5
 """How often a lane is listed again before its write is called unknown."""
 
 GUARD_US = 2 * SECOND_US
-"""How far `closed` stays behind the present, so that E4 is rare; nothing rests on it."""
+"""How far `closed` stays behind the present, so that rule E4 is rare; nothing rests on it."""
 
 LISTED_MAX = 10_000
 """How many pointers of a shard are remembered as listed."""
@@ -56,7 +56,7 @@ class Board(Protocol):
         ...
 
     def remove(self, pointers: Collection[Pointer]) -> None:
-        """Remove pointers, for ever."""
+        """Remove pointers, for ever (rule S5)."""
         ...
 
     def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
@@ -96,7 +96,7 @@ class LaneList:
     """The two algorithms over a board; threads may share it.
 
     It remembers which pointers it has put: one whose listing bucket is still above `closed` at
-    the look that follows is still there (E2).
+    the look that follows is still there (rule E2).
     """
 
     def __init__(self, board: Board) -> None:
@@ -107,10 +107,10 @@ class LaneList:
     def acknowledge(
         self, listings: Mapping[Lane, int], write: Callable[[], Answer]
     ) -> tuple[Answer, frozenset[Lane]]:
-        """List lanes, write rows into them, then look (E2, E3).
+        """List lanes, write rows into them, then look (rules E2, E3).
 
         A lane whose listing bucket was closed meanwhile is listed again under the first one
-        that is not, and looked at again (E4); never a second row.
+        that is not, and looked at again (rule E4); never a second row.
 
         Args: listings: for each lane the bucket that its rows are due in.
 
@@ -141,7 +141,7 @@ class LaneList:
 
     def sweep(self, shard: Shard, *, now_us: int, width_us: int) -> Marks:
         """Unlist what is empty at or below `closed`, then raise both marks: in this order."""
-        marks = self._board.marks(shard)  # (1) before any lane is looked at
+        marks = self._board.marks(shard)  # before any lane is looked at: rule S1
         closed = marks.closed
         self._seen(shard, closed)
         kept = closed + 1
@@ -159,12 +159,12 @@ class LaneList:
         """Tell whether a lane stays listed where it is; list it later where all is future.
 
         It is read again after that: a row that was moved to before the place where the first
-        reading had come to was not seen by it, and whoever moved it may have died (S3).
+        reading had come to was not seen by it, and whoever moved it may have died (rule S3).
         """
         listed_us: int | None = None
         for _ in range(ROUNDS_MAX):
             head_us: int | None = None
-            for at_us in self._board.ats_us(lane):
+            for at_us in self._board.ats_us(lane):  # rules S2, R5
                 if at_us <= now_us:
                     return True
                 head_us = at_us if head_us is None else min(head_us, at_us)
@@ -177,7 +177,7 @@ class LaneList:
         return True
 
     def _raise(self, shard: Shard, present: Marks, raised: Marks) -> Marks:
-        """Raise the marks to at least `raised`; give up where others raise them all the time."""
+        """Raise the marks to at least `raised` (rule S4); give up where others always do."""
         for _ in range(ROUNDS_MAX):
             new = Marks(*map(max, present, raised))
             if new == present or self._board.raise_marks(shard, old=present, new=new):

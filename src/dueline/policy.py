@@ -180,7 +180,7 @@ def _own_place(job: Job, now_us: int) -> int:
 
 
 def is_poison(crashes: int) -> bool:
-    """Tell whether a job has taken so many processes with it that it is not run again."""
+    """Tell whether a job took so many processes with it that it runs no more (rule A1)."""
     return crashes >= CRASHES_MAX
 
 

@@ -2,9 +2,9 @@
 
 In a store whose rows stay where they were born, the rows that are done lie between the start of
 a lane and what is due. Reading past them again and again is what a claim must not do, so a
-claimer keeps for each lane a cursor and the rows behind it that are alive (DESIGN 5). It is a
-cache, never an answer: each claim is conditional on what was remembered, and a memory that is
-old is replaced by a reading from the lane's start.
+claimer keeps for each lane a cursor and the rows behind it that are alive (rule R2). It is a
+cache, never an answer: each claim is conditional on what was remembered (rule R1), and a memory
+that is old is replaced by a reading from the lane's start (rule R3).
 """
 
 import threading
@@ -139,7 +139,7 @@ class Visit:
         return [key for _, _, key in nsmallest(most, sure)]
 
     def note(self, key: Key, seen: Seen | None) -> None:
-        """Replace what is known of a row by what the store answered; None: it is gone."""
+        """Replace what is known of a row by what the store answered (rule R4); None: it is gone."""
         _note(self.rows, key, seen)
 
     def next_at_us(self) -> int | None:

@@ -1,9 +1,9 @@
 """Births that may have been sent before.
 
 A birth whose answer was lost may have been stored, run and ended by the time it is sent again.
-Where keys stay dead that changes nothing. Where `together` is a transaction an ended job leaves
-no row; what it leaves is its outcome, while that is kept (a queue with `keep=0` keeps none), or
-its row among the dead.
+Where keys stay dead that changes nothing (rules E5, B1). Where `together` is a transaction an
+ended job leaves no row; what it leaves is its outcome, while that is kept (a queue with `keep=0`
+keeps none), or its row among the dead.
 """
 
 from collections.abc import Callable, Sequence

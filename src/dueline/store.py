@@ -51,7 +51,7 @@ class Claimed(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A verdict: the row goes. Holds while the row carries `job.token`."""
+    """A verdict: the row goes. Holds while the row carries `job.token` (rule P2)."""
 
     job: Job
 

@@ -1,4 +1,7 @@
-"""What becomes of a claim whose worker died."""
+"""What becomes of a claim whose worker died.
+
+Nothing has to run for its job to be due again (rule A4).
+"""
 
 from dueline.contract.factory import StoreFactory
 from dueline.contract.given import (

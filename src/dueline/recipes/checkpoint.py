@@ -2,7 +2,7 @@
 
 A checkpoint only moves forward, and it carries the epoch of the lease under which it is written.
 Whoever takes a shard over opens its checkpoint first, which writes the new epoch into it: from
-then on a write of any holder before is refused, however late it comes.
+then on a write of any holder before is refused, however late it comes (rule L2).
 """
 
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def open_under(
 
 
 def moved(present: Checkpoint, place: Place, *, rows: int, version: bytes, note: str) -> Checkpoint:
-    """Say how a checkpoint is to be; it never moves back.
+    """Say how a checkpoint is to be; it never moves back (rule L5).
 
     Args: rows: how many were read since.
     """

@@ -1,9 +1,9 @@
 """Leases, and offices that one holds.
 
-A lease is for speed, its epoch for safety (RELIABILITY 3.4): each grant raises the epoch by one,
-and whatever is written under a lease is refused once a later epoch has written. The record never
-expires, so that no epoch is ever given twice. Two that both believe to hold a lease cost work,
-not correctness.
+A lease is for speed, its epoch for safety (rule L1): each grant raises the epoch by one, and
+whatever is written under a lease is refused once a later epoch has written. The record never
+expires, so that no epoch is ever given twice. Two that both believe to hold a lease cost work, not
+correctness.
 """
 
 from collections import deque
@@ -107,7 +107,8 @@ class Leases:
         """Tell whether a lease can be taken, as far as was last seen.
 
         It was given back, it has lapsed by the store's clock, or its record was seen unchanged
-        for 1.25 times its length on this machine's own clock: no wall clocks are compared.
+        for 1.25 times its length on this machine's own clock: no wall clocks are compared (rule
+        L3).
         """
         sight = self._seen.get(name)
         if sight is None:
@@ -195,7 +196,7 @@ class Leases:
 
     def _write(self, wanted: Mapping[str, _Holding]) -> bool:
         """Write grants that last from now on, each on its version; all of them or none."""
-        sent_us = self._clock.monotonic_us()
+        sent_us = self._clock.monotonic_us()  # before it is sent: rule L4
         until_us = self._time.latest_us() + self.ttl_us
         puts = [
             self._put(name, replace(one.grant, until_us=until_us), one.version)

@@ -1,4 +1,7 @@
-"""How jobs ended, kept for a while."""
+"""How jobs ended, kept for a while.
+
+An outcome has a time to live; what has not ended never has one (rule A5).
+"""
 
 from collections.abc import Sequence
 

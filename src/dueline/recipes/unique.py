@@ -2,9 +2,9 @@
 
 One record a key, at a place made of the queue and the key. Its version is the id of the job that
 holds the key, and its value that job's row as it was born: an id cannot be derived from a key, so
-it is fixed here before the row is added, and whoever finds the record without the row can add
-that very row. Records of keys held for a period expire; the others go when their job ends, and
-one that is left behind says of itself that it is stale: its job is not alive.
+it is fixed here (rule B2) before the row is added, and whoever finds the record without the row
+can add that very row. Records of keys held for a period expire; the others go when their job ends,
+and one that is left behind says of itself that it is stale: its job is not alive.
 """
 
 from hashlib import blake2b

@@ -2,7 +2,7 @@
 
 A lane is a partition and a job a row in it that stays where it was born, while its cells change
 by conditional batches of one partition; records are conditional writes. Nothing spans two
-partitions, so `together` is no transaction: whoever needs one puts the outcome first (DESIGN 4).
+partitions, so `together` is no transaction: whoever needs one puts the outcome first (rule P5).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

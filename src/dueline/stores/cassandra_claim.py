@@ -208,7 +208,7 @@ class Claims:
     def _read_back(
         self, reach: _Reach, batch: Sequence[Job], error: DuelineError, terms: Terms
     ) -> int:
-        """Find out what became of a batch whose answer was lost: rows with my token are mine."""
+        """Find out what became of a batch whose answer was lost (rule U2): my token, my rows."""
         if not isinstance(error, StoreUnavailable):
             raise error
         text, values = rows.some(reach.lane, [key_of(job) for job in batch])

@@ -38,6 +38,7 @@ def _marks(names: str) -> str:
 
 
 # A statement that is sent with fewer columns writes fewer cells: most births need the first.
+# Plain and at one timestamp (rule U3); what they write is changed on conditions only (rule U4).
 _BIRTH: Final = (
     f"INSERT INTO {{keyspace}}.jobs ({_BORN}) VALUES ({_marks(_BORN)}) USING TIMESTAMP 1"
 )

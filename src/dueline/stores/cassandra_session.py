@@ -1,7 +1,7 @@
 """One connection to a Cassandra cluster.
 
 Statements go in as text and values, rows come out as tuples, and the driver's errors stop here.
-No write is ever repeated by the driver.
+No write is ever repeated by the driver (rule U1).
 """
 
 import os

@@ -147,7 +147,7 @@ class Verdicts:
                     self._recall.learn(stub.job.lane, key_of(stub.job), None)
 
     def add(self, jobs: Sequence[Job]) -> list[bool]:
-        """List the lanes of births, write their index and their rows, look (RELIABILITY 3.1)."""
+        """List the lanes of births, write their index and their rows, look (rules E2 to E4)."""
         listings = {job.lane: job.lane.bucket for job in jobs}
         return [not is_unsure for is_unsure in self._insert(jobs, listings, rows.birth)]
 

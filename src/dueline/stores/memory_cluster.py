@@ -83,7 +83,7 @@ class Node:
 
     @_primitive
     def insert(self, lane: Lane, jobs: Sequence[Job]) -> None:
-        """Insert rows of one lane; a key is born once, whatever became of its row."""
+        """Insert rows of one lane; a key is born once, whatever became of its row (rule B1)."""
         for job in jobs:
             self._bear(lane, job)
 
@@ -124,7 +124,7 @@ class Node:
         return None
 
     def _bear(self, lane: Lane, job: Job) -> None:
-        """Let a row be born; a repeat must write the very same cells (RELIABILITY U3)."""
+        """Let a row be born; a repeat must write the very same cells (rules B3, U3)."""
         assert job.lane == lane
         births = self.cluster.births.setdefault(lane, {})
         if key_of(job) not in births:

@@ -67,7 +67,7 @@ def seen_of(found: Found) -> Seen:
 
 
 def holds(found: Found | None, change: Change) -> bool:
-    """Tell whether a row is as a change wants it; conditions compare born values only."""
+    """Tell whether a row is as a change wants it; only born values are compared (rules P2, P4)."""
     return (
         found is not None
         and found.job.token == change.token
@@ -105,7 +105,7 @@ def waits(row: Job, after_us: int, until_us: int) -> bool:
 
 
 def claim(row: Job, terms: Terms) -> Change:
-    """Claim a row if it is as it was read.
+    """Claim a row if it is as it was read (rule P1).
 
     Whatever happens to a row changes its token or its `at_us`, or marks it as started.
     """

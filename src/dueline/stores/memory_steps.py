@@ -230,8 +230,8 @@ class SteppedMemoryStore:
     def _move(self, move: Move) -> bool:
         """Move a row within its lane: in its place, or where it will be due.
 
-        Where the row comes to lie earlier than it does, which only the row can say, the lane is
-        listed first, and looked at afterwards as at a birth.
+        Where the row comes to lie earlier than it does (rule P6), which only the row can say, the
+        lane is listed first, and looked at afterwards as at a birth.
         """
         job, row = move.job, moved(move)
         lane, is_hop = job.lane, key_of(row) != key_of(job)
@@ -256,7 +256,7 @@ class SteppedMemoryStore:
         return refused is None
 
     def _carry(self, move: Move) -> bool:
-        """Carry a row to another lane: first it becomes a stub, which whoever meets it heals."""
+        """Carry a row to another lane, first as a stub (rules K1, K2): whoever meets it heals it."""
         job, target = move.job, moved(move)
         stub = Stub(target, move.listing)
         change = Change(key_of(job), job.token, cells={"token": move.token}, stub=stub)
@@ -268,7 +268,7 @@ class SteppedMemoryStore:
     def _complete(self, found: Found) -> None:
         """Do what a stub says: the row it becomes is born, listed and looked at; then it goes.
 
-        All of it may be repeated, by anybody: the target is born once.
+        All of it may be repeated, by anybody (rules K3, K4): the target is born once.
         """
         assert found.stub is not None
         target, listing = found.stub

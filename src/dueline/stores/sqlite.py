@@ -1,6 +1,6 @@
 """The store in an SQLite file.
 
-Every write is one immediate transaction, so adding, listing and looking (RELIABILITY E6), a
+Every write is one immediate transaction, so adding, listing and looking (rule E6), a
 claim, or a group of verdicts and effects is one unit; several processes share the file.
 """
 

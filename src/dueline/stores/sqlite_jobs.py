@@ -311,7 +311,7 @@ _SETTLERS: Final[dict[type[Verdict], Callable[[Database, list[Any]], list[bool]]
 def sweep(database: Database, queue: str, shard: int, now_us: int, width_us: int) -> Marks:
     """Unlist empty lanes of closed buckets, list future ones later, raise both marks.
 
-    The order of RELIABILITY 3.2 matters on stores without transactions only; here it is kept
+    The order of rules S1 to S4 matters on stores without transactions only; here it is kept
     so that one description serves all.
     """
     swept, closed = marks_of(database, queue, shard)

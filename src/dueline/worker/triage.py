@@ -42,9 +42,9 @@ class Triage(NamedTuple):
 def triage(taken: Sequence[Taken], settings: Callable[[str], QueueSettings], now_us: int) -> Triage:
     """Sort what was claimed.
 
-    An outcome is looked at first: such a job never runs again, whatever else its row says.
-    Then whether its queue delivers at most once, and its handler was called; then whether it
-    took too many workers with it; then its expiry.
+    An outcome is looked at first (rule P5): such a job never runs again, whatever else it says.
+    Then whether its queue delivers at most once, and its handler was called (rule P7); then
+    whether it took too many workers with it; then its expiry.
     """
     jobs = list(map(_job_of, taken))
     once = _once(jobs, settings)

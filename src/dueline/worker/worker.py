@@ -92,7 +92,7 @@ class Worker:
         self._beat = Beat(self._extend_all, self._attend, news=news)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Claim no more; end when the running handlers have, or at once. Any thread may call."""
+        """Claim no more; end when running handlers have, or at once (rule A3). From any thread."""
         self._is_stopping = True
         self._is_hurried = self._is_hurried or hurry
         self._news.set()
@@ -249,7 +249,7 @@ class Worker:
         assignments = self._held.assignments(plain)
         self._arrived = []
         self._ended += refused
-        self._careful.add(careful)
+        self._careful.add(careful)  # rule A2
         if plain:
             self._runner.submit(assignments)
 
