@@ -256,7 +256,7 @@ class SteppedMemoryStore:
         return refused is None
 
     def _carry(self, move: Move) -> bool:
-        """Carry a row to another lane, first as a stub (rules K1, K2) that whoever meets it heals."""
+        """Carry a row to another lane, first as a stub (rules K1, K2); who meets it heals it."""
         job, target = move.job, moved(move)
         stub = Stub(target, move.listing)
         change = Change(key_of(job), job.token, cells={"token": move.token}, stub=stub)
