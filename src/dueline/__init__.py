@@ -1,7 +1,10 @@
 """The public names."""
 
 from dueline.app import Dueline
+from dueline.batch import Batch
+from dueline.coordination import HeldLease
 from dueline.errors import (
+    AppendUnknown,
     BadInput,
     CommitUnknown,
     ConfigError,
@@ -17,11 +20,13 @@ from dueline.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
+from dueline.event import Event, Position
 from dueline.handle import Job
 from dueline.handler import Cancel, Context, Snooze
 from dueline.options import Unique
 from dueline.policy import Retry
 from dueline.progress import Progress
+from dueline.stream import Stream
 from dueline.task import AsyncTask, Task
 from dueline.transaction import Transaction
 from dueline.version import VERSION
@@ -29,8 +34,10 @@ from dueline.version import VERSION
 __version__ = VERSION
 
 __all__ = [
+    "AppendUnknown",
     "AsyncTask",
     "BadInput",
+    "Batch",
     "Cancel",
     "CommitUnknown",
     "ConfigError",
@@ -40,17 +47,21 @@ __all__ = [
     "DuelineError",
     "Duplicate",
     "EnqueueUnknown",
+    "Event",
+    "HeldLease",
     "Job",
     "JobFailed",
     "JobTimeout",
     "LeaseLost",
     "NotFound",
+    "Position",
     "Progress",
     "Retry",
     "SchemaMismatch",
     "Snooze",
     "StoreCorrupt",
     "StoreUnavailable",
+    "Stream",
     "Task",
     "Transaction",
     "Unique",

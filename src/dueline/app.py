@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
 from dueline.connect import mask, open_queues, open_store
+from dueline.coordination import Coordination
 from dueline.embedded import EmbeddedWorker
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
@@ -79,6 +80,9 @@ class Dueline:
         self._declared: dict[str, dict[str, Any]] = {}
         self.hooks = Hooks()
         self.on = self.hooks.on
+        self._kit = kit = Coordination(self)
+        self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
+        self.consume, self.consuming = kit.consume, kit.consuming
 
     def __repr__(self) -> str:
         return f"<Dueline {mask(self._url) if self._url else 'without an address'}>"

@@ -36,6 +36,11 @@ class Catalog:
         self._defaults = defaults
         self._settings: dict[str, _Read] = {}
 
+    @property
+    def defaults(self) -> QueueSettings:
+        """A new queue's settings."""
+        return self._defaults
+
     def settings(self, queue: str) -> QueueSettings:
         """Read a queue's settings, as they stood at most 5 s ago; the first use makes it."""
         cached = self._settings.get(queue)

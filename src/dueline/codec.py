@@ -82,6 +82,47 @@ def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annot
         return msgspec.json.decode(data)
 
 
+class _Event(msgspec.Struct, omit_defaults=True):
+    """What a stream's row holds: an object with the members `value` and, maybe, `key`."""
+
+    value: Any
+    key: str | None = None
+
+
+_event_decoder = msgspec.json.Decoder(_Event)
+
+
+def encode_events(events: Sequence[tuple[Any, str | None]]) -> list[bytes]:
+    """Write events, each a value and an ordering key or None.
+
+    Raises: BadInput: one cannot be written as JSON, or is larger than 256 KiB.
+    """
+    try:
+        bodies = [_encoder.encode(_Event(value, key)) for value, key in events]
+        if _are_suspect(bodies):
+            bodies = [_strictly(_Event(value, key)) for value, key in events]
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadInput(
+            f"An event cannot be written as JSON: {error}.",
+            hint="Append plain values (numbers, text, lists, dicts, dataclasses), keys as text.",
+        ) from error
+    if max(map(len, bodies), default=0) > PAYLOAD_BYTES_MAX:
+        raise BadInput(
+            f"An event is larger than {PAYLOAD_BYTES_MAX} bytes.",
+            hint="Store the data elsewhere and append where it is.",
+        )
+    return bodies
+
+
+def decode_event(body: bytes) -> tuple[str | None, Any]:
+    """Read an event: its key, and its value."""
+    try:
+        event = _event_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(f"The store holds an event that cannot be read: {error}.") from error
+    return event.key, event.value
+
+
 def _strictly(value: object) -> bytes:
     """Write a value that JSON can carry and any reader can read.
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dueline.job import Job
+    from dueline.row import Row
 
 
 class DuelineError(Exception):
@@ -85,6 +86,16 @@ class EnqueueUnknown(Unknown):
         )
         error.jobs = jobs
         return error
+
+
+class AppendUnknown(Unknown):
+    """Some events may or may not be stored; `append_again` with `rows` makes sure of them.
+
+    rows: those whose fate is unknown, with the ids that were chosen for them. One that is
+    appended again may be read twice, with the same id.
+    """
+
+    rows: Sequence["Row"] = ()
 
 
 class CommitUnknown(Unknown):

@@ -49,6 +49,29 @@ class QueueSettings:
         return self.deliver == "at_most_once"
 
 
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """A stream's settings, stored so that every client reads the same.
+
+    shards: hash slices of the ordering keys. keep_us: how long events are kept at least, None
+    for ever; those that a registered group has not read stay anyway.
+    """
+
+    shards: int = 1
+    keep_us: int | None = None
+
+
+def check_stream_settings(settings: StreamSettings) -> StreamSettings:
+    """Let settings pass, or say which of them is out of range."""
+    if type(settings.shards) is not int or not 1 <= settings.shards <= SHARDS_MAX:
+        raise BadInput(f"shards is {settings.shards!r}.", hint=f"Use 1 to {SHARDS_MAX}.")
+    if settings.keep_us is not None and not 0 < settings.keep_us <= KEEP_US_MAX:
+        raise BadInput(
+            f"keep is {settings.keep_us / SECOND_US} s.", hint="Use more than 0, or None for ever."
+        )
+    return settings
+
+
 def check_queue_name(name: object) -> str:
     """Let a queue's name pass, or say what is wrong with it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -180,10 +180,13 @@ class CoordinationLaws:
         assert step(store, new, PLACE) is not None
 
     def test_a_stale_holder_cannot_open(self, store: Store) -> None:
-        assert opened(store, 2) is not None
-        assert (opened(store, 1), opened(store, 2)) == (None, None)
-        third = opened(store, 3)
-        assert third is not None
+        first = opened(store, 2)
+        assert first is not None
+        assert opened(store, 1) is None
+        again = opened(store, 2)
+        assert again is not None
+        assert step(store, first, PLACE) is None
+        assert step(store, again, PLACE) is not None
 
     # Sequences
 

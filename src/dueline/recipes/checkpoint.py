@@ -62,6 +62,8 @@ def open_under(
 ) -> Checkpoint | None:
     """Open a checkpoint under a lease's epoch, so that no holder before can write any more.
 
+    Whoever holds the lease may open it again, and shuts out what it sent before itself.
+
     Args: version: random, made by the caller.
 
     Returns: None: a later epoch has opened it; this lease is lost.
@@ -70,7 +72,7 @@ def open_under(
         present = read_all(records, partition).get(key, Checkpoint(partition, key))
         if present.version == version:
             return present
-        if present.epoch >= epoch:
+        if present.epoch > epoch:
             return None
         opened = present._replace(version=version, epoch=epoch)
         if write(records, present, opened):

@@ -1,0 +1,350 @@
+"""One member of a consumer group, in steps.
+
+It holds shards by lease, reads each up to its mark, and moves a checkpoint that carries the
+lease's epoch. Nothing here waits or starts a thread: `worker.consuming` does, or a simulation.
+`balance` is for one thread; `poll`, `commit` and `fail` for one thread a shard at a time.
+"""
+
+import threading
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from dueline import groups, parking
+from dueline.batch import Batch, Hold, Terms
+from dueline.clock import SECOND_US, Clock
+from dueline.errors import Conflict, DuelineError, LeaseLost
+from dueline.groups import Member
+from dueline.parking import Note
+from dueline.queue import Queues
+from dueline.reading import ShardReader
+from dueline.recipes import checkpoint
+from dueline.recipes.checkpoint import Checkpoint, Place
+from dueline.recipes.lease import Leases
+from dueline.store import Row
+
+RETRY_US_MIN: Final = SECOND_US // 10
+RETRY_US_MAX: Final = 30 * SECOND_US
+
+
+class Consumer:
+    """One member of a group: which shards it holds, and how far it has come in each."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        clock: Clock,
+        name: str,
+        *,
+        stream: str,
+        shards: int,
+        group: str,
+        terms: Terms,
+        host: object = None,
+        from_us: int = 0,
+    ) -> None:
+        """Take the engine and who this is; reads nothing yet.
+
+        Args:
+          name: of the member, another one for each process and start.
+          from_us: where the group begins if it is new.
+        """
+        self.name = name
+        self.host = host
+        self._queues = queues
+        self._clock = clock
+        self._stream = stream
+        self._shards = shards
+        self._group = group
+        self._terms = terms
+        self._from_us = from_us
+        self._leases = Leases(
+            queues.store,
+            groups.leases_at(stream, group),
+            name,
+            ttl_us=terms.ttl_us,
+            time=queues.time,
+            clock=clock,
+            ids=queues.ids,
+        )
+        self._lock = threading.Lock()
+        self._holds: dict[int, Hold] = {}
+        self._busy: dict[int, int] = {}
+        self._leaving: set[int] = set()
+        self._wishes: set[str] = set()
+        self._registered: groups.Group | None = None
+
+    # Which shards are held
+
+    @property
+    def held(self) -> list[int]:
+        """The shards that are held beyond doubt, and are not about to be given away."""
+        return sorted({int(key) for key in self._leases.held} - self._leaving)
+
+    def is_sure(self, shard: int, epoch: int) -> bool:
+        """Tell whether a shard is still held under an epoch, beyond doubt."""
+        return self._leases.epoch(str(shard)) == epoch
+
+    def balance(self) -> None:
+        """Beat, give away what is too much, take what is free and due to this member.
+
+        To be called BEATS_A_TTL times while a lease lasts. A member that is alone holds all; a
+        dead member's shards are free once its leases have lapsed.
+        """
+        store, ids = self._queues.store, self._queues.ids
+        if self._registered is None:
+            self._registered = groups.register(
+                store, self._stream, self._group, from_us=self._from_us, version=ids.token()
+            )
+        self._leases.renew()
+        self._say()
+        self._leases.look()
+        names = [one.name for one in groups.members(store, self._stream, self._group)]
+        wanted = groups.share(names, self.name, self._shards)
+        self._give_away(wanted)
+        for shard in groups.preferred(self.name, range(self._shards)):
+            if len(self._leases.held) >= wanted:
+                break
+            if str(shard) not in self._leases.held and self._leases.is_free(str(shard)):
+                self._leases.take(str(shard))
+        if any(hold.note.parked for hold in list(self._holds.values())):
+            self._wishes = parking.asked(store, self._stream, self._group)
+
+    def _say(self) -> None:
+        now_us = self._queues.time.latest_us()
+        longest_us = min(self._busy.values(), default=0)
+        busy_us = now_us - (self._clock.monotonic_us() - longest_us) if longest_us else 0
+        said = Member(self.name, tuple(self.held), now_us, busy_us)
+        groups.beat(
+            self._queues.store,
+            self._stream,
+            self._group,
+            said,
+            version=self._queues.ids.token(),
+            ttl_us=self._terms.ttl_us,
+        )
+
+    def _give_away(self, wanted: int) -> None:
+        """Release what is held beyond the share; shards whose batch is under way come later."""
+        with self._lock:
+            held = [int(key) for key in self._leases.held]
+            surplus = groups.preferred(self.name, held)[wanted:]
+            self._leaving = set(surplus)
+            free = [shard for shard in surplus if shard not in self._busy]
+        self._release(free)
+
+    def _release(self, shards: Collection[int]) -> None:
+        for shard in shards:
+            self._holds.pop(shard, None)
+        self._leases.release([str(shard) for shard in shards])
+        self._leaving.difference_update(shards)
+
+    def leave(self) -> None:
+        """Give everything back, so that others need not wait."""
+        self._release([int(key) for key in list(self._leases.held)])
+        groups.leave(self._queues.store, self._stream, self._group, self.name)
+
+    # What is read
+
+    def begin(self, shard: int) -> bool:
+        """Claim a shard for the thread that polls it; False: another does, or it goes away."""
+        with self._lock:
+            if shard in self._busy or shard in self._leaving:
+                return False
+            self._busy[shard] = self._clock.monotonic_us()
+            return True
+
+    def end(self, shard: int) -> None:
+        """Let others poll a shard."""
+        with self._lock:
+            self._busy.pop(shard, None)
+
+    def poll(self, shard: int) -> Batch | None:
+        """Read the next events of a shard that is held; None: there are none yet.
+
+        The same events come again until they are committed.
+        """
+        hold = self._open(shard)
+        if hold is None or self._clock.monotonic_us() < hold.again_us:
+            return None
+        for key in sorted(self._wishes & hold.note.parked.keys()):
+            batch = self._parked(hold, shard, key)
+            if batch is not None:
+                return batch
+        if not hold.handed:
+            hold.handed = hold.reader.read(self._terms.batch)
+        aside = [row for row in hold.handed if hold.note.has(row)]
+        if aside:
+            parking.park(self._queues.store, self._group, aside)
+            rows = [row for row in hold.handed if not hold.note.has(row)]
+            if not rows:
+                self._move(shard, hold, self._moved(hold, hold.handed, hold.note))
+                return None
+            return self._batch(hold, rows)
+        return self._batch(hold, hold.handed) if hold.handed else None
+
+    def _batch(self, hold: Hold, rows: Sequence[Row]) -> Batch:
+        is_careful = hold.careful_until is not None and _place(rows[0]) <= hold.careful_until
+        return Batch(self, rows[:1] if is_careful else rows, hold, key=None)
+
+    def _open(self, shard: int) -> Hold | None:
+        """Open the checkpoint of a shard under the lease's epoch, which shuts out all before."""
+        epoch = self._leases.epoch(str(shard))
+        hold = self._holds.get(shard)
+        if epoch is None or (hold is not None and hold.epoch == epoch):
+            return hold if epoch is not None else None
+        queues = self._queues
+        present = checkpoint.open_under(
+            queues.store,
+            groups.checkpoints_at(self._stream, self._group),
+            str(shard),
+            epoch=epoch,
+            version=queues.ids.token(),
+        )
+        if present is None:
+            return None
+        assert self._registered is not None, "balance comes first"
+        reader = ShardReader(
+            queues.store,
+            self._stream,
+            shard,
+            after=present.place or (self._registered.from_us, b""),
+            time=queues.time,
+            clock=self._clock,
+        )
+        hold = Hold(epoch, present, parking.read_note(present.note), reader)
+        self._holds[shard] = hold
+        return hold
+
+    # What becomes of a batch
+
+    def wanted(self, batch: Batch) -> Checkpoint:
+        """Tell what the checkpoint is to be once a batch is handled."""
+        hold = batch.hold
+        if batch.key is not None:
+            note = hold.note.with_key(batch.key, _place(batch.rows[-1]))
+            return self._noted(hold, note)
+        return self._moved(hold, batch.rows, hold.note)
+
+    def commit(self, batch: Batch) -> None:
+        """Move the checkpoint past a batch that was handled.
+
+        Raises: LeaseLost: the lease is in doubt, or another member has the shard; the batch will
+          be handled again. Unknown: it may or may not have moved; the next poll reads it.
+        """
+        if batch.tx is not None:
+            if not self._after_transaction(batch):
+                raise Conflict("The transaction with the batch's position was not committed.")
+            return
+        batch.check()
+        self._move(batch.shard, batch.hold, wanted := self.wanted(batch))
+        self._passed(batch, wanted)
+
+    def fail(self, batch: Batch) -> bool:
+        """Take note that a batch's handler failed: it comes again, later and one by one.
+
+        Returns: whether its event was set aside for good.
+
+        Raises: as `commit`.
+        """
+        hold, park_after = batch.hold, self._terms.park_after
+        if batch.tx is not None:
+            self._after_transaction(batch)
+            return False
+        hold.tries += 1
+        pause_us = min(RETRY_US_MAX, RETRY_US_MIN * 2 ** min(hold.tries, 20))
+        hold.again_us = self._clock.monotonic_us() + pause_us
+        if len(batch.rows) > 1:
+            hold.careful_until, hold.tries = _place(batch.rows[-1]), 0
+            hold.again_us = 0
+            return False
+        if park_after is None or hold.tries < park_after:
+            return False
+        batch.check()
+        if batch.key is not None:  # it stays where it is
+            parking.withdraw(self._queues.store, self._stream, self._group, batch.key)
+            self._wishes.discard(batch.key)
+            hold.tries = hold.again_us = 0
+            return True
+        if len(hold.note.parked) >= parking.KEYS_MAX:
+            return False
+        parking.park(self._queues.store, self._group, batch.rows)
+        at_us, row_id = _place(batch.rows[0])
+        note = hold.note.with_key(parking.key_of(batch.rows[0]), (at_us, _before(row_id)))
+        wanted = self._moved(hold, batch.rows, note)
+        self._move(batch.shard, hold, wanted)
+        self._passed(batch, wanted)
+        return True
+
+    def _parked(self, hold: Hold, shard: int, key: str) -> Batch | None:
+        """Read a key's parked events; where there are none left it takes part again."""
+        store = self._queues.store
+        rows = parking.rows_of(
+            store,
+            self._stream,
+            self._group,
+            shard,
+            key=key,
+            after=hold.note.place(key),
+            limit=1,
+        )
+        if rows:
+            return Batch(self, rows, hold, key=key)
+        self._move(shard, hold, self._noted(hold, hold.note.without(key)))
+        parking.withdraw(store, self._stream, self._group, key)
+        self._wishes.discard(key)
+        return None
+
+    def _moved(self, hold: Hold, rows: Sequence[Row], note: Note) -> Checkpoint:
+        token = self._queues.ids.token()
+        text = parking.write_note(note)
+        place = _place(rows[-1])
+        return checkpoint.moved(hold.present, place, rows=len(rows), version=token, note=text)
+
+    def _noted(self, hold: Hold, note: Note) -> Checkpoint:
+        token = self._queues.ids.token()
+        return hold.present._replace(version=token, note=parking.write_note(note))
+
+    def _move(self, shard: int, hold: Hold, wanted: Checkpoint) -> None:
+        try:
+            is_moved = checkpoint.write(self._queues.store, hold.present, wanted)
+        except DuelineError:
+            self._holds.pop(shard, None)
+            raise
+        if not is_moved:
+            self._holds.pop(shard, None)
+            raise LeaseLost(f"Shard {shard} of {self._stream} is another member's.")
+        hold.present, hold.note = wanted, parking.read_note(wanted.note)
+        if wanted.place is not None:
+            hold.handed = [row for row in hold.handed if _place(row) > wanted.place]
+
+    def _passed(self, batch: Batch, wanted: Checkpoint) -> None:
+        hold = batch.hold
+        hold.present, hold.note = wanted, parking.read_note(wanted.note)
+        hold.tries = hold.again_us = 0
+        if batch.key is None:
+            place = _place(batch.rows[-1])
+            hold.handed = [row for row in hold.handed if _place(row) > place]
+            if hold.careful_until is not None and place >= hold.careful_until:
+                hold.careful_until = None
+
+    def _after_transaction(self, batch: Batch) -> bool:
+        """Go on behind a batch whose position was committed; otherwise read how things stand."""
+        assert batch.tx is not None
+        if batch.tx.is_committed and batch.wanted is not None:
+            self._passed(batch, batch.wanted)
+            return True
+        self.forget(batch.shard)
+        return False
+
+    def forget(self, shard: int) -> None:
+        """Read the checkpoint of a shard anew, if it is still held."""
+        self._holds.pop(shard, None)
+
+
+def _place(row: Row) -> Place:
+    return row.at_us, row.id
+
+
+def _before(row_id: bytes) -> bytes:
+    """Name an id just before another one."""
+    return row_id[:-1] + bytes([row_id[-1] - 1]) + b"\xff" if row_id[-1] else row_id[:-1]

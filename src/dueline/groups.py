@@ -1,0 +1,160 @@
+"""Who reads a stream, how far."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from dueline.codec import decode, encode
+from dueline.recipes.checkpoint import Checkpoint, read_all
+from dueline.store import NO_VERSION, Delete, Put, Record, Records, Store
+
+ROWS_COUNTED_MAX: Final = 10_000
+"""Up to how many rows a lag is counted."""
+
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A registered group. from_us: where it begins in shards that it has not read yet."""
+
+    from_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a member of a group says of itself with each beat.
+
+    shards: those that it holds. busy_us: since when its longest handler has been running, 0 for
+    none: one that is stuck still beats.
+    """
+
+    name: str
+    shards: tuple[int, ...]
+    beat_us: int
+    busy_us: int = 0
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in a shard.
+
+    rows: how many it has not read, counted up to ROWS_COUNTED_MAX. waits_us: how long the oldest
+    of them has been there. read: how many it has read. holder: the epoch of its last holder.
+    """
+
+    shard: int
+    rows: int
+    waits_us: int
+    read: int
+    epoch: int
+
+
+def leases_at(stream: str, group: str) -> str:
+    """Name the partition of a group's leases, a key for each shard."""
+    return f"stream-leases/{stream}/{group}"
+
+
+def checkpoints_at(stream: str, group: str) -> str:
+    """Name the partition of a group's checkpoints, a key for each shard."""
+    return f"stream-checkpoints/{stream}/{group}"
+
+
+def register(records: Records, stream: str, group: str, *, from_us: int, version: bytes) -> Group:
+    """Register a group, unless it is: from then on nothing that it has not read expires.
+
+    Returns: the group as it was registered first.
+    """
+    put = Put(group, version, encode(Group(from_us)), expect=NO_VERSION)
+    records.commit(_groups_at(stream), (put,))
+    return registered(records, stream)[group]
+
+
+def forget(records: Records, stream: str, group: str) -> None:
+    """Take a group off the list: what it has not read may expire."""
+    records.commit(_groups_at(stream), (Delete(group),))
+
+
+def registered(records: Records, stream: str) -> Mapping[str, Group]:
+    """Read the groups of a stream."""
+    return {one.key: decode(one.value, Group) for one in _all(records, _groups_at(stream))}
+
+
+def beat(
+    records: Records, stream: str, group: str, said: Member, *, version: bytes, ttl_us: int
+) -> None:
+    """Say that a member is there, for as long as a lease lasts."""
+    put = Put(said.name, version, encode(said), expires_us=said.beat_us + ttl_us)
+    records.commit(_members_at(stream, group), (put,))
+
+
+def leave(records: Records, stream: str, group: str, name: str) -> None:
+    """Take a member off the list."""
+    records.commit(_members_at(stream, group), (Delete(name),))
+
+
+def members(records: Records, stream: str, group: str) -> Sequence[Member]:
+    """Read who is there, by name."""
+    return [decode(one.value, Member) for one in _all(records, _members_at(stream, group))]
+
+
+def share(names: Collection[str], name: str, shards: int) -> int:
+    """Tell how many shards a member should hold: all the same number, or one more.
+
+    One that is not listed counts as if it were.
+    """
+    everyone = sorted({*names, name})
+    each, rest = divmod(shards, len(everyone))
+    return each + (everyone.index(name) < rest)
+
+
+def preferred(name: str, shards: Iterable[int]) -> list[int]:
+    """Order shards as a member would take them; each member has an order of its own."""
+    return sorted(shards, key=lambda shard: blake2b(f"{name}/{shard}".encode()).digest())
+
+
+def places(records: Records, stream: str, group: str) -> Mapping[int, Checkpoint]:
+    """Read how far a group has come, by shard."""
+    return {int(key): one for key, one in read_all(records, checkpoints_at(stream, group)).items()}
+
+
+def lags(store: Store, stream: str, group: str, shards: int, *, now_us: int) -> list[Lag]:
+    """Tell how far a group is behind, shard by shard."""
+    known = places(store, stream, group)
+    begun = registered(store, stream).get(group, Group(0))
+    found = []
+    for shard in range(shards):
+        present = known.get(shard, Checkpoint("", ""))
+        after = present.place or (begun.from_us, b"")
+        rows = store.tail(stream, shard, after=after, limit=ROWS_COUNTED_MAX).rows
+        waits_us = max(0, now_us - rows[0].at_us) if rows else 0
+        found.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch))
+    return found
+
+
+def needed_us(records: Records, stream: str, shard: int) -> int | None:
+    """Tell from which instant on registered groups need a shard's rows; None: nobody does."""
+    needed = []
+    for name, group in registered(records, stream).items():
+        present = places(records, stream, name).get(shard)
+        place = present.place if present is not None else None
+        needed.append(group.from_us if place is None else place[0])
+    return min(needed, default=None)
+
+
+def _groups_at(stream: str) -> str:
+    return f"stream-groups/{stream}"
+
+
+def _members_at(stream: str, group: str) -> str:
+    return f"stream-members/{stream}/{group}"
+
+
+def _all(records: Records, partition: str) -> list[Record]:
+    found: list[Record] = []
+    while True:
+        after = found[-1].key if found else None
+        page = records.read(partition, after=after, limit=_PAGE)
+        found += page
+        if len(page) < _PAGE:
+            return found

@@ -1,0 +1,120 @@
+"""Events that are set aside.
+
+One that keeps failing would hold up its whole shard. It is copied into a stream of its own, with
+all that follow it under the same key, so that their order holds; which keys are set aside is kept
+beside the checkpoint and moves with it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from dueline.codec import decode, encode
+from dueline.errors import Unknown
+from dueline.event import Event
+from dueline.recipes.checkpoint import Place
+from dueline.store import Delete, Put, Records, Row, Store
+
+KEYS_MAX: Final = 1000
+"""How many keys of a shard may be set aside before its consumer stops there."""
+
+LISTED_MAX: Final = 1000
+"""How many events of one key are listed."""
+
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a consumer keeps beside its checkpoint.
+
+    parked: for each key that is set aside, behind which place its events lie in the stream of
+    the parked.
+    """
+
+    parked: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    def has(self, row: Row) -> bool:
+        """Tell whether a row's key is set aside."""
+        return bool(self.parked) and key_of(row) in self.parked
+
+    def place(self, key: str) -> Place:
+        """Tell behind which place a key's events lie."""
+        at_us, row_id = self.parked[key]
+        return at_us, bytes.fromhex(row_id)
+
+    def with_key(self, key: str, behind: Place) -> "Note":
+        """Set a key aside, or say how far its events have been read."""
+        return Note({**self.parked, key: (behind[0], behind[1].hex())})
+
+    def without(self, key: str) -> "Note":
+        """Let a key take part again."""
+        return replace(self, parked={one: at for one, at in self.parked.items() if one != key})
+
+
+def read_note(text: str) -> Note:
+    """Read what was kept beside a checkpoint."""
+    return decode(text.encode(), Note) if text else Note()
+
+
+def write_note(note: Note) -> str:
+    """Write what is kept beside a checkpoint; nothing where no key is set aside."""
+    return encode(note).decode() if note.parked else ""
+
+
+def key_of(row: Row) -> str:
+    """Name what is set aside with a row: its ordering key, or itself where it has none."""
+    return name_of(Event(row).key, row.id.hex())
+
+
+def name_of(key: str | None, event_id: str) -> str:
+    """Name what is set aside by an ordering key, or without one by the event's id."""
+    return f"event {event_id}" if key is None else f"key {key}"
+
+
+def parked_stream(stream: str, group: str) -> str:
+    """Name the stream of what a group has set aside."""
+    return f"{stream}!parked/{group}"
+
+
+def park(store: Store, group: str, rows: Sequence[Row]) -> None:
+    """Copy rows into the stream of the parked; repeats are the very same rows."""
+    if rows:
+        stream = parked_stream(rows[0].stream, group)
+        if None in store.append([row._replace(stream=stream) for row in rows]):
+            raise Unknown("Some events may be set aside or not.")
+
+
+def rows_of(
+    store: Store, stream: str, group: str, shard: int, *, key: str, after: Place, limit: int
+) -> list[Row]:
+    """Read what was set aside with a key, in order."""
+    found: list[Row] = []
+    place: Place | None = after
+    while len(found) < limit:
+        page = store.tail(parked_stream(stream, group), shard, after=place, limit=_PAGE)
+        found += [row._replace(stream=stream) for row in page.rows if key_of(row) == key]
+        if len(page.rows) < _PAGE:
+            break
+        place = page.after
+    return found[:limit]
+
+
+def ask(records: Records, stream: str, group: str, key: str, version: bytes) -> None:
+    """Wish that a key takes part again."""
+    records.commit(_wishes_at(stream, group), (Put(key, version, b""),))
+
+
+def asked(records: Records, stream: str, group: str) -> set[str]:
+    """Read which keys shall take part again; as many as one page holds."""
+    page = records.read(_wishes_at(stream, group), after=None, limit=_PAGE)
+    return {record.key for record in page}
+
+
+def withdraw(records: Records, stream: str, group: str, key: str) -> None:
+    """Forget such a wish: it came true, or cannot."""
+    records.commit(_wishes_at(stream, group), (Delete(key),))
+
+
+def _wishes_at(stream: str, group: str) -> str:
+    return f"stream-unpark/{stream}/{group}"

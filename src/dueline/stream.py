@@ -1,0 +1,369 @@
+"""Streams: appending, reading, retention."""
+
+import heapq
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import repeat
+from typing import Any, Final, NamedTuple, Protocol
+
+from dueline import groups, parking
+from dueline.batch import BATCH, TTL_US, Batch, Terms
+from dueline.clock import SECOND_US, Clock, duration_us
+from dueline.codec import decode, encode, encode_events
+from dueline.errors import AppendUnknown, BadInput, Conflict, Unknown
+from dueline.event import Event, Position
+from dueline.queue import Queues
+from dueline.reading import ShardReader
+from dueline.recipes.lease import TTL_US_MIN
+from dueline.settings import StreamSettings, check_queue_name, check_stream_settings
+from dueline.store import NO_VERSION, Put, Row, Store
+from dueline.transaction import expect_transaction
+
+PARTITION: Final = "streams"
+"""The records' partition that holds each stream's settings, by the stream's name."""
+
+CHUNK: Final = 10_000
+"""How many events one write holds."""
+
+_PAGE: Final = 2000
+_ROUNDS_MAX: Final = 5
+
+
+class Host(Protocol):
+    """What a stream needs of its application."""
+
+    @property
+    def queues(self) -> Queues:
+        """The engine; connects at the first use."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The machine's clock."""
+        ...
+
+
+def bell(stream: str) -> str:
+    """Name what the consumers of a stream listen for: no queue is called so."""
+    return f"{stream}!stream"
+
+
+Handle = Callable[[Batch], object]
+
+
+class Registered(NamedTuple):
+    """A group's handler, and how it consumes."""
+
+    group: str
+    handle: Handle
+    terms: Terms
+    start: str | Position
+
+
+class Stream:
+    """An append-only log, read by position by any number of groups; threads may share it.
+
+    Making one opens nothing.
+    """
+
+    def __init__(self, host: Host, name: str, *, shards: int | None, keep_us: int | None) -> None:
+        """Take the application, and what is declared of the stream; None: as it is stored.
+
+        Raises: BadInput: a name or value out of range.
+        """
+        self.name = check_queue_name(name)
+        check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
+        self._host = host
+        self._shards = shards
+        self._keep_us = keep_us
+        self._lock = threading.Lock()
+        self._last_us = 0
+        self._known: tuple[Store, StreamSettings] | None = None
+        self.consumers: dict[str, Registered] = {}
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name}>"
+
+    @property
+    def settings(self) -> StreamSettings:
+        """The stream's settings; the first use stores them.
+
+        Raises: Conflict: the stream has another number of shards than is declared.
+        """
+        queues = self._host.queues
+        if self._known is None or self._known[0] is not queues.store:
+            self._known = (queues.store, self._stored(queues))
+        return self._known[1]
+
+    # Appending
+
+    def append(self, value: Any, *, key: str | None = None, tx: object = None) -> Event:  # noqa: ANN401
+        """Append one event.
+
+        Args:
+          value: whatever JSON can carry. key: tells the shard; the events of one key that one
+            process appends are read in that order.
+          tx: a transaction of the application, whose fate the event then shares.
+
+        Raises: as `append_many`.
+        """
+        return self._append([(value, key)], tx)[0]
+
+    def append_many(
+        self, events: Iterable[tuple[Any, str | None]], *, tx: object = None
+    ) -> list[Event]:
+        """Append events, each a value and a key or None, CHUNK of them in each write.
+
+        Returns: the events, with the positions at which they lie.
+
+        Raises:
+          BadInput: one cannot be written; nothing of its chunk was.
+          AppendUnknown: some may or may not be stored; see `append_again`.
+          StoreUnavailable: the chunk was not written.
+        """
+        everything = list(events)
+        found: list[Event] = []
+        for start in range(0, len(everything), CHUNK):
+            found += self._append(everything[start : start + CHUNK], tx)
+        return found
+
+    def append_again(self, rows: Sequence[Row]) -> list[Event]:
+        """Append the rows of an AppendUnknown: none is lost, and repeats have the same id."""
+        return self._store(self._host.queues, rows)
+
+    def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> list[Event]:
+        queues = self._host.queues
+        is_known = self._known is not None and self._known[0] is queues.store
+        if tx is not None:
+            queues = expect_transaction(tx).queues_of(self._host)
+        # What is read or made in a transaction may be rolled back, and is not remembered.
+        settings = self.settings if tx is None or is_known else self._stored(queues)
+        shards = settings.shards
+        bodies = encode_events(events)
+        now_us = queues.time.earliest_us()
+        at_us = max(now_us, self._last_us)  # never before what was appended here before
+        ids = queues.ids.many(len(events), now_us)
+        places: Iterable[int] = repeat(0)
+        if shards > 1:
+            places = [
+                shard_of(row_id if key is None else key.encode(), shards)
+                for (_, key), row_id in zip(events, ids, strict=True)
+            ]
+        rows = [
+            Row(self.name, shard, at_us, row_id, body)
+            for shard, row_id, body in zip(places, ids, bodies, strict=False)
+        ]
+        return self._store(queues, rows)
+
+    def _store(self, queues: Queues, rows: Sequence[Row]) -> list[Event]:
+        if not rows:
+            return []
+        try:
+            places = queues.store.append(rows)
+        except Unknown as error:
+            raise _unknown(self.name, rows) from error
+        lying = [place for place in places if place is not None]
+        with self._lock:
+            self._last_us = max(self._last_us, *lying, 0)
+        if len(lying) < len(rows):
+            lost = [row for row, place in zip(rows, places, strict=True) if place is None]
+            raise _unknown(self.name, lost)
+        queues.waker.wake([bell(self.name)])
+        return [
+            Event(row if row.at_us == place else row._replace(at_us=place))
+            for row, place in zip(rows, lying, strict=True)
+        ]
+
+    # Reading
+
+    def read(
+        self,
+        after: Position | Mapping[int, Position] | None = None,
+        *,
+        shards: Sequence[int] | None = None,
+    ) -> Iterator[Event]:
+        """Read what there is, in the order of positions, up to the present.
+
+        Args:
+          after: a position, such as `Position.at(yesterday)`, or one for each shard; None for
+            the oldest event that is kept. shards: which ones; all by default.
+        """
+        chosen = range(self.settings.shards) if shards is None else shards
+        readers = [self._events(shard, _after(after, shard)) for shard in chosen]
+        if len(readers) == 1:
+            return readers[0]
+        return heapq.merge(*readers, key=lambda event: event.row[2:4])
+
+    def _events(self, shard: int, after: Position | None) -> Iterator[Event]:
+        place = None if after is None else (after.at_us, after.id)
+        reader = self.reader(shard, place)
+        while rows := reader.read(_PAGE):
+            yield from map(Event, rows)
+
+    def reader(self, shard: int, after: tuple[int, bytes] | None) -> ShardReader:
+        """Make what reads one shard on and on."""
+        queues = self._host.queues
+        return ShardReader(
+            queues.store, self.name, shard, after=after, time=queues.time, clock=self._host.clock
+        )
+
+    # Groups and retention
+
+    def consumer(
+        self,
+        group: str,
+        *,
+        batch: int = BATCH,
+        lease: timedelta | float = TTL_US / SECOND_US,
+        park_after: int | None = None,
+        start: str | Position = "oldest",
+    ) -> Callable[[Handle], Handle]:
+        """Register a function as the handler of a group: `@clicks.consumer("billing")`.
+
+        It is called with one Batch after the other, for each shard in order; `app.consume` or
+        `dueline worker -g clicks/billing` runs it, in any number of processes.
+
+        Args:
+          batch: how many events at most are handled at once.
+          lease: how long a process that died keeps its shards from others.
+          park_after: an event that has failed so often is set aside, with all that follow it
+            under its key; by default it is tried for ever, and its shard waits.
+          start: where a group that is new begins: "oldest", "newest", or a position.
+
+        Raises: BadInput: something is out of range, or the group has a handler.
+        """
+        check_queue_name(group)
+        if group in self.consumers:
+            raise BadInput(f"The group {group} of {self.name} has a handler already.")
+        if type(batch) is not int or batch < 1:
+            raise BadInput(f"batch={batch!r} is no number of events.")
+        if park_after is not None and (type(park_after) is not int or park_after < 1):
+            raise BadInput(f"park_after={park_after!r} is no number of failures.")
+        ttl_us = duration_us(lease)
+        if ttl_us < TTL_US_MIN:
+            raise BadInput(f"lease={lease!r} is too short.", hint="Use 2 s or more.")
+        if not isinstance(start, Position) and start not in ("oldest", "newest"):
+            raise BadInput(f"start={start!r} is no place.", hint='Use "oldest" or "newest".')
+        terms = Terms(batch, ttl_us, park_after)
+
+        def register(handle: Handle) -> Handle:
+            self.consumers[group] = Registered(group, handle, terms, start)
+            return handle
+
+        return register
+
+    def lag(self, group: str) -> list[groups.Lag]:
+        """Tell how far a group is behind, shard by shard."""
+        queues = self._host.queues
+        return groups.lags(
+            queues.store,
+            self.name,
+            group,
+            self.settings.shards,
+            now_us=queues.time.earliest_us(),
+        )
+
+    def groups(self) -> list[str]:
+        """List the registered groups."""
+        return sorted(groups.registered(self._host.queues.store, self.name))
+
+    def forget_group(self, group: str) -> None:
+        """Take a group off the list, so that what it has not read may expire."""
+        groups.forget(self._host.queues.store, self.name, group)
+
+    def parked(self, group: str) -> list[Event]:
+        """List the events that a group has set aside, shard by shard, in order."""
+        store = self._host.queues.store
+        found: list[Event] = []
+        for shard, present in groups.places(store, self.name, group).items():
+            note = parking.read_note(present.note)
+            for key in note.parked:
+                after, most = note.place(key), parking.LISTED_MAX
+                rows = parking.rows_of(
+                    store, self.name, group, shard, key=key, after=after, limit=most
+                )
+                found += map(Event, rows)
+        return sorted(found, key=lambda event: event.row[1:4])
+
+    def unpark(self, group: str, *, key: str | None = None, event_id: str | None = None) -> None:
+        """Let a group handle again what it has set aside, in order: a key, or one event without.
+
+        Its consumer does so within a beat.
+        """
+        if (key is None) == (event_id is None):
+            raise BadInput("Give either a key or an event's id.")
+        name = parking.name_of(key, event_id or "")
+        queues = self._host.queues
+        parking.ask(queues.store, self.name, group, name, queues.ids.token())
+
+    def expire(self) -> None:
+        """Let go of what is older than `keep` and no registered group needs.
+
+        Anyone may call this, as often as they like; a running consumer does.
+        """
+        queues, keep_us = self._host.queues, self.settings.keep_us
+        if keep_us is None:
+            return
+        old_us = queues.time.earliest_us() - keep_us
+        for shard in range(self.settings.shards):
+            needed_us = groups.needed_us(queues.store, self.name, shard)
+            before_us = old_us if needed_us is None else min(old_us, needed_us)
+            if before_us > 0:
+                queues.store.close_until(self.name, shard, at_us=before_us - 1)
+                queues.store.expire(self.name, shard, before_us=before_us)
+
+    # Settings
+
+    def _stored(self, queues: Queues) -> StreamSettings:
+        for _ in range(_ROUNDS_MAX):
+            version, present = NO_VERSION, None
+            for record in _records_near(queues, self.name):
+                version, present = record.version, decode(record.value, StreamSettings)
+            wanted = self._declared(present or StreamSettings(queues.catalog.defaults.shards))
+            if present is not None and present.shards != wanted.shards:
+                raise Conflict(
+                    f"The stream {self.name} has {present.shards} shards, not {wanted.shards}.",
+                    hint="Declare it with the number that it has.",
+                )
+            put = Put(self.name, queues.ids.token(), encode(wanted), expect=version)
+            if present == wanted or queues.store.commit(PARTITION, (put,)):
+                return wanted
+        raise Conflict(f"The settings of {self.name} keep changing.", hint="Try again.")
+
+    def _declared(self, present: StreamSettings) -> StreamSettings:
+        return StreamSettings(
+            present.shards if self._shards is None else self._shards,
+            present.keep_us if self._keep_us is None else self._keep_us,
+        )
+
+
+def shard_of(key: bytes, shards: int) -> int:
+    """Tell the shard of an ordering key."""
+    return zlib.crc32(key) % shards
+
+
+def _records_near(queues: Queues, name: str) -> Iterator[Any]:
+    # No name lies between this and the stream's: "~" sorts behind every character of one.
+    before = name[:-1] + chr(ord(name[-1]) - 1) + "~"
+    for record in queues.store.read(PARTITION, after=before, limit=1):
+        if record.key == name:
+            yield record
+
+
+def _after(after: Position | Mapping[int, Position] | None, shard: int) -> Position | None:
+    if after is None or isinstance(after, Position):
+        return after
+    if isinstance(after, Mapping):
+        return after.get(shard)
+    raise BadInput(f"after={after!r:.80} is no position.", hint="Write Position.at(instant).")
+
+
+def _unknown(stream: str, rows: Sequence[Row]) -> AppendUnknown:
+    error = AppendUnknown(
+        f"The store did not say whether {len(rows)} event(s) of {stream} were stored.",
+        hint="Append the error's `rows` again: repeats have the same id.",
+    )
+    error.rows = rows
+    return error

@@ -1,0 +1,1 @@
+"""Streams and their consumers, in time that stands still."""

@@ -1,0 +1,84 @@
+"""A stream, its members, a clock that is moved by hand."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dueline.batch import Batch, Terms
+from dueline.clock import SECOND_US
+from dueline.consumer import Consumer
+from dueline.handler import Handler
+from dueline.ids import Ids
+from dueline.queue import Queues
+from dueline.settings import QueueSettings
+from dueline.store import Store
+from dueline.stream import Stream
+from tests.clocks import HandClock
+
+TTL_US = 8 * SECOND_US
+BEAT_S = TTL_US / SECOND_US / 4
+GUARD_S = 0.3
+
+
+class Stage:
+    """One store, as one process sees it; the host of its streams."""
+
+    tasks: Mapping[str, Handler] = {}
+
+    def __init__(self, store: Store, clock: HandClock) -> None:
+        """Take the store, and the clock that it reads."""
+        self.store = store
+        self.clock = clock
+        self.queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+        self._made = 0
+
+    def stream(self, shards: int = 3, *, keep_us: int | None = None) -> Stream:
+        """Make a handle on the stream."""
+        return Stream(self, "orders", shards=shards, keep_us=keep_us)
+
+    def member(
+        self,
+        name: str = "",
+        *,
+        shards: int = 3,
+        group: str = "billing",
+        batch: int = 10,
+        park_after: int | None = None,
+        from_us: int = 0,
+    ) -> Consumer:
+        """Make a member that has not looked yet."""
+        self._made += 1
+        return Consumer(
+            self.queues,
+            self.clock,
+            name or f"member {self._made}",
+            stream="orders",
+            shards=shards,
+            group=group,
+            terms=Terms(batch, TTL_US, park_after),
+            host=self,
+            from_us=from_us,
+        )
+
+    def settle_down(self, *members: Consumer, beats: int = 12) -> None:
+        """Let members beat for a while."""
+        for _ in range(beats):
+            for member in members:
+                member.balance()
+            self.clock.advance(BEAT_S)
+
+    def later(self) -> None:
+        """Let the guard pass, so that all there is can be read."""
+        self.clock.advance(GUARD_S)
+
+
+def batches(member: Consumer) -> Iterator[Batch]:
+    """Read and commit all there is in the shards of a member."""
+    for shard in member.held:
+        while (batch := member.poll(shard)) is not None:
+            yield batch
+            member.commit(batch)
+
+
+def values(member: Consumer) -> list[Any]:
+    """Read the values of all there is, and commit."""
+    return [event.value for batch in batches(member) for event in batch.events]
