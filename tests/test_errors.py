@@ -27,6 +27,7 @@ PLACES = {
     "StoreUnavailable": DuelineError,
     "Unknown": errors.StoreUnavailable,
     "EnqueueUnknown": errors.Unknown,
+    "AppendUnknown": errors.Unknown,
     "CommitUnknown": errors.Unknown,
     "StoreCorrupt": DuelineError,
     "SchemaMismatch": errors.StoreCorrupt,
