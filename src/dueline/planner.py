@@ -114,6 +114,11 @@ def plan(
         share = -(-limit // len(tenants))
         start = turn % len(tenants)
         for lanes in tenants[start:] + tenants[:start]:
+            if len(lanes) == 1:  # most tenants, where there are many
+                lane = lanes[0].lane
+                most = min(share, room.get(lane.queue, share))
+                wants += [Want(lane, most)] if most > 0 else []
+                continue
             shards = Counter(prospect.lane.queue for prospect in lanes)
             for prospect in lanes:
                 queue = prospect.lane.queue

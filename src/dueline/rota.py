@@ -37,26 +37,39 @@ class Rota:
         self.next_at_us = dict(heads)
         self._asleep = []
         self._lanes = {}
-        before, self._turns = self._turns, {}
         self.lanes = 0
         for pointer in pointers:
-            kind = (pointer.lane.priority, pointer.lane.tenant)
-            self._lanes.setdefault(kind, []).append(pointer)
+            lane = pointer.lane
+            if heads.get(lane, 0) is None:
+                continue  # nothing is in it as long as this list is looked at
+            kind = (lane.priority, lane.tenant)
+            mine = self._lanes.get(kind)
+            if mine is None:
+                self._lanes[kind] = [pointer]
+            else:
+                mine.append(pointer)
             self.lanes += 1
+        before, self._turns = self._turns, {}
+        for priority, turns in before.items():
+            known = [tenant for tenant in turns if (priority, tenant) in self._lanes]
+            if known:
+                self._turns[priority] = OrderedDict.fromkeys(known)
         for priority, tenant in self._lanes:
-            self._turns.setdefault(priority, OrderedDict())[tenant] = None
-        for priority, turns in self._turns.items():
-            known = [tenant for tenant in before.get(priority, ()) if tenant in turns]
-            for tenant in reversed(known):
-                turns.move_to_end(tenant, last=False)
+            self._turns.setdefault(priority, OrderedDict()).setdefault(tenant)
 
     def visited(self, next_at_us: Mapping[Lane, int | None]) -> None:
         """Learn what visits to lanes said; their tenants have had their turn."""
         self.next_at_us.update(next_at_us)
-        for lane in next_at_us:
+        for lane, at_us in next_at_us.items():
+            kind = (lane.priority, lane.tenant)
             turns = self._turns.get(lane.priority)
             if turns is not None and lane.tenant in turns:
-                turns.move_to_end(lane.tenant)
+                if at_us is None and len(self._lanes[kind]) == 1:
+                    del turns[lane.tenant]  # its only one is empty
+                else:
+                    turns.move_to_end(lane.tenant)
+            elif at_us is not None and kind in self._lanes:
+                heapq.heappush(self._asleep, (at_us, kind))
 
     def first(
         self, count: int, now_us: int, room: Mapping[str, int], *, of_each: bool = False
@@ -81,9 +94,11 @@ class Rota:
                 due = self._due(priority, tenant, now_us)
                 if not due:
                     idle.append(tenant)
-                mine = [pointer for pointer in due if room.get(pointer.lane.queue, 1) > 0]
-                found += mine
-                count -= bool(mine)
+                    continue
+                if room:
+                    due = [pointer for pointer in due if room.get(pointer.lane.queue, 1) > 0]
+                found += due
+                count -= bool(due)
             self._put_to_sleep(priority, idle)
         return found
 

@@ -7,6 +7,7 @@ claim, or a group of verdicts and effects is one unit; several processes share t
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -32,7 +33,7 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores import sqlite_ahead, sqlite_jobs, sqlite_streams
+from dueline.stores import sqlite_ahead, sqlite_claim, sqlite_jobs, sqlite_streams
 from dueline.stores.sqlite_connection import (
     Database,
     Runs,
@@ -44,6 +45,9 @@ from dueline.stores.sqlite_connection import (
 from dueline.stores.sqlite_gather import Gathering
 from dueline.stores.sqlite_jobs import CELLS, GREATEST, LEAST
 from dueline.stores.sqlite_transaction import Guard, SqliteTransaction
+from dueline.tuples import made
+
+_listing_of, _head_of = itemgetter(0), itemgetter(4)  # of a row of the lane list
 
 
 class SqliteStore:
@@ -127,7 +131,7 @@ class SqliteStore:
     ) -> Claimed:
         """Claim the first rows that are due, want by want."""
         return self._connection.write(
-            lambda database: sqlite_jobs.claim(
+            lambda database: sqlite_claim.claim(
                 database,
                 wants,
                 limit=limit,
@@ -235,9 +239,9 @@ class SqliteStore:
                 " ORDER BY listing, bucket, priority, tenant LIMIT ?",
                 (queue, shard, max(until_bucket, marks.closed + 1), *past, limit),
             )
-            lanes = [Lane(queue, shard, *row[1:4]) for row in rows]
-            pointers = [Pointer(row[0], lane) for row, lane in zip(rows, lanes, strict=True)]
-            heads = {lane: row[4] for row, lane in zip(rows, lanes, strict=True)}
+            lanes = made(Lane, [(queue, shard, *row[1:4]) for row in rows])
+            pointers = made(Pointer, zip(map(_listing_of, rows), lanes, strict=True))
+            heads = dict(zip(lanes, map(_head_of, rows), strict=True))
             more = pointers[-1] if len(pointers) == limit else None
             return LanePage(pointers, marks, more, version or NO_VERSION, heads)
 

@@ -70,6 +70,11 @@ def blobs(values: Sequence[bytes]) -> object:
     return apsw.carray(tuple(values))
 
 
+def texts(values: Sequence[str]) -> object:
+    """Bind a sequence of strings, at least one, as a table for one statement."""
+    return apsw.carray(tuple(values))
+
+
 def integers(values: Sequence[int]) -> object:
     """Bind a sequence of integers, at least one, as a table for one statement."""
     return apsw.carray(array("q", values))

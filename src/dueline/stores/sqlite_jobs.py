@@ -10,11 +10,15 @@ from itertools import chain, groupby, islice, repeat
 from operator import attrgetter, concat, itemgetter
 from typing import Any, Final
 
-from dueline.job import Job, JobId, State, Token
+from dueline.job import Job, State
 from dueline.lane import Lane, Marks, bucket_of
-from dueline.store import Claimed, Drop, Extend, Move, Verdict, Want
-from dueline.stores.sqlite_connection import Database, blobs, fetch, first, integers
-from dueline.tuples import made
+from dueline.store import Drop, Extend, Move, Verdict
+from dueline.stores.sqlite_connection import (
+    Database,
+    blobs,
+    fetch,
+    first,
+)
 
 INLINE_BYTES_MAX: Final = 1024
 """Longer bodies lie in a table of their own, so that claims need not rewrite them."""
@@ -28,13 +32,6 @@ CELLS = (
     f"jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, {_WHOLE}, opts, at_us,"
     " fence, token, worker, claimed_us, errors, crashes, alone, state, outcome, error"
 )
-_DUE = (  # the cells that are read of most rows, as the claim leaves them; see _complete
-    "SELECT pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, ?, fence + 1, rowid,"
-    " state OR errors OR crashes OR alone OR outcome <> x'' OR error <> ''"
-    " FROM jobs WHERE lane = ? AND at_us <= ? ORDER BY at_us, id LIMIT ?"
-)
-_body_cell_of, _rowid_of, _is_special = itemgetter(7), itemgetter(11), itemgetter(12)
-_AS_CLAIMED = (0, 0, False, State.CLAIMED, b"", "")  # errors to error, of most rows
 _ROWS: Final = 50  # a statement: 336k births a second against 245k with one (November 2026)
 _PLACES = f"({', '.join('?' * 11)})"
 _INSERT = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {_PLACES}"  # noqa: S608
@@ -121,95 +118,6 @@ def _list(database: Database, lane: Lane, listing: int) -> int:
         (*lane, max(listing, first_open), first_open),
     )
     return number
-
-
-def claim(
-    database: Database,
-    wants: Sequence[Want],
-    *,
-    limit: int,
-    now_us: int,
-    lease_us: int,
-    worker: str,
-    token: Token,
-) -> Claimed:
-    """Claim the first rows that are due, want by want, with one update for all."""
-    found: list[Job] = []
-    rowids: list[int] = []
-    died: dict[JobId, Job] = {}
-    numbers: dict[Lane, int | None] = {}
-    at_us = now_us + lease_us
-    claimed = (token, worker, now_us, *_AS_CLAIMED)
-    for lane, most in wants:
-        if len(found) >= limit:
-            break
-        numbers[lane] = number = number_of(database, lane)
-        bound = (at_us, number, now_us, min(most, limit - len(found)))
-        rows = fetch(database, _DUE, bound)
-        rowids += map(_rowid_of, rows)
-        if None in map(_body_cell_of, rows):
-            rows = _with_bodies(database, rows)
-        jobs = made(Job, [(lane, *row[:11], *claimed) for row in rows])
-        if any(map(_is_special, rows)):
-            _complete(database, lane, rows, jobs, died)
-        found += jobs
-    if found:
-        database.execute(
-            "UPDATE jobs SET at_us = ?, fence = fence + 1, token = ?, worker = ?, claimed_us = ?,"
-            " crashes = crashes + (state = 2), alone = max(alone, state = 2), state = 1"
-            " WHERE rowid IN (SELECT value FROM carray(?))",
-            (at_us, token, worker, now_us, integers(rowids)),
-        )
-    return Claimed(
-        found,
-        died,
-        {
-            lane: first(
-                database, "SELECT at_us FROM jobs WHERE lane = ? ORDER BY at_us LIMIT 1", (number,)
-            )
-            for lane, number in numbers.items()
-        },
-    )
-
-
-def _with_bodies(database: Database, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Put long bodies in; looked up apart, since a look for each row took a quarter of the time."""
-    ids = [row[1] for row in rows if row[7] is None]
-    statement = "SELECT id, body FROM bodies WHERE id IN (SELECT value FROM carray(?))"
-    bodies = dict(fetch(database, statement, (blobs(ids),)))
-    return [row if row[7] is not None else (*row[:7], bodies[row[1]], *row[8:]) for row in rows]
-
-
-def _complete(
-    database: Database,
-    lane: Lane,
-    rows: Sequence[Sequence[Any]],
-    jobs: list[Job],
-    died: dict[JobId, Job],
-) -> None:
-    """Read all cells of the rows that have something to tell beside their birth, before the claim.
-
-    Args: jobs: what was made of the rows; put right here. died: gets those whose last claim died.
-    """
-    special = {row[1]: place for place, row in enumerate(rows) if _is_special(row)}
-    before = fetch(
-        database,
-        f"SELECT {CELLS} FROM jobs WHERE rowid IN (SELECT value FROM carray(?))",  # noqa: S608
-        (integers([_rowid_of(rows[place]) for place in special.values()]),),
-    )
-    for row in before:
-        job = to_job(lane, row)
-        place = special[job.id]
-        was_started = job.state == State.STARTED
-        if job.is_claimed():
-            died[job.id] = job
-        jobs[place] = jobs[place]._replace(
-            errors=job.errors,
-            crashes=job.crashes + was_started,
-            alone=job.alone or was_started,
-            outcome=job.outcome,
-            error=job.error,
-        )
 
 
 def settle(database: Database, verdicts: Sequence[Verdict]) -> list[bool]:

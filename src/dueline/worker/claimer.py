@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import NamedTuple
 
 from dueline.ahead import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
@@ -69,7 +68,6 @@ class Claimer:
 
     def refresh(self) -> None:
         """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
-        empty = {lane for lane, at_us in self._rota.next_at_us.items() if at_us is None}
         shards = [
             (queue, shard, settings.width_us)
             for queue in self._serving
@@ -79,7 +77,7 @@ class Claimer:
         at_once = self._readers.map if self._readers else map
         pointers: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
-        for found, told in at_once(partial(self._read, empty), shards):
+        for found, told in at_once(self._read, shards):
             pointers += found
             heads |= told
         self._rota.renew(pointers, heads)
@@ -104,7 +102,7 @@ class Claimer:
                 if page.jobs:  # otherwise a visit tells: what is being carried is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
-    def _read(self, empty: set[Lane], place: tuple[str, int, int]) -> _Lanes:
+    def _read(self, place: tuple[str, int, int]) -> _Lanes:
         queue, shard, width_us = place
         now_us = self._queues.time.earliest_us()
         today = bucket_of(now_us, width_us)
@@ -128,8 +126,11 @@ class Claimer:
             self._queues.catalog.forget(queue)
         if self._queues.catalog.settings(queue).is_paused:
             return [], {}
-        empty = empty | {lane for lane, at_us in heads.items() if at_us is None}
-        if any(pointer.listing < today and pointer.lane in empty for pointer in found):
+        past = [pointer.lane for pointer in found if pointer.listing < today]
+        if any(
+            self._rota.next_at_us.get(lane, 0) is None or heads.get(lane, 0) is None
+            for lane in past
+        ):
             self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
         return found, heads
 
@@ -238,15 +239,13 @@ class Claimer:
 
         Returns: lease, the queue whose room is the limit or "", and the wants.
         """
-        runs: list[tuple[int, str, list[Want]]] = []
-        for want in wants:
-            queue = want.lane.queue
-            lease_us = self._lease_us or self._queues.catalog.settings(queue).lease_us
-            kind = (lease_us, queue if queue in room else "")
-            if not runs or runs[-1][:2] != kind:
-                runs.append((*kind, []))
-            runs[-1][2].append(want)
-        return runs
+        settings = self._queues.catalog.settings
+        kinds = {
+            queue: (self._lease_us or settings(queue).lease_us, queue if queue in room else "")
+            for queue in {want.lane.queue for want in wants}
+        }
+        runs = groupby(wants, key=lambda want: kinds[want.lane.queue])
+        return [(*kind, list(some)) for kind, some in runs]
 
     def has_due(self) -> bool:
         """Tell whether some lane may hold jobs that are due."""
