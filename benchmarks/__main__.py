@@ -1,7 +1,8 @@
 """`python -m benchmarks`: ratios as JSON.
 
 Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000] [--tenants 100000]
-         [--cassandra-jobs 20000] [--cassandra-singles 200] [--only sqlite|latency|cassandra]
+         [--events 100000] [--cassandra-jobs 20000]
+         [--cassandra-singles 200] [--only sqlite|latency|cassandra]
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import against_raw, latency, ours, peers, raw
+from benchmarks import against_raw, against_stream, latency, ours, peers, raw
 from benchmarks.against_raw import Comparison
 from benchmarks.rounds import Rounds
 
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=50_000, help="of each bulk measurement")
     parser.add_argument("--singles", type=int, default=2_000, help="enqueued one by one")
     parser.add_argument("--tenants", type=int, default=100_000, help="with a job each")
+    parser.add_argument("--events", type=int, default=100_000, help="of a stream")
     parser.add_argument("--rounds", type=int, default=5, help="of everything, interleaved")
     parser.add_argument("--cassandra-jobs", type=int, default=20_000, help="as --jobs")
     parser.add_argument("--cassandra-singles", type=int, default=200, help="with a lock each")
@@ -36,7 +38,13 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.jobs < raw.BATCH or asked.jobs % raw.BATCH:
         parser.error(f"--jobs is a multiple of {raw.BATCH}")
-    counts = (asked.rounds, asked.tenants, asked.cassandra_jobs, asked.cassandra_singles)
+    counts = (
+        asked.rounds,
+        asked.tenants,
+        asked.events,
+        asked.cassandra_jobs,
+        asked.cassandra_singles,
+    )
     if min(*counts, asked.singles // against_raw.CALLERS) < 1:
         parser.error(f"all counts are 1 or more, --singles at least {against_raw.CALLERS}")
     report: dict[str, object] = {
@@ -54,7 +62,7 @@ def main() -> None:
 
 def _sqlite(asked: argparse.Namespace) -> Mapping[str, object]:
     measured = {synchronous: _against_raw(synchronous, asked) for synchronous in SYNCHRONOUS}
-    compared = against_raw.COMPARISONS
+    compared = (*against_raw.COMPARISONS, *against_stream.COMPARISONS)
     return {
         "ratios_to_raw": {way: _ratios(rounds, compared) for way, rounds in measured.items()},
         "jobs_per_s": {way: rounds.medians() for way, rounds in measured.items()},
@@ -108,6 +116,7 @@ def _against_raw(synchronous: str, asked: argparse.Namespace) -> Rounds:
                 singles=asked.singles,
                 tenants=asked.tenants,
             )
+            against_stream.run(rounds, Path(folder), synchronous, events=asked.events)
     return rounds
 
 

@@ -67,3 +67,10 @@ def test_an_example_is_short_and_says_why(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < LINES_MAX
     assert path.stem == "__init__" or "\nWhy: " in text
+
+
+def test_sharded_workers_handle_everything_though_two_are_killed(tmp_path: Path) -> None:
+    # the scenario of the oldest of the designs: six shards, one producer, six consumers
+    lines = run("sharded_workers", tmp_path)
+    assert lines[0] == "600 of 600 messages handled, 2 consumers killed"
+    assert [line.partition(":")[0] for line in lines[1:]] == ["added latency", "takeover"]

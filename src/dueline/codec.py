@@ -82,14 +82,14 @@ def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annot
         return msgspec.json.decode(data)
 
 
-class _Event(msgspec.Struct, omit_defaults=True):
+class Content(msgspec.Struct, omit_defaults=True, gc=False):
     """What a stream's row holds: an object with the members `value` and, maybe, `key`."""
 
     value: Any
     key: str | None = None
 
 
-_event_decoder = msgspec.json.Decoder(_Event)
+_event_decoder = msgspec.json.Decoder(Content)
 
 
 def encode_events(events: Sequence[tuple[Any, str | None]]) -> list[bytes]:
@@ -98,9 +98,9 @@ def encode_events(events: Sequence[tuple[Any, str | None]]) -> list[bytes]:
     Raises: BadInput: one cannot be written as JSON, or is larger than 256 KiB.
     """
     try:
-        bodies = [_encoder.encode(_Event(value, key)) for value, key in events]
+        bodies = [_encoder.encode(Content(value, key)) for value, key in events]
         if _are_suspect(bodies):
-            bodies = [_strictly(_Event(value, key)) for value, key in events]
+            bodies = [_strictly(Content(value, key)) for value, key in events]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
             f"An event cannot be written as JSON: {error}.",
@@ -114,13 +114,12 @@ def encode_events(events: Sequence[tuple[Any, str | None]]) -> list[bytes]:
     return bodies
 
 
-def decode_event(body: bytes) -> tuple[str | None, Any]:
-    """Read an event: its key, and its value."""
+def decode_event(body: bytes) -> Content:
+    """Read an event."""
     try:
-        event = _event_decoder.decode(body)
+        return _event_decoder.decode(body)
     except msgspec.DecodeError as error:
         raise StoreCorrupt(f"The store holds an event that cannot be read: {error}.") from error
-    return event.key, event.value
 
 
 def _strictly(value: object) -> bytes:

@@ -1,11 +1,12 @@
 """What streams hold, where it lies."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 from dueline.clock import asked_instant_us, to_datetime
-from dueline.codec import decode_event
+from dueline.codec import Content, decode_event
 from dueline.errors import BadInput
 from dueline.store import Row
 
@@ -43,7 +44,7 @@ class Event:
     def __init__(self, row: Row) -> None:
         """Take the row; what it holds is read when it is asked for."""
         self.row = row
-        self._read: tuple[str | None, Any] | None = None
+        self._read: Content | None = None
 
     def __repr__(self) -> str:
         return f"<Event {self.id} of {self.row.stream}/{self.row.shard}>"
@@ -71,15 +72,37 @@ class Event:
     @property
     def key(self) -> str | None:
         """The ordering key; events of one key are read in the order of their appends."""
-        return self._content[0]
+        read = self._read
+        if read is None:
+            read = self._read = decode_event(self.row.body)
+        return read.key
 
     @property
     def value(self) -> Any:  # noqa: ANN401  (whatever JSON holds)
         """What was appended."""
-        return self._content[1]
+        read = self._read
+        if read is None:
+            read = self._read = decode_event(self.row.body)
+        return read.value
 
-    @property
-    def _content(self) -> tuple[str | None, Any]:
-        if self._read is None:
-            self._read = decode_event(self.row.body)
-        return self._read
+
+class Events(Sequence[Event]):
+    """Events of rows, each made when it is asked for."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Take the rows."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Events": ...
+
+    def __getitem__(self, place: int | slice) -> "Event | Events":
+        """Give one, or some."""
+        if isinstance(place, slice):
+            return Events(self._rows[place])
+        return Event(self._rows[place])

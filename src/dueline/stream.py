@@ -13,13 +13,15 @@ from dueline.batch import BATCH, TTL_US, Batch, Terms
 from dueline.clock import SECOND_US, Clock, duration_us
 from dueline.codec import decode, encode, encode_events
 from dueline.errors import AppendUnknown, BadInput, Conflict, Unknown
-from dueline.event import Event, Position
+from dueline.event import Event, Events, Position
+from dueline.groups import Lag, Member
 from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes.lease import TTL_US_MIN
 from dueline.settings import StreamSettings, check_queue_name, check_stream_settings
 from dueline.store import NO_VERSION, Put, Row, Store
 from dueline.transaction import expect_transaction
+from dueline.tuples import made
 
 PARTITION: Final = "streams"
 """The records' partition that holds each stream's settings, by the stream's name."""
@@ -109,11 +111,11 @@ class Stream:
 
         Raises: as `append_many`.
         """
-        return self._append([(value, key)], tx)[0]
+        return Event(self._append([(value, key)], tx)[0])
 
     def append_many(
         self, events: Iterable[tuple[Any, str | None]], *, tx: object = None
-    ) -> list[Event]:
+    ) -> Sequence[Event]:
         """Append events, each a value and a key or None, CHUNK of them in each write.
 
         Returns: the events, with the positions at which they lie.
@@ -124,16 +126,16 @@ class Stream:
           StoreUnavailable: the chunk was not written.
         """
         everything = list(events)
-        found: list[Event] = []
+        found: list[Row] = []
         for start in range(0, len(everything), CHUNK):
             found += self._append(everything[start : start + CHUNK], tx)
-        return found
+        return Events(found)
 
-    def append_again(self, rows: Sequence[Row]) -> list[Event]:
+    def append_again(self, rows: Sequence[Row]) -> Sequence[Event]:
         """Append the rows of an AppendUnknown: none is lost, and repeats have the same id."""
-        return self._store(self._host.queues, rows)
+        return Events(self._store(self._host.queues, rows))
 
-    def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> list[Event]:
+    def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> Sequence[Row]:
         queues = self._host.queues
         is_known = self._known is not None and self._known[0] is queues.store
         if tx is not None:
@@ -151,13 +153,10 @@ class Stream:
                 shard_of(row_id if key is None else key.encode(), shards)
                 for (_, key), row_id in zip(events, ids, strict=True)
             ]
-        rows = [
-            Row(self.name, shard, at_us, row_id, body)
-            for shard, row_id, body in zip(places, ids, bodies, strict=False)
-        ]
+        rows = made(Row, zip(repeat(self.name), places, repeat(at_us), ids, bodies, strict=False))
         return self._store(queues, rows)
 
-    def _store(self, queues: Queues, rows: Sequence[Row]) -> list[Event]:
+    def _store(self, queues: Queues, rows: Sequence[Row]) -> Sequence[Row]:
         if not rows:
             return []
         try:
@@ -166,15 +165,14 @@ class Stream:
             raise _unknown(self.name, rows) from error
         lying = [place for place in places if place is not None]
         with self._lock:
-            self._last_us = max(self._last_us, *lying, 0)
+            self._last_us = max(self._last_us, max(lying, default=0))
         if len(lying) < len(rows):
             lost = [row for row, place in zip(rows, places, strict=True) if place is None]
             raise _unknown(self.name, lost)
         queues.waker.wake([bell(self.name)])
-        return [
-            Event(row if row.at_us == place else row._replace(at_us=place))
-            for row, place in zip(rows, lying, strict=True)
-        ]
+        if max(lying) > min(row.at_us for row in rows):
+            rows = [row._replace(at_us=at) for row, at in zip(rows, lying, strict=True)]
+        return rows
 
     # Reading
 
@@ -254,7 +252,7 @@ class Stream:
 
         return register
 
-    def lag(self, group: str) -> list[groups.Lag]:
+    def lag(self, group: str) -> list[Lag]:
         """Tell how far a group is behind, shard by shard."""
         queues = self._host.queues
         return groups.lags(
@@ -268,6 +266,10 @@ class Stream:
     def groups(self) -> list[str]:
         """List the registered groups."""
         return sorted(groups.registered(self._host.queues.store, self.name))
+
+    def members(self, group: str) -> list[Member]:
+        """List who consumes for a group now, and which shards each holds."""
+        return list(groups.members(self._host.queues.store, self.name, group))
 
     def forget_group(self, group: str) -> None:
         """Take a group off the list, so that what it has not read may expire."""

@@ -12,6 +12,7 @@ from typing import Final
 from dueline.store import Row, RowPage
 from dueline.stores.sqlite_connection import Database, fetch, first
 from dueline.stores.sqlite_jobs import GREATEST, LEAST
+from dueline.tuples import made
 
 NOTHING_CLOSED: Final = -1
 EXPIRED_MAX: Final = 10_000
@@ -64,7 +65,7 @@ def tail(
     """Read a shard's rows in order."""
     found = fetch(
         database,
-        "SELECT stream, shard, at_us, id, body FROM rows WHERE stream = ? AND shard = ?"
+        "SELECT at_us, id, body FROM rows WHERE stream = ? AND shard = ?"
         " AND (at_us, id) > (?, ?) AND at_us <= ? ORDER BY at_us, id LIMIT ?",
         (
             stream,
@@ -74,7 +75,7 @@ def tail(
             limit,
         ),
     )
-    rows = list(map(Row._make, found))
+    rows = made(Row, ((stream, shard, *one) for one in found))
     return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
 
