@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from dueline.worker import beat, controls, interrupt, reports, threads
+from dueline.worker import beat, controls, early, interrupt, reports, threads
 from simulation.clocks import ProcessClock
 from simulation.world import Fiber, World
 
-_PLACES = (beat, controls, interrupt, reports, threads)
+_PLACES = (beat, controls, early, interrupt, reports, threads)
 
 
 class Event:
@@ -93,12 +93,16 @@ class Condition:
     def __exit__(self, *_error: object) -> None:
         """Nothing was held."""
 
-    def wait(self) -> None:
-        """Let others go on until `notify`."""
+    def wait(self, timeout: float | None = None) -> None:
+        """Let others go on until `notify`, or the time is over."""
         world = _world()
         assert world.fiber is not None, "only fibers wait"
         self._waiters.append(world.fiber)
-        world.wait(None)
+        try:
+            world.wait(_us(timeout))
+        finally:
+            if world.fiber in self._waiters:
+                self._waiters.remove(world.fiber)
 
     def notify(self, count: int = 1) -> None:
         """Let the first who wait go on."""

@@ -15,7 +15,8 @@ from simulation.link import Link
 READS = frozenset({"find", "scan", "lanes", "read", "tail", "clock_us"})
 WRITES = frozenset(
     {
-        "add", "claim", "settle", "sweep", "commit", "append", "together", "close_until", "expire",
+        "add", "claim", "claim_ahead", "settle", "sweep", "commit", "append", "together",
+        "close_until", "expire",
     }
 )  # fmt: skip
 LANDING = WRITES - {"add", "together"}
