@@ -1,27 +1,35 @@
 """Where jobs that wait come to lie."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
+from typing import NamedTuple
 
-from dueline.job import Job, Token
-from dueline.lane import bucket_of
+from dueline.errors import Conflict
+from dueline.job import Job, JobId, State, Token
+from dueline.lane import bucket_of, living_queue
+from dueline.options import read_options
 from dueline.store import Move
 
 
-def changed(
-    row: Job,
-    *,
-    at_us: int | None = None,
-    priority: int | None = None,
-    token: Token,
-    width_us: int,
-) -> Move:
-    """Make the verdict that changes when, or how urgently, a waiting job runs.
+class Change(NamedTuple):
+    """What becomes of a job that waits; None keeps what it has.
 
-    Another priority is another lane, to which the row is carried (rule P6). What the caller asked
-    for at first, `due`, stays.
+    at_us: when it is due; the `due` of its call stays. tags: in place of its own; another
+    priority is another lane, to which a row is carried as it is (rule P6), so not with one.
+    """
+
+    at_us: int | None = None
+    priority: int | None = None
+    tags: Sequence[str] | None = None
+
+
+def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
+    """Make the verdict that changes a waiting job.
 
     Args: row: as it was read. token: fresh. width_us: of the queue's buckets.
     """
+    at_us, priority, tags = change
     assert not row.outcome, "what has ended accepts nothing but its completion"
     assert not row.is_claimed()
     if at_us is None:
@@ -30,8 +38,32 @@ def changed(
     home = None
     if priority is not None and priority != row.lane.priority:
         home = row.lane._replace(priority=priority, bucket=bucket)
+    opts = None
+    if tags is not None:
+        assert home is None, "what is carried keeps its options"
+        opts = replace(read_options(row.opts), tags=tuple(tags)).to_bytes()
     return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
-                error=row.error, to=home)  # fmt: skip
+                error=row.error, to=home, opts=opts)  # fmt: skip
+
+
+def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
+    """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+    assert not row.outcome, "what has ended accepts nothing but its completion"
+    bucket = bucket_of(now_us, width_us)
+    if row.state != State.DEAD:
+        at_us = min(row.at_us, now_us)  # one that is ready keeps its place
+        return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
+                    error=row.error)  # fmt: skip
+    home = row.lane._replace(queue=living_queue(row.lane.queue), bucket=bucket)
+    return Move(row, now_us, token, bucket, errors=0, crashes=0, to=home)
+
+
+def refused(job_id: JobId, word: str, status: str) -> Conflict:
+    """Say that a job cannot be changed in its present state."""
+    return Conflict(
+        f"The job {job_id.hex()} is {status} and cannot be {word}.",
+        hint="See `dueline jobs explain`.",
+    )
 
 
 def spread(job: Job, window_us: int, *, width_us: int) -> Job:

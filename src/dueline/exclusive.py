@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dueline.attempt import Outcome
 from dueline.catalog import Catalog
-from dueline.changes import changed
+from dueline.changes import Change, changed
 from dueline.clock import DAY_US, StoreTime
 from dueline.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.finishing import Finished, complete, finish, finish_of, stored
@@ -157,7 +157,7 @@ class Exclusive:
             if waits is None or waits.at_us <= job.at_us:
                 return row or holder.born
             width_us = self._catalog.settings(job.lane.queue).width_us
-            move = changed(waits, at_us=job.at_us, token=self._ids.token(), width_us=width_us)
+            move = changed(waits, Change(at_us=job.at_us), token=self._ids.token(), width_us=width_us)
             return waits if self._store.settle([move])[0] else None
         if waits is None:
             raise _duplicate(rule, holder.born)

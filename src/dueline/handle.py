@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -10,6 +10,7 @@ from dueline.clock import SECOND_US, Clock, asked_instant_us, asked_span_us
 from dueline.codec import decode_result
 from dueline.errors import BadInput, JobFailed
 from dueline.job import JobId
+from dueline.options import tags_of
 from dueline.progress import Progress
 from dueline.queue import Found, Queues
 from dueline.recipes import reports
@@ -148,12 +149,23 @@ class Job(Generic[R_co]):
             at_us = self._queues.time.latest_us() + asked_span_us(after, "after")
         self._queues.reschedule(self._id, at_us)
 
-    def change(self, *, priority: int) -> None:
-        """Give the job another priority.
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The job's tags, sorted; none once it has ended.
 
-        Raises: NotFound: no such job. Conflict: it runs, is dead or has ended.
+        Raises: NotFound: no such job, or it ended and nothing was kept of it.
         """
-        self._queues.change(self._id, priority=priority)
+        row = self._queues.find(self._id).row
+        return () if row is None else tags_of(row)
+
+    def change(self, *, priority: int | None = None, tags: Sequence[str] | None = None) -> None:
+        """Give the job another priority, or other tags in place of those that it has.
+
+        Raises:
+          NotFound: no such job. Conflict: it runs, is dead or has ended.
+          BadInput: neither is given, or one is out of range.
+        """
+        self._queues.change(self._id, priority=priority, tags=tags)
 
     def retry(self) -> None:
         """Run the job as soon as possible, also when it is dead.

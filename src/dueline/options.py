@@ -8,13 +8,15 @@ from typing import Literal, get_args
 
 from dueline.clock import duration_us
 from dueline.codec import decode, encode
-from dueline.errors import BadInput
+from dueline.errors import BadInput, StoreCorrupt
 from dueline.job import Job
 from dueline.policy import WAIT_US_MAX
 
 Mode = Literal["reject", "existing", "replace", "earliest"]
 
 KEY_CHARACTERS_MAX = 512
+TAGS_MAX = 20
+TAG_CHARACTERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,16 @@ class CallOptions:
     """The birth cell `opts`, JSON; empty bytes where nothing is set, so that it costs nothing.
 
     expires_us: from this instant on the job is not run. unique: the key that it holds.
+    tags: words to find it by, sorted.
     """
 
     expires_us: int | None = None
     unique: Rule | None = None
+    tags: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Write what is set."""
-        cells = {"expires_us": self.expires_us, "unique": self.unique}
+        cells = {"expires_us": self.expires_us, "unique": self.unique, "tags": self.tags or None}
         given = {name: value for name, value in cells.items() if value is not None}
         return encode(given) if given else b""
 
@@ -55,6 +59,37 @@ def read_options(opts: bytes) -> CallOptions:
     Raises: StoreCorrupt: they cannot be read.
     """
     return decode(opts, CallOptions) if opts else _NONE
+
+
+def tags_of(job: Job) -> tuple[str, ...]:
+    """Tell a job's tags; none where its options cannot be read."""
+    try:
+        return read_options(job.opts).tags
+    except StoreCorrupt:  # whoever runs it says so
+        return ()
+
+
+def read_tags(tags: object) -> tuple[str, ...]:
+    """Read tags as a caller gives them: each once, in order.
+
+    Raises: BadInput: they are no texts, too many, too long, or cannot be shown on a line.
+    """
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise BadInput(f"tags={tags!r:.80} is no list of texts.", hint='Write tags=["import"].')
+    read: set[str] = set()
+    for tag in tags:
+        if (
+            not isinstance(tag, str)
+            or not 0 < len(tag) <= TAG_CHARACTERS_MAX
+            or not tag.isprintable()
+        ):
+            raise BadInput(
+                f"{tag!r:.80} is no tag.", hint=f"Use 1 to {TAG_CHARACTERS_MAX} signs on a line."
+            )
+        read.add(tag)
+    if len(read) > TAGS_MAX:
+        raise BadInput(f"These are {len(read)} tags.", hint=f"Use at most {TAGS_MAX}.")
+    return tuple(sorted(read))
 
 
 def is_past(job: Job, now_us: int) -> bool:

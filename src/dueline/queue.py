@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from dueline.attempt import Outcome
 from dueline.catalog import Catalog
-from dueline.changes import changed, spread
+from dueline.changes import Change, changed, redriven, refused, spread
 from dueline.clock import Clock, StoreTime
-from dueline.errors import Conflict, Duplicate, EnqueueUnknown, NotFound, Unknown
+from dueline.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, Unknown
 from dueline.exclusive import Exclusive, rule_of
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State
 from dueline.lane import Lane, Pointer, bucket_of, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
-from dueline.options import read_options
+from dueline.options import read_options, read_tags
 from dueline.peek import peek
 from dueline.recipes import cancels, results
 from dueline.sending import Send, send, send_again
@@ -259,7 +259,7 @@ class Queues:
             if was_asked and found.status == "cancelled":
                 return True
             if row is None or found.status == "dead":
-                raise _refused(job_id, "cancelled", found.status)
+                raise refused(job_id, "cancelled", found.status)
             if found.status == "running":
                 if self._ask_to_end(row):
                     return False
@@ -269,7 +269,7 @@ class Queues:
             end = finish_of(row, outcome, None, self.catalog.settings(row.lane.queue))
             if finish(self.store, [Finished(row, end)], (), self.ids)[0]:
                 return True
-        raise _refused(job_id, "cancelled", "changing")
+        raise refused(job_id, "cancelled", "changing")
 
     def _ask_to_end(self, row: Job) -> bool:
         """Wish for the end of a job that runs; tell whether the same claim still held then.
@@ -290,14 +290,14 @@ class Queues:
             found = self.find(job_id)
             row = found.row
             if row is None or found.status in ("running", "expired"):
-                raise _refused(job_id, "retried", found.status)
+                raise refused(job_id, "retried", found.status)
             if self._is_spent(row):
-                raise _refused(job_id, "retried", "started and delivered at most once")
+                raise refused(job_id, "retried", "started and delivered at most once")
             if row.fence:
                 cancels.withdraw(self.store, [job_id])
             if self._redrive(row):
                 return
-        raise _refused(job_id, "retried", "changing")
+        raise refused(job_id, "retried", "changing")
 
     def _is_spent(self, row: Job) -> bool:
         """Tell whether a handler was called for a job of a queue that calls none twice."""
@@ -322,35 +322,41 @@ class Queues:
         """
         now_us = self.time.latest_us()
         check_due(at_us, now_us=now_us)
-        self._change(job_id, "rescheduled", at_us=max(at_us, now_us))
+        self._change(job_id, "rescheduled", Change(at_us=max(at_us, now_us)))
 
-    def change(self, job_id: JobId, *, priority: int) -> None:
-        """Give a waiting job another priority.
-
-        Raises: as `reschedule`.
-        """
-        check_priority(priority)
-        self._change(job_id, "changed", priority=priority)
-
-    def _change(
-        self, job_id: JobId, word: str, *, at_us: int | None = None, priority: int | None = None
+    def change(
+        self, job_id: JobId, *, priority: int | None = None, tags: Sequence[str] | None = None
     ) -> None:
+        """Give a waiting job another priority, other tags, or both: the tags first.
+
+        Raises: as `reschedule`. BadInput: nothing is to be changed.
+        """
+        if priority is not None:
+            check_priority(priority)
+        if tags is not None:
+            self._change(job_id, "changed", Change(tags=read_tags(tags)))
+        if priority is not None:
+            self._change(job_id, "changed", Change(priority=priority))
+        elif tags is None:
+            raise BadInput("Neither a priority nor tags are given.", hint="Give one of them.")
+
+    def _change(self, job_id: JobId, word: str, change: Change) -> None:
         for _ in range(_ROUNDS_MAX):
             found = self.find(job_id)
             row = found.row
             if row is None or found.status in ("dead", "running", "expired"):
-                raise _refused(job_id, word, found.status)
+                raise refused(job_id, word, found.status)
             if row.is_claimed():
-                raise _refused(job_id, word, "in the hands of a worker that does not answer")
-            if at_us is not None and row.opts:
-                check_options(read_options(row.opts), at_us, 0)
+                raise refused(job_id, word, "in the hands of a worker that does not answer")
+            if change.at_us is not None and row.opts:
+                check_options(read_options(row.opts), change.at_us, 0)
             width_us = self.catalog.settings(row.lane.queue).width_us
             token = self.ids.token()
-            move = changed(row, at_us=at_us, priority=priority, token=token, width_us=width_us)
+            move = changed(row, change, token=token, width_us=width_us)
             if self.store.settle([move])[0]:
                 self.wake([place_of(move)])
                 return
-        raise _refused(job_id, word, "changing")
+        raise refused(job_id, word, "changing")
 
     def _see_through(self, job_id: JobId) -> None:
         """Complete what a finisher decided about a job and did not see through."""
@@ -381,20 +387,6 @@ class Queues:
 
     def redrive(self, row: Job) -> Move:
         """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
-        assert not row.outcome, "what has ended accepts nothing but its completion"
-        now_us = self.time.latest_us()
-        queue, lane = living_queue(row.lane.queue), row.lane
-        bucket = bucket_of(now_us, self.catalog.settings(queue).width_us)
-        if row.state != State.DEAD:
-            at_us = min(row.at_us, now_us)  # one that is ready keeps its place
-            return Move(row, at_us, self.ids.token(), bucket, row.errors, row.crashes, row.alone,
-                        error=row.error)  # fmt: skip
-        home = lane._replace(queue=queue, bucket=bucket)
-        return Move(row, now_us, self.ids.token(), bucket, errors=0, crashes=0, to=home)
-
-
-def _refused(job_id: JobId, word: str, status: str) -> Conflict:
-    return Conflict(
-        f"The job {job_id.hex()} is {status} and cannot be {word}.",
-        hint="See `dueline jobs explain`.",
-    )
+        width_us = self.catalog.settings(living_queue(row.lane.queue)).width_us
+        token = self.ids.token()
+        return redriven(row, self.time.latest_us(), token=token, width_us=width_us)

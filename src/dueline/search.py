@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from dueline.attempt import Attempt
 from dueline.clock import DAY_US, SECOND_US
+from dueline.errors import BadInput
 from dueline.history import attempts
 from dueline.ids import born_us
 from dueline.job import Job, JobId
 from dueline.lane import Lane, dead_queue
+from dueline.options import tags_of
 from dueline.queue import Queues
 from dueline.status import status_of
 
@@ -31,7 +33,7 @@ class Like:
     """What jobs are to be like; None for any.
 
     state: one of the living states, or "dead"; None for any living. due_before_us: of jobs
-    with a row.
+    with a row. tag: one that they have; history keeps none.
     """
 
     state: str | None = None
@@ -39,6 +41,7 @@ class Like:
     task: str | None = None
     tenant: str | None = None
     due_before_us: int | None = None
+    tag: str | None = None
 
 
 class Rows(NamedTuple):
@@ -93,6 +96,7 @@ def search(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> R
                 and like.task in (None, job.task)
                 and like.state in (None, status_of(job, now_us))
                 and (like.due_before_us is None or job.due_us < like.due_before_us)
+                and (like.tag is None or like.tag in tags_of(job))
             ),
             limit + 1,
         )
@@ -120,6 +124,8 @@ def search_ended(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX
 
     Raises: NotFound: no such queue.
     """
+    if like.tag is not None:
+        raise BadInput("Jobs that have ended are not found by a tag: history keeps none.")
     names = queues.catalog.chosen(like.queue)
     now_us = queues.time.latest_us()
     for back_us in _BACK_US:

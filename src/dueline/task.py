@@ -17,7 +17,7 @@ from dueline.hooks import EnqueueEvent, Hooks
 from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
-from dueline.options import CallOptions, Rule, Unique
+from dueline.options import CallOptions, Rule, Unique, read_tags
 from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
 from dueline.transaction import Transaction, expect_transaction
@@ -69,6 +69,7 @@ class Options:
     expires_after_us: int | None = None
     window_us: int = 0
     unique: Unique | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Using(Generic[P, R]):
@@ -94,6 +95,7 @@ class Using(Generic[P, R]):
         expires: datetime | timedelta | float | None = None,
         window: timedelta | float | None = None,
         unique: Unique | str | None = None,
+        tags: Iterable[str] | None = None,
     ) -> "Using[P, R]":
         """Say where and when calls run.
 
@@ -106,6 +108,7 @@ class Using(Generic[P, R]):
           expires: not run from this instant on, or so long from the call on.
           window: starts are spread evenly over so long from the due time on.
           unique: a key that one living job has at a time; a text is Unique(text).
+          tags: words to find the jobs by, up to 20.
 
         Raises: BadInput: due is naive, or both due and after are given, a value is out of range,
         or tx is something else.
@@ -129,6 +132,8 @@ class Using(Generic[P, R]):
             changes["window_us"] = asked_span_us(window, "window")
         if unique is not None:
             changes["unique"] = read_unique(unique, self._handler)
+        if tags is not None:
+            changes["tags"] = read_tags(tags)
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -196,8 +201,8 @@ class Using(Generic[P, R]):
         if options.expires_after_us is not None:
             expires_us = queues.time.latest_us() + options.expires_after_us
         opts = b""
-        if rule is not None or expires_us is not None:
-            opts = CallOptions(expires_us, rule).to_bytes()
+        if rule is not None or expires_us is not None or options.tags:
+            opts = CallOptions(expires_us, rule, options.tags).to_bytes()
         name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
         inside = queues if options.tx is None else options.tx.queues_of(self._host)
         hooks = self._host.hooks

@@ -194,6 +194,7 @@ assert_type(
 send.using(expires="tomorrow")  # type: ignore[arg-type]
 send.using(window="5m")  # type: ignore[arg-type]
 send.using(unique=3)  # type: ignore[arg-type]
+send.using(tags=3)  # type: ignore[arg-type]
 Unique("a", mode="never")  # type: ignore[arg-type]
 Unique("a", "1 h")  # type: ignore[arg-type]
 Unique("a").mode = "reject"  # type: ignore[misc]
@@ -272,7 +273,8 @@ job.reschedule(after=0.5)
 job.change(priority=5)
 job.reschedule("10m")  # type: ignore[arg-type, call-arg]
 job.reschedule(after="10m")  # type: ignore[arg-type]
-job.change()  # type: ignore[call-arg]
+job.change(tags=["a"], priority=None)
+job.change(tags=[1])  # type: ignore[list-item]
 job.change(priority="high")  # type: ignore[arg-type]
 ended: str = job.cancel()  # type: ignore[assignment]
 assert_type(job.cancel(), bool)

@@ -75,3 +75,11 @@ def test_looks_that_take_long_do_not_take_all_the_time(took_us: int) -> None:
     assert pace.wait_us(ended_us) == 4 * took_us
     pace.called()
     assert pace.wait_us(ended_us) == took_us
+
+
+def test_a_look_in_which_the_process_stood_still_does_not_put_off_the_next() -> None:
+    # found by a simulated life: after 60 s of it, the next look was 300 s away
+    pace = Pace(FALLBACK_US, lambda: 0.0)
+    ended_us = NOW_US + 60_000_000
+    pace.looked(NOW_US, ended_us)
+    assert pace.wait_us(ended_us) == 0

@@ -10,7 +10,7 @@ import typer
 
 from dueline.app import Dueline
 from dueline.cli.failure import Exit, say_failure
-from dueline.cli.options import UniqueMode, read_instant
+from dueline.cli.options import TagsOption, UniqueMode, read_instant
 from dueline.cli.output import Output, Raw, note
 from dueline.cli.session import session_of
 from dueline.errors import BadInput, JobFailed
@@ -43,6 +43,7 @@ def enqueue(
         str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose job it is.")] = None,
+    tag: TagsOption = None,
     expires: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Not run later than so long from now: 90s 10m 2h 3d."),
@@ -80,6 +81,7 @@ def enqueue(
             expires=_span(expires),
             window=_span(window),
             unique=_key(unique, mode),
+            tags=tag,
         )
         if wait:
             _check_kept(app, queue or app.task_named(task).queue)

@@ -53,6 +53,8 @@ def body_of(job: Job) -> dict[str, Value]:
             shown["expires"] = Instant(options.expires_us)
         if options.unique is not None:
             shown["unique"] = options.unique.key
+        if options.tags:
+            shown["tags"] = list(options.tags)
     return shown
 
 

@@ -22,6 +22,8 @@ from dueline.cli.options import (
     QueueOption,
     State,
     StateOption,
+    TagOption,
+    TagsOption,
     TaskOption,
     TenantOption,
     YesOption,
@@ -56,10 +58,11 @@ def list_jobs(
     queue: QueueOption = None,
     task: TaskOption = None,
     tenant: TenantOption = None,
+    tag: TagOption = None,
     limit: LimitOption = LIMIT,
 ) -> None:
     """List jobs, those that are touched next first; ended ones by --state, the latest first."""
-    like = Like(state, queue, task, tenant)
+    like = Like(state, queue, task, tenant, tag=tag)
     with session_of(context).queues() as queues:
         output = Output.of(context, queues)
         now_us = queues.time.latest_us()
@@ -203,6 +206,7 @@ def cancel(
     queue: QueueOption = None,
     task: TaskOption = None,
     tenant: TenantOption = None,
+    tag: TagOption = None,
     due_before: DueBeforeOption = None,
     limit: MassLimitOption = None,
     yes: YesOption = False,
@@ -215,7 +219,9 @@ def cancel(
 
     Example: dueline jobs cancel --all-matching --queue mail --dry-run
     """
-    like = like_of(state=state, queue=queue, task=task, tenant=tenant, due_before=due_before)
+    like = like_of(
+        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
+    )
     check_which(job, like, every=every, about=context.command_path)
     if state == State.DEAD:
         raise BadInput("Dead jobs cannot be cancelled.", hint="See `dueline dead purge`.")
@@ -241,6 +247,7 @@ def retry(
     queue: QueueOption = None,
     task: TaskOption = None,
     tenant: TenantOption = None,
+    tag: TagOption = None,
     due_before: DueBeforeOption = None,
     limit: MassLimitOption = None,
     yes: YesOption = False,
@@ -252,7 +259,9 @@ def retry(
 
     Example: dueline jobs retry --all-matching --state retrying --task tasks.send
     """
-    like = like_of(state=state, queue=queue, task=task, tenant=tenant, due_before=due_before)
+    like = like_of(
+        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
+    )
     check_which(job, like, every=every, about=context.command_path)
     if every:
         words = ("retry", "retried")
@@ -284,6 +293,7 @@ def reschedule(
     queue: QueueOption = None,
     task: TaskOption = None,
     tenant: TenantOption = None,
+    tag: TagOption = None,
     due_before: DueBeforeOption = None,
     limit: MassLimitOption = None,
     yes: YesOption = False,
@@ -299,7 +309,9 @@ def reschedule(
         raise BadInput("Not one of --after and --due is given.", hint="Give one of them.")
     at_us = None if due is None else asked_instant_us(read_instant(due), "--due")
     span_us = 0 if after is None else parse_span(after)
-    like = like_of(state=state, queue=queue, task=task, tenant=tenant, due_before=due_before)
+    like = like_of(
+        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
+    )
     check_which(job, like, every=every, about=context.command_path)
     if state == State.DEAD:
         raise BadInput("Dead jobs have no due time.", hint="See `dueline dead retry`.")
@@ -327,12 +339,17 @@ def change(
     context: typer.Context,
     job: IdsArgument,
     *,
-    priority: Annotated[int, typer.Option(metavar="N", help="Larger runs first.")],
+    priority: Annotated[int | None, typer.Option(metavar="N", help="Larger runs first.")] = None,
+    tag: TagsOption = None,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Take its tags away.")] = False,
 ) -> int:
-    """Give waiting jobs another priority."""
+    """Give waiting jobs another priority, or other tags in place of theirs."""
+    if tag and no_tags:
+        raise BadInput("Both --tag and --no-tags are given.", hint="Give one of them.")
+    tags = [] if no_tags else tag or None
 
     def change(queues: Queues, job_id: JobId) -> str:
-        queues.change(job_id, priority=priority)
+        queues.change(job_id, priority=priority, tags=tags)
         return "changed"
 
     return _each(context, job, change)

@@ -27,6 +27,7 @@ def like_of(
     task: str | None,
     tenant: str | None,
     due_before: str | None,
+    tag: str | None,
 ) -> Like:
     """Read what jobs are to be like.
 
@@ -37,7 +38,7 @@ def like_of(
     before_us = None
     if due_before is not None:
         before_us = asked_instant_us(read_instant(due_before), "--due-before")
-    return Like(state, queue, task, tenant, before_us)
+    return Like(state, queue, task, tenant, before_us, tag)
 
 
 def check_which(ids: Sequence[str] | None, like: Like, *, every: bool, about: str) -> None:

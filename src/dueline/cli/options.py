@@ -47,6 +47,12 @@ TaskOption = Annotated[
 TenantOption = Annotated[
     str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
 ]
+TagOption = Annotated[
+    str | None, typer.Option("--tag", metavar="TAG", help="Only jobs that have this tag.")
+]
+TagsOption = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="To find it by; repeatable.")
+]
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="At most so many.")
 ]

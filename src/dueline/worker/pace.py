@@ -16,6 +16,9 @@ GAP_US_MAX_UNHEARD = 250_000
 LISTING_SHARE = 5
 """Lists that take long to read (100,000 lanes) take at most one part in so many of the time."""
 
+TOOK_US_MAX = 2_000_000
+"""A look that took longer was held up by something else: its process stood still, say."""
+
 CALLED_SHARE = 2
 """The same for a worker that is woken again and again."""
 
@@ -46,7 +49,7 @@ class Pace:
     def looked(self, began_us: int, ended_us: int) -> None:
         """Note a look: the next one is a gap away, and a longer one from then on."""
         self._looked_us = began_us
-        self._took_us = ended_us - began_us
+        self._took_us = min(ended_us - began_us, TOOK_US_MAX)
         gap_us = round(self._gap_us * (1 - JITTER * self._chance()))
         self._next_us = began_us + max(gap_us, LISTING_SHARE * self._took_us)
         self._gap_us = min(2 * self._gap_us, self.gap_us_max)
