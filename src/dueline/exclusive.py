@@ -157,7 +157,9 @@ class Exclusive:
             if waits is None or waits.at_us <= job.at_us:
                 return row or holder.born
             width_us = self._catalog.settings(job.lane.queue).width_us
-            move = changed(waits, Change(at_us=job.at_us), token=self._ids.token(), width_us=width_us)
+            move = changed(
+                waits, Change(at_us=job.at_us), token=self._ids.token(), width_us=width_us
+            )
             return waits if self._store.settle([move])[0] else None
         if waits is None:
             raise _duplicate(rule, holder.born)

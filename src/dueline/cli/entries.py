@@ -9,7 +9,7 @@ from dueline.errors import StoreCorrupt
 from dueline.explain import Facts
 from dueline.job import Job, JobId
 from dueline.lane import living_queue
-from dueline.options import read_options
+from dueline.options import read_options, tags_of
 from dueline.progress import Progress
 from dueline.status import status_of
 
@@ -40,6 +40,7 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
         "claimed": Instant(job.claimed_us) if job.claimed_us else None,
         "worker": job.worker,
         "error": job.error,
+        "tags": list(tags_of(job)),
     }
 
 
@@ -53,8 +54,6 @@ def body_of(job: Job) -> dict[str, Value]:
             shown["expires"] = Instant(options.expires_us)
         if options.unique is not None:
             shown["unique"] = options.unique.key
-        if options.tags:
-            shown["tags"] = list(options.tags)
     return shown
 
 
