@@ -10,7 +10,7 @@ import typer
 
 from dueline.app import Dueline
 from dueline.cli.failure import Exit, say_failure
-from dueline.cli.options import TagsOption, UniqueMode, read_instant
+from dueline.cli.options import ExpiresOption, TagsOption, UniqueMode, WindowOption, read_instant
 from dueline.cli.output import Output, Raw, note
 from dueline.cli.session import session_of
 from dueline.errors import BadInput, JobFailed
@@ -44,13 +44,8 @@ def enqueue(
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose job it is.")] = None,
     tag: TagsOption = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Not run later than so long from now: 90s 10m 2h 3d."),
-    ] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Start anywhere within so long from then.")
-    ] = None,
+    expires: ExpiresOption = None,
+    window: WindowOption = None,
     unique: Annotated[
         str | None, typer.Option(metavar="KEY", help="Only while no living job has this key.")
     ] = None,

@@ -53,6 +53,13 @@ TagOption = Annotated[
 TagsOption = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="To find it by; repeatable.")
 ]
+ExpiresOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Not run later than so long from now: 90s 10m 2h 3d."),
+]
+WindowOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Start anywhere within so long from then.")
+]
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="At most so many.")
 ]
