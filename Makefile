@@ -34,7 +34,7 @@ demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing
 
 test: check ## check, then run all tests; in CI, hold the branch coverage
 	@rm -rf .coverage
-	$(PY) -m pytest -q -n $(WORKERS) -m "not mutants" $(if $(CI),--cov --cov-report=)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadgroup -m "not mutants" $(if $(CI),--cov --cov-report=)
 ifdef CI
 	@echo "coverage of nouns, rules, engines and stores, at least $(COVERED_MIN) %:"
 	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*' --fail-under=$(COVERED_MIN)

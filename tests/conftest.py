@@ -38,6 +38,16 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let few test processes use the Cassandra node at once: more make it too slow for them."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if item.get_closest_marker("cassandra"):
+            law = item.getparent(pytest.Class)
+            item.add_marker(pytest.mark.xdist_group(f"cassandra {law.name if law else ''}"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print which mutant was caught by what; from here, since only the first process prints."""
     reports = terminalreporter.getreports("passed")
