@@ -296,7 +296,8 @@ class Loop:
                 actor.process.terminate()
         for actor in self._actors:
             if actor.process is not None:
-                assert actor.process.wait(30) == 0, self._errors()
+                code = actor.process.wait(30)
+                assert code == 0, f"a {actor.role.kind} ended with {code}: {self._errors()}"
                 actor.process = None
         self._collect()
 
