@@ -1,6 +1,7 @@
 # The one task runner. `make help` lists what there is; nothing but Python 3.11+, git and make is needed.
 PYTHON  ?= python3
 VENV    ?= .venv
+SPARK_VENV ?= .venv-spark
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
 BIN := $(VENV)/bin
@@ -24,7 +25,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
 CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check models mutants simulate kills products bench cassandra-up cassandra-down lock clean
+.PHONY: help demo test test-spark check models mutants simulate kills products bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -39,6 +40,9 @@ ifdef CI
 	@echo "coverage of nouns, rules, engines and stores, at least $(COVERED_MIN) %:"
 	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*' --fail-under=$(COVERED_MIN)
 endif
+
+test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in an environment of their own (needs Java 17)
+	$(SPARK_VENV)/bin/python -m pytest -q tests/spark
 
 check: $(VENV)/.project ## format, lint, types, import walls, module sizes
 	$(BIN)/ruff format --check $(CODE)
@@ -78,17 +82,21 @@ cassandra-down: ## stop it and keep its data
 lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews the pins)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	  --extra dev $(UPGRADE) --output-file requirements/dev.txt pyproject.toml
-	@! grep -nE 'https?://' requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
+	  --extra spark-dev $(UPGRADE) --output-file requirements/spark.txt pyproject.toml
+	@! grep -nE 'https?://' requirements/dev.txt requirements/spark.txt
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(SPARK_VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Made anew when the lock changes; the project itself is installed beside it, editable.
 $(VENV)/.lock: requirements/dev.txt
-	$(PYTHON) -m venv --clear $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+$(SPARK_VENV)/.lock: requirements/spark.txt
+$(VENV)/.lock $(SPARK_VENV)/.lock:
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-$(VENV)/.project: $(VENV)/.lock pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+%/.project: %/.lock pyproject.toml
+	$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

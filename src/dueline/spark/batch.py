@@ -1,0 +1,179 @@
+"""Reading a table once."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.types import StructType
+
+from dueline.clock import SystemClock, to_us
+from dueline.connect import open_queues
+from dueline.errors import BadInput
+from dueline.lane import dead_queue
+from dueline.queue import Queues
+from dueline.spark import shelves, slices, tables
+from dueline.spark.offsets import positions_of
+from dueline.spark.options import TABLES, Options, chosen_queues, open_existing
+from dueline.store import Store
+
+PARTS: Final = 8
+PAGE: Final = 20_000
+_PRUNED: Final = ("queue", "shard", "priority", "tenant", "bucket")
+
+
+class Part(InputPartition):
+    """What one Spark task reads."""
+
+    def __init__(self, some: Sequence[slices.RowSlice | slices.LaneSlice]) -> None:
+        """Take the slices, in order."""
+        super().__init__(None)
+        self.slices = some
+
+
+class BatchReader(DataSourceReader):
+    """Plans slices on the driver, and reads them where Spark says; each task connects by itself."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """Take the options, and the columns that are asked for."""
+        self._url = options.store()
+        self._options = options
+        self._table = options.one_of("table", TABLES, "events")
+        self._page = options.number("fetchSize", PAGE)
+        self._parts = options.number("minPartitions", PARTS)
+        self._names = tables.wanted(self._table, schema).names
+        self._schema = schema
+        self._only: dict[str, frozenset[Any]] = {}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan which task reads what."""
+        with closing(open_existing(self._url)) as store:
+            queues = open_queues(self._url, store, clock=SystemClock())
+            if self._table == "jobs":
+                found: Iterable[Sequence[Any]] = self._lanes(queues)
+            else:
+                found = self._rows(queues)
+            return [Part(some) for some in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the slices of one task, a batch a page."""
+        if not isinstance(partition, Part):  # Spark's own, where there was nothing to plan
+            return
+        schema = tables.wanted(self._table, self._schema)
+        with closing(open_existing(self._url)) as store:
+            yield from batches(store, partition.slices, schema, table=self._table, page=self._page)
+
+    def _lanes(self, queues: Queues) -> Iterator[Sequence[slices.LaneSlice]]:
+        names = chosen_queues(self._options, queues.catalog)
+        shards = self._options.shards()
+        lanes = [
+            lane
+            for name in names
+            if self._may_hold("queue", name)
+            for place in (name, dead_queue(name))
+            for lane in queues.lanes_of(place)
+            if (shards is None or lane.shard in shards)
+            and all(self._may_hold(key, getattr(lane, key)) for key in _PRUNED[1:])
+        ]
+        yield from slices.cut_lanes(queues.store, lanes, self._parts)
+
+    def _rows(self, queues: Queues) -> Iterator[Sequence[slices.RowSlice]]:
+        found = [
+            shelf
+            for shelf in shelves.chosen(self._options, self._table, queues)
+            if self._may_hold("queue", shelf.name) and self._may_hold("shard", shelf.shard)
+        ]
+        start, end = self._bounds()
+        marks = shelves.close(queues.store, found)
+        short: list[slices.RowSlice] = []
+        for shelf in found:
+            until = min(slices.behind(marks[shelf]), end.get(str(shelf), end[""]))
+            after = start.get(str(shelf), start[""])
+            whole = slices.RowSlice(shelf.stream, shelf.shard, after, until)
+            parts = slices.cut_rows(queues.store, whole, max(1, self._parts // len(found)))
+            if len(parts) == 1:
+                short += parts
+            else:
+                yield from ([part] for part in parts)
+        share = -(-len(short) // self._parts) or 1
+        for place in range(0, len(short), share):
+            yield short[place : place + share]
+
+    def _bounds(self) -> tuple[dict[str, slices.Position], dict[str, slices.Position]]:
+        """Read from where to where, by shelf; under "" what holds for all others."""
+        starts, ends = self._options.text("startingOffsets"), self._options.text("endingOffsets")
+        start = {"": slices.START} | _positions("startingOffsets", starts, "earliest")
+        end = {"": (2**62, b"")} | _positions("endingOffsets", ends, "latest")
+        for name, bounds in (("startingTimestamp", start), ("endingTimestamp", end)):
+            if self._options.text(name):
+                bounds[""] = (moment_us(name, self._options.text(name)), b"")
+        return start, end
+
+    def _may_hold(self, key: str, value: object) -> bool:
+        return key not in self._only or value in self._only[key]
+
+
+class PruningReader(BatchReader):
+    """The same, that leaves out what the query's conditions rule out.
+
+    A class of its own: one that can is refused in sessions without the setting
+    `spark.sql.python.filterPushdown.enabled`.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Note the conditions on keys; Spark still looks at each row with all of them."""
+        for one in filters:
+            values = None
+            if isinstance(one, EqualTo):
+                values = frozenset([one.value])
+            elif isinstance(one, In):
+                values = frozenset(one.value)
+            if values is not None and len(one.attribute) == 1 and one.attribute[0] in _PRUNED:
+                key = one.attribute[0]
+                self._only[key] = self._only.get(key, values) & values
+        return filters
+
+
+def batches(
+    store: Store,
+    some: Sequence[slices.RowSlice | slices.LaneSlice],
+    schema: pa.Schema,
+    *,
+    table: str,
+    page: int,
+) -> Iterator[pa.RecordBatch]:
+    """Read slices as batches of Arrow, one a page."""
+    now_us = store.clock_us()
+    for one in some:
+        if isinstance(one, slices.LaneSlice):
+            for jobs in slices.jobs_of(store, one, page=page):
+                yield tables.batch_of_jobs(jobs, schema, now_us=now_us)
+        else:
+            for rows in slices.rows_of(store, one, page=page):
+                yield tables.batch_of_rows(rows, schema, table=table)
+
+
+def moment_us(name: str, text: str) -> int:
+    """Read an instant: ISO 8601, UTC where it says no zone.
+
+    Raises: BadInput: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(
+            f"{name}={text!r} is no instant.", hint="Write 2026-11-22T10:00:00Z."
+        ) from error
+    return to_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _positions(name: str, text: str, word: str) -> dict[str, slices.Position]:
+    if text in ("", word):
+        return {}
+    try:
+        return positions_of(json.loads(text))
+    except (ValueError, AttributeError) as error:
+        raise BadInput(f"{name} is neither {word} nor an offset.") from error

@@ -1,0 +1,80 @@
+"""A Spark session with our defaults."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dueline.errors import ConfigError
+from dueline.spark.options import TABLES
+
+JAVA_MIN: Final = 17
+DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+def session(
+    name: str = "dueline", *, master: str = "local[*]", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark, or take the session that runs.
+
+    Workers run this Python, unless PYSPARK_PYTHON says another: Spark by itself takes the
+    `python3` of the PATH, which knows nothing of a virtual environment.
+
+    Args: conf: further settings of Spark's; they win over ours.
+
+    Raises: ConfigError: there is no Java, or one that is too old.
+    """
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    cores = os.cpu_count() or 1
+    builder = SparkSession.builder.appName(name).master(master)
+    settings = DEFAULTS | {"spark.sql.shuffle.partitions": str(2 * cores)} | dict(conf or {})
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check_java() -> None:
+    """Refuse to start without a Java that Spark runs on.
+
+    Raises: ConfigError: there is none, or one that is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")  # noqa: PTH118
+    hint = f"Install a JDK of {JAVA_MIN} or later (apt: openjdk-17-jre-headless), or set JAVA_HOME."
+    if java is None:
+        raise ConfigError("Spark needs Java, and there is none.", hint=hint)
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    if match is None or int(match[1]) < JAVA_MIN:
+        shown = said.partition("\n")[0] or java
+        raise ConfigError(f"Spark needs Java {JAVA_MIN} or later, and finds {shown}.", hint=hint)
+
+
+def read(spark: SparkSession, store: str, table: str = "events", **options: object) -> DataFrame:
+    """Read a table of a store, leaving out what a query's conditions rule out.
+
+    Args:
+      store: the address. table: events, attempts, jobs or stream. options: as those of
+        `spark.read.format("dueline")`.
+    """
+    pushes = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
+    given = {"store": store, "table": table, "pushdown": pushes} | options
+    assert table in TABLES, table
+    texts = {key: _text(value) for key, value in given.items()}
+    return spark.read.format("dueline").options(**texts).load()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,147 @@
+"""Which rows each Spark task reads."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from dueline.clock import SECOND_US
+from dueline.job import Job, JobId
+from dueline.lane import Lane
+from dueline.store import Row, Store
+
+Position = tuple[int, bytes]
+"""Rows at or below it, in the order of (at_us, id), are behind whoever stands there."""
+
+START: Final[Position] = (0, b"")
+PROBE: Final = 1000
+"""What holds fewer rows is one slice."""
+
+LANES_PROBED_MAX: Final = 64
+TOLD_MAX: Final = 1_000_000
+_GREATEST: Final = 2**62
+_LAST_ID: Final = JobId(b"\xff" * 16)
+
+
+class RowSlice(NamedTuple):
+    """Rows of one shard of a stream: past `after`, up to and including `until`."""
+
+    stream: str
+    shard: int
+    after: Position
+    until: Position
+
+
+class LaneSlice(NamedTuple):
+    """Rows of one lane: past `after_us`, up to and including `until_us`; None for no end."""
+
+    lane: Lane
+    after_us: int | None
+    until_us: int | None
+
+
+def behind(mark_us: int) -> Position:
+    """Name the position behind all rows up to a mark."""
+    return (mark_us + 1, b"")
+
+
+# Rows of streams
+
+
+def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
+    """Cut a slice into at most so many, by time; none where it holds nothing."""
+    stream, shard, after, until = whole
+    rows = store.tail(stream, shard, after=after, limit=PROBE, until_us=until[0]).rows
+    if not rows or rows[0][2:4] > until:
+        return []
+    if len(rows) < PROBE or parts == 1:
+        return [whole]
+    last_us = _last(partial(_has_row_after, store, whole), rows[0].at_us, until[0])
+    cuts = [after, *map(behind, _cuts(rows[0].at_us, last_us, parts)), until]
+    return [RowSlice(stream, shard, *ends) for ends in pairwise(cuts)]
+
+
+def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
+    """Read a slice's rows, a page at a time; one that is repeated in it is told once."""
+    told: set[bytes] = set()
+    after: Position | None = one.after
+    while after is not None:
+        read = store.tail(one.stream, one.shard, after=after, limit=page, until_us=one.until[0])
+        fresh = [row for row in read.rows if row[2:4] <= one.until and row.id not in told]
+        if len(told) > TOLD_MAX:
+            told.clear()
+        told.update(row.id for row in fresh)
+        if fresh:
+            yield list({row.id: row for row in reversed(fresh)}.values())[::-1]
+        after = read.after if len(read.rows) == page else None
+
+
+# Rows of jobs
+
+
+def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[LaneSlice]]:
+    """Share lanes out to about so many tasks; a long lane is cut, by time."""
+    if len(lanes) > LANES_PROBED_MAX:
+        size = -(-len(lanes) // parts)
+        some = [lanes[start : start + size] for start in range(0, len(lanes), size)]
+        return [[LaneSlice(lane, None, None) for lane in task] for task in some]
+    short: list[LaneSlice] = []
+    tasks: list[list[LaneSlice]] = []
+    for lane in lanes:
+        jobs = store.scan(lane, after=None, until_us=None, limit=PROBE).jobs
+        if len(jobs) < PROBE or parts == 1:
+            if jobs:
+                short.append(LaneSlice(lane, None, None))
+            continue
+        first_us = jobs[0].at_us
+        last_us = _last(partial(_has_job_after, store, lane), first_us, _GREATEST)
+        share = max(2, parts // len(lanes))
+        cuts = [None, *_cuts(first_us, last_us, share), None]
+        tasks += [[LaneSlice(lane, *ends)] for ends in pairwise(cuts)]
+    return [short, *tasks] if short else tasks
+
+
+def jobs_of(store: Store, one: LaneSlice, *, page: int) -> Iterator[Sequence[Job]]:
+    """Read a slice's rows, a page at a time."""
+    after = None if one.after_us is None else (one.after_us, _LAST_ID)
+    while True:
+        read = store.scan(one.lane, after=after, until_us=one.until_us, limit=page)
+        if read.jobs:
+            yield read.jobs
+        if read.after is None:
+            return
+        after = read.after
+
+
+# Where to cut
+
+
+def _has_row_after(store: Store, whole: RowSlice, at_us: int) -> bool:
+    stream, shard, _, until = whole
+    return bool(store.tail(stream, shard, after=behind(at_us), limit=1, until_us=until[0]).rows)
+
+
+def _has_job_after(store: Store, lane: Lane, at_us: int) -> bool:
+    return bool(store.scan(lane, after=(at_us, _LAST_ID), until_us=None, limit=1).jobs)
+
+
+def _last(has_after: Callable[[int], bool], first_us: int, until_us: int) -> int:
+    """Find the last instant at which something lies, to the second; ask 60 times at most."""
+    low, step = first_us, SECOND_US
+    while low + step < until_us and has_after(low + step):
+        low += step
+        step *= 2
+    high = min(low + step, until_us)
+    while high - low > SECOND_US:
+        middle = (low + high) // 2
+        if has_after(middle):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _cuts(first_us: int, last_us: int, parts: int) -> list[int]:
+    """Name the instants that cut a span of time into so many parts."""
+    width_us = (last_us - first_us) / parts
+    return sorted({first_us + round(width_us * number) for number in range(1, parts)})

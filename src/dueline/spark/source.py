@@ -1,0 +1,35 @@
+"""The data source `dueline`."""
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from dueline.spark.batch import BatchReader, PruningReader
+from dueline.spark.options import FOLLOWING, READING, TABLES, Options
+from dueline.spark.tables import COLUMNS, struct_of
+
+
+class DuelineSource(DataSource):
+    """Jobs, their history, and streams, as tables."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Take the options; whether they are known is seen where they are used."""
+        super().__init__(options)
+        self._given = dict(options.items())
+
+    @classmethod
+    def name(cls) -> str:
+        """Name the format."""
+        return "dueline"
+
+    def schema(self) -> StructType:
+        """Tell the columns of the table that is asked for."""
+        return struct_of(COLUMNS[Options(self._given, FOLLOWING).one_of("table", TABLES, "events")])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read a table once."""
+        options = Options(self._given, READING)
+        if options.flag("pushdown", default=False):
+            return PruningReader(options, schema)
+        return BatchReader(options, schema)

@@ -1,0 +1,196 @@
+"""Tables, their columns in Arrow."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute
+from pyarrow import json as arrow_json
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dueline.errors import BadInput, StoreCorrupt
+from dueline.job import Job
+from dueline.lane import living_queue
+from dueline.status import status_of
+from dueline.store import Row
+
+INSTANT: Final = pa.timestamp("us", "UTC")
+
+COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
+    "jobs": {
+        "queue": "string", "shard": "int", "bucket": "bigint", "priority": "int",
+        "tenant": "string", "job_id": "string", "task": "string", "state": "string",
+        "due": "timestamp", "at": "timestamp", "enqueued": "timestamp", "attempt": "int",
+        "errors": "int", "crashes": "int", "worker": "string", "claimed": "timestamp",
+        "error": "string", "codec": "int", "payload": "binary", "options": "string",
+    },
+    "events": {
+        "queue": "string", "shard": "int", "at": "timestamp", "id": "string",
+        "job_id": "string", "kind": "string", "attempt": "int", "worker": "string",
+        "due": "timestamp", "priority": "int", "tenant": "string", "error": "string",
+        "detail": "string",
+    },
+    "attempts": {
+        "queue": "string", "shard": "int", "at": "timestamp", "id": "string",
+        "job_id": "string", "attempt": "int", "task": "string", "tenant": "string",
+        "priority": "int", "enqueued": "timestamp", "due": "timestamp", "claimed": "timestamp",
+        "started": "timestamp", "ended": "timestamp", "outcome": "string", "error": "string",
+        "worker": "string",
+    },
+    "stream": {
+        "stream": "string", "shard": "int", "at": "timestamp", "id": "binary", "body": "binary",
+    },
+}  # fmt: skip
+"""The columns of each table, with Spark's names of their types."""
+
+TYPES: Final[Mapping[str, pa.DataType]] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": INSTANT,
+    "binary": pa.binary(),
+}
+_OF_SPARK: Final = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+}
+_ARROW: Final = {
+    table: {name: TYPES[kind] for name, kind in columns.items()}
+    for table, columns in COLUMNS.items()
+}
+
+_ATTEMPT: Final = pa.schema(
+    [(name, pa.string()) for name in ("job", "task", "queue", "tenant", "outcome", "error")]
+    + [("worker", pa.string()), ("priority", pa.int32()), ("fence", pa.int32())]
+    + [(f"{name}_us", pa.int64()) for name in ("enqueued", "due", "claimed", "started", "ended")]
+)
+_NULL_AT_0: Final = ("started", "claimed")
+_FROM_BODY: Final = {"job_id": "job", "attempt": "fence", "kind": "outcome"}
+
+Make = Callable[[str], pa.Array]
+
+
+def struct_of(columns: Mapping[str, str]) -> StructType:
+    """Write columns as Spark does: types by name."""
+    return StructType([StructField(name, _OF_SPARK[kind]) for name, kind in columns.items()])
+
+
+def wanted(table: str, schema: StructType) -> pa.Schema:
+    """Tell which columns a reader is asked for, and in which types.
+
+    Raises: BadInput: a column that the table does not have.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  (loads pandas' part)
+
+    for name in schema.fieldNames():
+        if name not in COLUMNS[table]:
+            near = get_close_matches(name, COLUMNS[table], n=1)
+            raise BadInput(
+                f"The table {table} has no column {name!r}.",
+                hint=f"Did you mean {near[0]}?"
+                if near
+                else f"There is {', '.join(COLUMNS[table])}.",
+            )
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def batch_of_jobs(jobs: Sequence[Job], schema: pa.Schema, *, now_us: int) -> pa.RecordBatch:
+    """Make a batch of rows of jobs."""
+
+    def make(name: str) -> pa.Array:
+        return pa.array([_OF_JOB[name](job) for job in jobs], _ARROW["jobs"][name])
+
+    def state(name: str) -> pa.Array:
+        return pa.array([status_of(job, now_us) for job in jobs], _ARROW["jobs"][name])
+
+    return _batch(schema, {"state": state}, make)
+
+
+_OF_JOB: Final[Mapping[str, Callable[[Job], Any]]] = {
+    "queue": lambda job: living_queue(job.lane.queue),
+    "job_id": lambda job: job.id.hex(),
+    "due": attrgetter("due_us"),
+    "at": attrgetter("at_us"),
+    "enqueued": attrgetter("enqueued_us"),
+    "attempt": attrgetter("fence"),
+    "claimed": lambda job: job.claimed_us or None,
+    "payload": attrgetter("body"),
+    "options": lambda job: job.opts.decode() or None,
+    **{name: attrgetter(f"lane.{name}") for name in ("shard", "bucket", "priority", "tenant")},
+    **{name: attrgetter(name) for name in ("task", "errors", "crashes", "worker", "error")},
+    "codec": attrgetter("codec"),
+}
+
+
+def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.RecordBatch:
+    """Make a batch of rows of a stream; those of a history are read.
+
+    Raises: StoreCorrupt: a row of a history is no attempt.
+    """
+    makes: dict[str, Make] = {
+        "stream": lambda _: pa.array([row.stream for row in rows]),
+        "shard": lambda _: pa.array([row.shard for row in rows], pa.int32()),
+        "at": lambda _: pa.array([row.at_us for row in rows], INSTANT),
+        "id": lambda _: pa.array([row.id for row in rows], pa.binary()),
+        "body": lambda _: pa.array([row.body for row in rows], pa.binary()),
+    }
+    if table == "stream":
+        return _batch(schema, makes, _none)
+    is_told = not set(schema.names) <= {"shard", "at", "id", "detail"}
+    told = _told(rows if is_told else ())
+    makes["id"] = lambda _: pa.array([row.id.hex() for row in rows])
+    makes["detail"] = lambda _: pa.array([row.body.decode() for row in rows])
+
+    def from_body(name: str) -> pa.Array:
+        kind = _ARROW[table][name]
+        key = f"{name}_us" if kind == INSTANT else _FROM_BODY.get(name, name)
+        column = told.column(key).combine_chunks()
+        if name in _NULL_AT_0:
+            column = compute.if_else(compute.equal(column, 0), None, column)
+        return column.cast(kind)
+
+    return _batch(schema, makes, from_body)
+
+
+def _told(rows: Sequence[Row]) -> pa.Table:
+    """Read the attempts that rows of a history tell of, all at once."""
+    if not rows:
+        return _ATTEMPT.empty_table()
+    body = b"\n".join([row.body for row in rows])
+    try:
+        return arrow_json.read_json(
+            pa.BufferReader(body),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(body) + 1),
+            parse_options=arrow_json.ParseOptions(
+                explicit_schema=_ATTEMPT, unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise StoreCorrupt(
+            f"A row of {rows[0].stream} between {rows[0].id.hex()} and {rows[-1].id.hex()}"
+            f" tells of no attempt: {error}.",
+            hint='Read it as it is: table="stream".',
+        ) from error
+
+
+def _none(name: str) -> pa.Array:
+    raise AssertionError(name)
+
+
+def _batch(schema: pa.Schema, makes: Mapping[str, Make], otherwise: Make) -> pa.RecordBatch:
+    """Make the columns that are asked for; each is cast, since Spark checks the first only."""
+    columns = [makes.get(field.name, otherwise)(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
