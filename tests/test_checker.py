@@ -33,6 +33,11 @@ def verdict(
     return [asked, replace(asked, t=t + 10, type="ok")]
 
 
+def no(f: str, attempt: int, t: int, proc: str = "w1") -> Event:
+    """Make the answer of a verdict that was refused."""
+    return replace(verdict(f, attempt, t, proc)[1], type="no")
+
+
 def mark(t: int, epoch: int, proc: str = "m1", type_: str = "ok") -> Event:
     return Event(t, proc, type_, "mark", "closed", epoch=epoch)  # type: ignore[arg-type]  # one of Event.type
 
@@ -108,7 +113,7 @@ BAD: dict[str, tuple[str, list[Event], dict[str, str]]] = {
     ),
     "a start after a release that was refused": (
         "illegitimate",
-        [*RUN, RELEASE[0], replace(RELEASE[1], type="no"), SOONER, SOON, *AGAIN_END],
+        [*RUN, RELEASE[0], SOONER, replace(RELEASE[1], t=3 * S + 50, type="no"), SOON, *AGAIN_END],
         DONE,
     ),
     "a start before the release that might explain it": (
@@ -187,6 +192,28 @@ def test_a_mark_that_goes_back_is_found(readings: list[Event]) -> None:
     assert found(readings) == [("backwards", "closed")]
 
 
+def test_marks_that_cross_are_found() -> None:
+    swept = replace(mark(2, 5), id="swept q/0")
+    closed = [replace(mark(t, 4), id="closed q/0") for t in (1, 2, 3)]
+    assert found([swept, closed[0]]) == []  # it may have risen in between
+    assert found([swept, closed[1]]) == [("crossed", "closed q/0")]  # of one reading
+    assert found([swept, closed[2]]) == [("crossed", "closed q/0")]
+    assert found([swept, replace(closed[2], epoch=5)]) == []
+    assert found([swept, replace(closed[2], id="closed q/1")]) == []
+    asked = replace(closed[0], type="invoke")
+    assert found([swept, asked, closed[2]]) == []  # it began before
+
+
+def test_an_epoch_is_granted_once_and_only_grows() -> None:
+    one = Event(1, "m1", "ok", "grant", "monitor", epoch=1)
+    again = replace(one, t=2, proc="m2")
+    assert found([one, again]) == [("backwards", "monitor")]
+    assert found([one, replace(again, epoch=2)]) == []
+    assert found([one, replace(again, id="other")]) == []
+    assert found([replace(one, epoch=3), replace(again, epoch=2)]) == [("backwards", "monitor")]
+    assert found([one, replace(again, type="no")]) == []
+
+
 @pytest.mark.parametrize(
     ("priorities", "late"), [((5, 0, 0, -5), 0), ((0, 5), 1), ((5, 0, 1, 5, -1, 0), 3)]
 )
@@ -223,7 +250,7 @@ FINE: dict[str, tuple[list[Event], dict[str, str]]] = {
         [*EXPIRED, *verdict("extend", 1, 3 * S, at=5 * S)], DONE,
     ),
     "a start again after an extension that was refused": (
-        [*EXPIRED, replace(verdict("extend", 1, 3 * S, at=9 * S)[1], type="no")], DONE,
+        [*EXPIRED, replace(verdict("extend", 1, 5 * S + 50, at=9 * S)[1], type="no")], DONE,
     ),
     "a start again after a release": ([*RUN, *RELEASE, SOONER, SOON, *AGAIN_END], DONE),
     "a start again after a release without an answer": (
@@ -250,6 +277,20 @@ FINE: dict[str, tuple[list[Event], dict[str, str]]] = {
     ),
     "an end that was refused, since another claim had followed": (
         [*EXPIRED, replace(verdict("settle", 1, 7 * S)[1], type="no")], DONE,
+    ),
+    "a redrive by the token of a birth, by which the job was moved when it first waited": (
+        [*BORN, *verdict("release", 0, 1 * S + 50, "op", at=2 * S, by="born"), CLAIM, START, *END,
+         *verdict("carry", 1, 4 * S, "op", at=4 * S, by="born"), LATER, AGAIN, *AGAIN_END], DONE,
+    ),
+    "an end that was refused after another had ended the claim": (
+        [*RUN, *verdict("settle", 1, 3 * S, "op"), no("settle", 1, 4 * S)], DONE,
+    ),
+    "an end that was refused after one without an answer": (
+        [*RUN, END[0], verdict("settle", 1, 4 * S)[0], no("settle", 1, 4 * S), LATER], DONE,
+    ),
+    "an end that was refused when a claim was lost that nobody told of": (
+        [*RUN, no("settle", 1, 4 * S), claim(3, 5 * S, "w2"), start(3, 5 * S + 1, "w2"),
+         *verdict("settle", 3, 6 * S, "w2")], DONE,
     ),
     "an end without an answer, and another end": ([*EXPIRED, END[0]], DONE),
     "the late start of a claim that another had followed": (

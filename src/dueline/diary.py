@@ -19,10 +19,12 @@ class Event:
     f: enqueue; claim; start (a handler is called: ok, without an invoke); settle (a verdict that
       ends the job for good); release (one that lets it wait again: a retry, a snooze, a
       give-back); extend (the claim goes on); carry (the job is moved, or brought back to life);
-      mark (a value that only grows was seen); crash (proc died; ok).
-    id: of the job, or the mark's name; empty in a claim's invoke, which its token names.
+      mark (a value that only grows was seen); grant (proc was given a lease); crash (proc died;
+      ok).
+    id: of the job, or the name of the mark or lease; empty in a claim's invoke, which its token
+      names.
     attempt: the claim's fence. token: the one that the claim made, or that the verdict names.
-    epoch: of a mark: its value.
+    epoch: of a mark: its value; of a grant: its epoch.
     at: of an enqueue: when the job is due; of a claim or extend: when the lease ends; of a
       release: when the job may run again.
     priority, shard: of a claim: the job's; larger runs first. note: words for the story.
@@ -31,7 +33,10 @@ class Event:
     t: int
     proc: str
     type: Literal["invoke", "ok", "no", "unknown"]
-    f: Literal["enqueue", "claim", "start", "settle", "release", "extend", "carry", "mark", "crash"]
+    f: Literal[
+        "enqueue", "claim", "start", "settle", "release", "extend", "carry", "mark", "grant",
+        "crash",
+    ]  # fmt: skip
     id: str = ""
     attempt: int = 0
     token: str = ""

@@ -1,0 +1,76 @@
+"""Whether jobs ended once, and by whom.
+
+Each rule tells of what is wrong with one life.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from dueline.checker.life import Fault, Life, Seen, began, is_ok
+from dueline.diary import Event
+
+ENDED = ("done", "dead", "cancelled", "expired", "lost")
+
+
+def lost(life: Life, state: str | None) -> Fault | None:
+    """Find a job that was acknowledged and has not ended."""
+    if not life.is_acknowledged():
+        return None
+    if state is None and any(event.type == "ok" for event in life.settle):
+        return None
+    if state in ENDED:
+        return None
+    return f"was acknowledged, and is {state or 'gone'}", life.all()
+
+
+def stale(life: Life, seen: Seen) -> Iterator[Fault]:
+    """Find verdicts that were accepted though their token was no longer the row's."""
+    if not life.release and len({event.attempt for event in (*life.claim, *life.start)}) < 2:  # noqa: PLR2004
+        return
+    attempts = {event.token: event.attempt for event in life.claim if event.token}
+    taken = [event for event in (*life.claim, *life.start) if is_ok(event)]
+    for given in (life.settle, life.release, life.extend, life.carry):
+        for verdict in filter(is_ok, given):
+            attempt = attempts.get(verdict.token, verdict.attempt)
+            began_us = began(verdict, given, seen)
+            is_last = verdict.f == "settle"
+            for later in taken:
+                if later.attempt > attempt and (
+                    later.t <= began_us or (is_last and later.f == "start" and later.t < verdict.t)
+                ):
+                    words = f"took a verdict ({verdict.f}) of claim {attempt} after claim"
+                    yield f"{words} {later.attempt}", life.all()
+                    break
+            else:
+                # A row that is born again carries the token of a birth again.
+                if verdict.token in attempts and _is_released(verdict, life, began_us):
+                    words = f"took a verdict ({verdict.f}) of claim {attempt} after its release"
+                    yield words, life.all()
+
+
+def _is_released(verdict: Event, life: Life, began_us: int) -> bool:
+    return any(
+        is_ok(event) and event.token == verdict.token and event.t <= began_us
+        for event in life.release
+        if event is not verdict
+    )
+
+
+def finished_twice(life: Life, seen: Seen) -> Iterator[Fault]:  # noqa: ARG001  (a rule)
+    """Find ends after an end."""
+    ends = sorted(filter(is_ok, life.settle), key=lambda event: event.t)
+    for first, second in pairwise(ends):
+        if not life.is_revived(first.t, second.t):
+            yield f"ended under claim {first.attempt} and under {second.attempt}", life.all()
+
+
+def refenced(life: Life, seen: Seen) -> Iterator[Fault]:
+    """Find claims whose fence is not above those before."""
+    if len(life.claim) < 2:  # noqa: PLR2004
+        return
+    claims = sorted(filter(is_ok, life.claim), key=lambda event: (event.attempt, event.t))
+    for first, second in pairwise(claims):
+        if first.attempt == second.attempt:
+            yield f"was claimed twice with the fence {first.attempt}", [first, second]
+        elif second.t < seen.asked.get(first.token, first.t):
+            yield f"was claimed with the fence {second.attempt}, then {first.attempt}", claims
