@@ -133,3 +133,7 @@ def a_memory_never_grows_old(patch: Patch) -> None:
         return visit_at(self, lane, now_us=now_us, lease_us=lease_us, most=most)
 
     patch.setattr(Recall, "open", open_young)
+
+
+def a_mark_that_is_raised_after_the_reading(_patch: Patch) -> None:
+    """Leave the code as it is: the reader that the test is given reads and then raises."""

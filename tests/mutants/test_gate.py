@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests import test_ids, test_marks, test_recall
+from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_races as races
@@ -59,6 +59,9 @@ LATE_ADD = Named(races.test_a_late_job_is_listed_whatever_a_sweep_does_meanwhile
 LATE_EXTENSION = Named(
     claim_races.test_a_late_extension_or_the_next_claimer_has_the_job_but_never_both
 )
+LATE_APPEND = Named(
+    test_frontier.append_against_reader, lambda: (test_frontier.read_before_closing,)
+)
 REDRIVE = Named(races.test_a_dead_job_is_one_job_wherever_its_redrive_is_stopped)
 
 MUTANTS = (
@@ -102,6 +105,10 @@ MUTANTS = (
            on_a_lane(test_recall.test_a_birth_that_lands_later_is_found_when_the_memory_is_old)),
     Mutant("R5", lists.emptiness_from_the_claimers_memory,
            Named(races.test_a_sweep_sees_what_its_claimer_does_not_remember)),
+    Mutant("F1", test_frontier.no_look_after_append, Named(test_frontier.append_against_reader)),
+    Mutant("F1", test_frontier.look_before_the_append, Named(test_frontier.append_against_reader)),
+    Mutant("F2", test_frontier.mark_that_goes_back, Named(test_frontier.two_readers)),
+    Mutant("F2", lists.a_mark_that_is_raised_after_the_reading, LATE_APPEND),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 
