@@ -298,7 +298,9 @@ class Loop:
             if actor.process is not None:
                 code = actor.process.wait(30)
                 # One that was started a moment ago does not handle the signal yet.
-                assert code in {0, -signal.SIGTERM}, f"a {actor.role.kind} ended with {code}: {self._errors()}"
+                assert code in {0, -signal.SIGTERM}, (
+                    f"a {actor.role.kind} ended with {code}: {self._errors()}"
+                )
                 actor.process = None
         self._collect()
 
