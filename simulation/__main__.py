@@ -8,6 +8,8 @@ from pathlib import Path
 
 from simulation.crowd import FAILURES_MAX, Sum, lead, quieten
 from simulation.life import Life, live
+from simulation.nth import KINDS, every
+from simulation.scripts import SCRIPTS
 from simulation.shrink import Shrinker
 from simulation.world import BEGIN_US
 
@@ -78,6 +80,8 @@ def many(base: int, count: int, processes: int | None, *, digests: bool) -> int:
         total.add(next(lead(seed, 1, processes=1)))
     for some in lead(base, count, processes=processes):
         total.add(some)
+        for seed, names in some.failed.items():
+            print(f"seed {seed}: {', '.join(names)}", flush=True)
         if len(total.failed) >= FAILURES_MAX:
             print("too many fail: the rest is left")
             break
@@ -119,8 +123,11 @@ def main() -> int:
     parser.add_argument("--no-shrink", action="store_true", help="tell it as it is")
     parser.add_argument("--processes", type=int, help="by default one a core")
     parser.add_argument("--digests", action="store_true", help="print each life's digest")
+    parser.add_argument("--calls", action="store_true", help="fail each call of twelve scripts")
     asked = parser.parse_args()
     quieten()
+    if asked.calls:
+        return min(1, every(tuple(SCRIPTS), KINDS, processes=asked.processes))
     if asked.seed is not None:
         return one(asked.seed, trace=asked.trace, shrinks=not asked.no_shrink)
     base = base_of(commit()) if asked.base is None else asked.base

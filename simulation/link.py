@@ -44,6 +44,8 @@ class Link:
         if process.is_dead:
             raise Died
         world.calls += 1
+        if world.planned and (planned := world.planned.get(world.calls)):
+            return self._befall(planned, name, apply, lands=lands)
         if world.is_healed:
             world.sleep(FAST_US)
             answer = apply()

@@ -63,6 +63,7 @@ class Town:
         self.known: list[JobId] = []
         self.workers: list[tuple[Process, Worker]] = []
         self._working: list[Process] = []
+        self._persons: list[Process] = []
         self.producing = 0
         self._diary = diary
         self._reach = reach
@@ -193,6 +194,44 @@ class Town:
             self._wait()
         else:
             left.unsure.clear()
+
+    # Anybody
+
+    def start_person(self, kind: str, act: Callable[["Town", Queues], object]) -> None:
+        """Start somebody who does one thing after the other, and is waited for."""
+        process = self._process(kind)
+        self._persons.append(process)
+
+        def lead() -> None:
+            act(self, self._queues(process))
+            process.is_dead = True
+
+        self.world.spawn(process, process.name, lead)
+
+    def is_calling(self) -> bool:
+        """Tell whether somebody may make calls yet."""
+        return self.producing > 0 or not all(person.is_dead for person in self._persons)
+
+    def put(self, queues: Queues, calls: Calls) -> list[JobId]:
+        """Make a call, and make it again until it is known what came of it."""
+        left = _Left(0, [])
+        before = len(self.known)
+        self._call(queues, calls, left)
+        while left.unsure:
+            self._repeat(queues, left)
+        return self.known[before:]
+
+    def insist(self, act: Callable[[], object]) -> None:
+        """Do something until the store answers."""
+        while True:
+            try:
+                act()
+            except (Conflict, NotFound):
+                return
+            except StoreUnavailable:
+                self._wait()
+            else:
+                return
 
     # Workers
 

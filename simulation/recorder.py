@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from dueline.ahead import ClaimedAhead, ClaimsAhead
 from dueline.diary import Event
 from dueline.errors import StoreUnavailable, Unknown
-from dueline.job import Job, Token
+from dueline.job import BORN_TOKEN, Job, Token
 from dueline.lane import DEAD_SUFFIX, Lane, Marks, Pointer
 from dueline.store import Claimed, Drop, Extend, Group, LanePage, Move, Store, Verdict, Want
 
@@ -143,7 +143,8 @@ class RecordingStore:
     def _given(self, verdict: Verdict) -> Event | None:
         """Say what a verdict does; None where it only clears away what has ended."""
         job = verdict.job
-        same = {"id": job.id.hex(), "attempt": job.fence, "token": job.token.hex()}
+        token = "" if job.token == BORN_TOKEN else job.token.hex()  # many rows are born with it
+        same = {"id": job.id.hex(), "attempt": job.fence, "token": token}
         match verdict:
             case Extend(_, at_us):
                 return self._event(type="invoke", f="extend", at=at_us, **same)

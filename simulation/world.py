@@ -7,6 +7,7 @@ from typing import ParamSpec
 
 from greenlet import getcurrent, greenlet
 
+from simulation.faults import Fault
 from simulation.tape import Tape
 
 BEGIN_US = 1_800_000_000_000_000
@@ -78,6 +79,8 @@ class World:
         self.is_healed = False
         self.outage_us = 0
         self.on_death: Callable[[Process], object] = lambda _: None
+        self.planned: dict[int, Fault] = {}
+        """What befalls which call, beside what the tape says."""
         self.landing = 0
         """How many calls may happen yet whose callers gave up."""
         self.fiber: Fiber | None = None

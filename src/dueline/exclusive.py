@@ -56,10 +56,11 @@ class Exclusive:
         self._ids = ids
         self._catalog = catalog
 
-    def place(self, job: Job) -> Job:
+    def place(self, job: Job, *, again: bool = False) -> Job:
         """Store a job with a unique key, or find the one that stands for it.
 
-        The same job may be placed again, as a row may be added again.
+        The same job may be placed again, as a row may be added again; again: it may have been
+        placed before, and have ended (see `sending`).
 
         Returns: the job, or in the modes `existing` and `earliest` the one that holds the key.
 
@@ -70,6 +71,8 @@ class Exclusive:
         rule = rule_of(job)
         assert rule is not None
         for _ in range(_ROUNDS_MAX):
+            if again and results.read(self._store, job.id) is not None:
+                return job
             born = unique.read(self._store, job.lane.queue, rule.key)
             if born is not None and born.id == job.id:
                 if not self._store.transactional:
@@ -182,7 +185,8 @@ class Exclusive:
         commit = unique.take(job, rule, expect=expect)
         try:
             if self._store.transactional:
-                return self._store.together([Group(commits=(commit,), jobs=(job,))])[0]
+                commits = (commit, results.absent(job.id))
+                return self._store.together([Group(commits=commits, jobs=(job,))])[0]
             if not self._store.commit(commit.partition, commit.writes):
                 return False
         except Unknown as error:

@@ -148,12 +148,12 @@ class Queues:
         if len(plain) < len(jobs):
             for job in jobs:
                 if job.opts and rule_of(job):
-                    self._place(job)
+                    self._place(job, again=True)
         if plain:
             self._add(plain, send_again)
 
-    def _place(self, job: Job) -> Job:
-        placed = self._exclusive.place(job)
+    def _place(self, job: Job, *, again: bool = False) -> Job:
+        placed = self._exclusive.place(job, again=again)
         self.wake([(job.lane.queue, job.at_us)])
         return placed
 

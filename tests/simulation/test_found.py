@@ -6,6 +6,7 @@ from dueline.clock import SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.ids import Ids
 from dueline.lane import bucket_of
+from dueline.options import CallOptions, Rule
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Extend, Move
@@ -94,3 +95,14 @@ def test_what_has_ended_is_not_run_again_when_it_is_sent_again(
     queues.enqueue_again([ended, waits, row_of(7)])
     found = queues.store.find([ended.id, waits.id, row_of(7).id])
     assert [row is not None for row in found] == [False, True, True]
+
+
+def test_what_has_ended_and_had_a_key_is_not_run_again_when_it_is_sent_again(
+    queues: Queues, clock: HandClock
+) -> None:
+    opts = CallOptions(unique=Rule("k")).to_bytes()
+    (ended,) = put(queues, call(1)._replace(opts=opts))
+    assert Bench(queues, clock).run() == [1]
+    queues.enqueue_again([ended])
+    assert queues.store.find([ended.id]) == [None]
+    assert put(queues, call(2)._replace(opts=opts))

@@ -1,0 +1,62 @@
+"""The store of a life, as clients reach it, and as it is looked into at the end."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from dueline.job import Job, JobId
+from dueline.store import Store
+from dueline.stores.memory import MemoryStore
+from dueline.stores.memory_cluster import Cluster
+from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.stores.sqlite import SqliteStore
+from simulation.clocks import StoreClock
+from simulation.link import Link
+from simulation.scenario import QUEUE
+from simulation.shop import Diary
+from simulation.wires import stepped, wired
+from simulation.world import World
+
+Kind = Literal["memory", "steps", "sqlite"]
+
+
+class Data:
+    """What is stored. store: as seen by nobody's link."""
+
+    def __init__(self, world: World, kind: Kind, folder: Path | None = None) -> None:
+        """Start empty. folder: where a file is put."""
+        clock = StoreClock(world)
+        self._cluster = Cluster()
+        self.store: Store
+        self.reach: Callable[[Link], Store] = lambda link: wired(self.store, link)
+        if kind == "memory":
+            self.store = MemoryStore(clock)
+        elif kind == "steps":
+            self.store = SteppedMemoryStore(clock, cluster=self._cluster, remember=False)
+            self.reach = lambda link: stepped(self._cluster, link, clock)
+        else:
+            assert folder is not None, "a file needs a folder"
+            self.store = SqliteStore(folder / "queue.db", clock=clock, synchronous="NORMAL")
+
+    def rows(self, ids: Collection[str]) -> Iterable[Job]:
+        """Read the rows of jobs, listed or not, without asking anybody who might change them."""
+        if isinstance(self.store, MemoryStore):
+            return (row for lane in self.store._rows.values() for row in lane.values())  # noqa: SLF001
+        if isinstance(self.store, SteppedMemoryStore):
+            return self._cells()
+        found = self.store.find([JobId(bytes.fromhex(one)) for one in ids])
+        return (row for row in found if row is not None)
+
+    def _cells(self) -> Iterator[Job]:
+        for rows in self._cluster.rows.values():
+            for job, stub in rows.values():
+                yield stub.target if stub else job
+
+    def living(self, diary: Diary) -> list[Job]:
+        """List the rows of jobs that were acknowledged, and have not ended.
+
+        One that was not may be left in a lane that nobody looks at, until its call is repeated.
+        """
+        known = diary.acknowledged
+        rows = self.rows(known)
+        return [row for row in rows if row.lane.queue == QUEUE and row.id.hex() in known]

@@ -1,0 +1,92 @@
+"""Each call in turn fails.
+
+and each way in which a call can fail.
+"""
+
+import multiprocessing
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from simulation.crowd import quieten
+from simulation.data import Data, Kind
+from simulation.faults import Fault
+from simulation.life import Life, lived
+from simulation.scripts import SCRIPTS
+from simulation.tape import Tape
+from simulation.world import World
+
+KINDS: Sequence[Kind] = ("memory", "steps", "sqlite")
+
+WAYS = (Fault.DROPPED, Fault.UNANSWERED, Fault.LATE, Fault.KILLED_AFTER)
+
+POINTS_MAX = 2_000
+"""No script has more calls."""
+
+
+class Point(NamedTuple):
+    """A call that fails: whose, which, how."""
+
+    script: str
+    kind: Kind
+    number: int
+    way: Fault
+
+    def __str__(self) -> str:
+        return f"{self.script} on {self.kind}, call {self.number} {self.way.value}"
+
+
+def played(script: str, kind: Kind, planned: dict[int, Fault]) -> Life:
+    """Lead the life of a script, in which some calls fail."""
+    with tempfile.TemporaryDirectory(prefix="nth-") as folder:
+        world = World(Tape(0, ()))
+        world.planned = planned
+        data = Data(world, kind, Path(folder))
+        one = SCRIPTS[script]
+        try:
+            return lived(world, one.scenario(is_stepped=kind == "steps"), data, one.begin, seed=0)
+        finally:
+            data.store.close()
+
+
+def points(script: str, kind: Kind, ways: Sequence[Fault] = WAYS) -> Iterator[Point]:
+    """List the points of a script, on a kind of store."""
+    count = played(script, kind, {}).calls
+    assert 0 < count < POINTS_MAX, f"{script} has {count} calls"
+    for number in range(1, count + 1):
+        yield from (Point(script, kind, number, way) for way in ways)
+
+
+def fail(point: Point) -> tuple[Point, Life]:
+    """Lead the life of a point."""
+    return point, played(point.script, point.kind, {point.number: point.way})
+
+
+def failed(chunk: Sequence[Point]) -> list[tuple[Point, dict[str, str]]]:
+    """Lead the lives of some points; give for each its first story of each verdict."""
+    return [
+        (point, {verdict: stories[0] for verdict, stories in life.faults.items()})
+        for point, life in map(fail, chunk)
+    ]
+
+
+def every(scripts: Sequence[str], kinds: Sequence[Kind], *, processes: int | None = None) -> int:
+    """Lead the lives of all points; tell the counts, and what went wrong. Answers how many did."""
+    context = multiprocessing.get_context("forkserver")
+    counts: Counter[str] = Counter()
+    wrong = 0
+    with context.Pool(processes or os.cpu_count(), initializer=quieten) as pool:
+        some = [point for script in scripts for kind in kinds for point in points(script, kind)]
+        chunks = [some[start : start + 20] for start in range(0, len(some), 20)]
+        for found in pool.imap_unordered(failed, chunks):
+            for point, faults in found:
+                counts[point.kind] += 1
+                wrong += bool(faults)
+                for verdict, story in faults.items():
+                    print(f"{point}: {verdict}\n{story}", flush=True)
+    told = ", ".join(f"{count} on {kind}" for kind, count in sorted(counts.items()))
+    print(f"{counts.total()} calls failed in {len(scripts)} scripts: {told}; {wrong} ended wrong")
+    return wrong

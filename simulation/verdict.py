@@ -1,0 +1,95 @@
+"""What was wrong with a life."""
+
+import traceback
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dueline.finishing import stored
+from dueline.history import attempts
+from dueline.job import Job, JobId, State
+from dueline.recipes import results
+from dueline.store import Store
+from simulation.data import Data
+from simulation.judge import Final, Recorded, judge, number_in
+from simulation.scenario import QUEUE, Scenario
+from simulation.shop import Diary
+from simulation.world import BEGIN_US
+
+PREFETCH = 1000
+
+
+class Judged(NamedTuple):
+    """Counts of what happened, and stories of what was wrong, by verdict.
+
+    Those of the judge, and: twice: started twice in a queue that delivers at most once.
+    """
+
+    counts: Mapping[str, int]
+    faults: dict[str, list[str]]
+
+
+def judged(data: Data, diary: Diary, scenario: Scenario) -> Judged:
+    """Compare what was written down with what is stored, once all has ended."""
+    rows: dict[str, Job] = {}
+    for row in data.rows({event.id for event in diary.events if event.f == "enqueue"}):
+        rows[row.id.hex()] = row
+    finals: dict[str, Final] = {}
+    tried = {event.id for event in diary.events if event.f == "settle"}
+    started = {event.id for event in diary.events if event.f == "start"}
+    for event in diary.events:
+        job = event.id
+        if event.f != "enqueue" or job in finals:
+            continue
+        finals[job] = _final(data.store, job, rows.get(job))
+        if finals[job].state == "gone" and not scenario.settings.keep_us and job in tried:
+            # Nothing was to be kept of it: that somebody tried to end it must do.
+            ended = Final("done", number_in(event)) if job in started else Final("cancelled")
+            finals[job] = ended
+    recorded = [
+        Recorded(one.job, one.fence, one.outcome)
+        for one in attempts(data.store, QUEUE, scenario.settings.shards)
+    ]
+    report = judge(diary.events, finals, recorded, prefetch=PREFETCH)
+    faults = {verdict: list(told) for verdict, told in report.faults.items() if told}
+    if scenario.settings.is_once:
+        twice = _twice(diary)
+        if twice:
+            faults["twice"] = twice
+    return Judged(report.counts, faults)
+
+
+def _final(store: Store, job: str, row: Job | None) -> Final:
+    """Say how a job ended, as its queue would."""
+    if row is not None:
+        if row.outcome:
+            outcome = stored(row).finish.outcome
+            return Final(outcome.state, int(outcome.value) if outcome.value else None)
+        return Final("dead" if row.state == State.DEAD else "alive")
+    kept = results.read(store, JobId(bytes.fromhex(job)))
+    if kept is None:
+        return Final("gone")
+    return Final(kept.state, int(kept.value) if kept.value else None)
+
+
+def _twice(diary: Diary) -> list[str]:
+    """Pick the jobs of a queue that delivers at most once which were started more often."""
+    revived = {event.id for event in diary.events if event.f == "carry"}
+    starts = Counter(event.id for event in diary.events if event.f == "start")
+    return [job for job, count in starts.items() if count > 1 and job not in revived]
+
+
+def stalled(data: Data, diary: Diary) -> str:
+    """Say what has not ended in time."""
+    rows = data.living(diary)
+    if not rows:
+        return "Somebody is still calling."
+    row = rows[0]
+    told = f"at {(row.at_us - BEGIN_US) / 1e6:.6f} s, claim {row.fence}, state {row.state}"
+    return f"{len(rows)} jobs have not ended, the first of them {row.id.hex()}: {told}, {row.lane}"
+
+
+def told(who: str, error: BaseException) -> str:
+    """Say what somebody raised whom nothing should make raise it."""
+    lines = traceback.format_exception(error)
+    return f"{who}: {''.join(lines)[-3000:]}"
