@@ -1,0 +1,76 @@
+"""Rules broken on purpose, as they once were."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dueline import queue
+from dueline.job import Job
+from dueline.store import Group, Store, Verdict
+from dueline.stores import memory
+from dueline.stores.memory import MemoryStore
+from dueline.stores.memory_rows import Terms, claimed
+from dueline.worker.careful import Careful
+from dueline.worker.claimer import Claimer
+
+Patch = pytest.MonkeyPatch
+
+
+def a_lost_suspect_counts_as_one_that_waits(patch: Patch) -> None:
+    patch.setattr(Careful, "__len__", lambda self: len(self._plain) + len(self._suspects))
+
+
+def a_lane_that_shows_no_head_is_empty(patch: Patch) -> None:
+    look = Claimer._look_at_heads
+
+    def look_and_believe(self: Claimer) -> None:
+        unknown = self._rota.unknown(100)
+        look(self)
+        for lane in unknown:
+            if self._aging and lane not in self._rota.next_at_us:
+                self._rota.next_at_us[lane] = None
+
+    patch.setattr(Claimer, "_look_at_heads", look_and_believe)
+
+
+def what_has_ended_is_added_again(patch: Patch) -> None:
+    def send(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
+        return store.add(jobs)
+
+    patch.setattr(queue, "send_again", send)
+
+
+def a_transaction_takes_any_token(patch: Patch) -> None:
+    settle = MemoryStore._settle
+
+    def settle_anyhow(self: MemoryStore, verdict: Verdict) -> bool:
+        row = self._find(verdict.job.id)
+        if row is not None and row.lane == verdict.job.lane:
+            verdict = verdict._replace(job=verdict.job._replace(token=row.token))
+        return settle(self, verdict)
+
+    patch.setattr(MemoryStore, "_settle", settle_anyhow)
+
+
+def a_group_goes_on_after_a_verdict_that_failed(patch: Patch) -> None:
+    """Write effects though the claim was lost, and say that all is well."""
+
+    def apply(self: MemoryStore, group: Group) -> bool:
+        for verdict in group.verdicts:
+            self._settle(verdict)
+        for commit in group.commits:
+            self._commit(commit.partition, commit.writes)
+        for job in group.jobs:
+            self._add(job)
+        for row in group.rows:
+            self._append(row)
+        return True
+
+    patch.setattr(MemoryStore, "_apply", apply)
+
+
+def a_claim_in_a_transaction_that_raises_no_fence(patch: Patch) -> None:
+    def claimed_at_rest(row: Job, terms: Terms) -> Job:
+        return claimed(row, terms)._replace(fence=max(1, row.fence))
+
+    patch.setattr(memory, "claimed", claimed_at_rest)
