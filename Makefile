@@ -57,8 +57,9 @@ models: $(VENV)/.project ## explore the protocols, and see that each rule is nee
 mutants: $(VENV)/.project ## break one rule after the other, and see that a test notices each
 	$(PY) -m pytest -q -n $(WORKERS) -m mutants
 
-simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all kinds (SEEDS=2000)
+simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all kinds (SEEDS=2000), then fail each call in turn
 	$(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS))
+	$(PY) -m simulation --calls
 
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s, then power failures
 	$(PY) -m tests.kills

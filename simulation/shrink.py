@@ -32,7 +32,7 @@ class Shrinker:
         self._tape = list(life.tape)
         self._verdict = verdict
         self._lives_max = lives_max
-        self._until_s = time.monotonic() + seconds_max
+        self._until_s = time.process_time() + seconds_max
         self._lead = lead
 
     def shrink(self) -> Life:
@@ -48,7 +48,7 @@ class Shrinker:
 
     def _try(self, tape: Sequence[int]) -> bool:
         """Keep a tape if the verdict remains."""
-        if self.lives >= self._lives_max or time.monotonic() > self._until_s:
+        if self.lives >= self._lives_max or time.process_time() > self._until_s:
             return False
         self.lives += 1
         life = self._lead(self.life.seed, tape)
