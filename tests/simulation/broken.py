@@ -1,4 +1,4 @@
-"""Rules broken on purpose, as they once were."""
+"""Rules of stores with transactions, broken on purpose."""
 
 from collections.abc import Sequence
 
@@ -10,27 +10,8 @@ from dueline.store import Group, Store, Verdict
 from dueline.stores import memory
 from dueline.stores.memory import MemoryStore
 from dueline.stores.memory_rows import Terms, claimed
-from dueline.worker.careful import Careful
-from dueline.worker.claimer import Claimer
 
 Patch = pytest.MonkeyPatch
-
-
-def a_lost_suspect_counts_as_one_that_waits(patch: Patch) -> None:
-    patch.setattr(Careful, "__len__", lambda self: len(self._plain) + len(self._suspects))
-
-
-def a_lane_that_shows_no_head_is_empty(patch: Patch) -> None:
-    look = Claimer._look_at_heads
-
-    def look_and_believe(self: Claimer) -> None:
-        unknown = self._rota.unknown(100)
-        look(self)
-        for lane in unknown:
-            if self._aging and lane not in self._rota.next_at_us:
-                self._rota.next_at_us[lane] = None
-
-    patch.setattr(Claimer, "_look_at_heads", look_and_believe)
 
 
 def what_has_ended_is_added_again(patch: Patch) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from simulation.life import live
-from tests.mutants import births, claims, endings, lists
+from tests.mutants import births, claims, endings
 from tests.mutants.table import tell
 from tests.simulation import broken
 
@@ -33,6 +33,7 @@ MUTANTS = (
     Mutant("P2", claims.an_unconditional_verdict),
     Mutant("P2", claims.a_verdict_is_never_refused),
     Mutant("P2", claims.an_extension_that_revives_a_lapsed_claim),
+    Mutant("P2", endings.any_token_decides),
     Mutant("P2", broken.a_transaction_takes_any_token, is_stepped=False),
     Mutant("P5", broken.a_group_goes_on_after_a_verdict_that_failed, is_stepped=False),
     Mutant("P5", endings.effects_before_the_outcome),
@@ -41,9 +42,6 @@ MUTANTS = (
     Mutant("P5", endings.handler_runs_though_there_is_an_outcome),
     Mutant("K1", births.carried_without_a_stub),
     Mutant("K3", births.stub_goes_before_its_target_comes),
-    Mutant("K3", broken.a_lane_that_shows_no_head_is_empty),
-    Mutant("A2", broken.a_lost_suspect_counts_as_one_that_waits),
-    Mutant("E3", lists.no_look),
 )
 
 
