@@ -1,7 +1,7 @@
 """Registered functions and how they are called."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -24,6 +24,9 @@ from dueline.transaction import Transaction, expect_transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Call = Sequence[Any] | Mapping[str, Any]
+"""The arguments of one of many calls: in order, or by name."""
 
 CHUNK = 500
 CHUNK_MAX = 10_000
@@ -151,8 +154,10 @@ class Using(Generic[P, R]):
             return self._put(bodies)[0]
         return self._put(bodies, unique.rule(self._handler.arguments.named(args, kwargs)))[0]
 
-    def enqueue_many(self, calls: Iterable[Sequence[Any]], *, chunk: int = CHUNK) -> list[Job[R]]:
-        """Store many calls, each a sequence of positional arguments, `chunk` of them a write.
+    def enqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
+        """Store many calls, `chunk` of them a write.
+
+        Each is a sequence of positional arguments, or a mapping of named ones.
 
         Every argument is checked before the first write. Unique ones are written one by one.
 
@@ -164,11 +169,14 @@ class Using(Generic[P, R]):
             raise BadInput(f"chunk is {chunk!r}.", hint=f"Use 1 to {CHUNK_MAX}.")
         if not isinstance(calls, Iterable):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
-        checked = [_sequence(call) for call in calls]
-        encoded = self._handler.arguments.encode_many(checked)
+        checked = [_both(call) for call in calls]
+        if any(kwargs for _, kwargs in checked):
+            encoded = [self._handler.arguments.encode(*both) for both in checked]
+        else:
+            encoded = self._handler.arguments.encode_many([args for args, _ in checked])
         jobs: list[Job[R]] = []
         if unique := self._options.unique:  # each with a key of its own, and a write of its own
-            rules = [unique.rule(self._handler.arguments.named(call, {})) for call in checked]
+            rules = [unique.rule(self._handler.arguments.named(*both)) for both in checked]
             for body, rule in zip(encoded, rules, strict=True):
                 jobs += self._put([body], rule)
             return jobs
@@ -185,9 +193,7 @@ class Using(Generic[P, R]):
         _refuse_transaction(self._options)
         return await asyncio.to_thread(self.enqueue, *args, **kwargs)
 
-    async def aenqueue_many(
-        self, calls: Iterable[Sequence[Any]], *, chunk: int = CHUNK
-    ) -> list[Job[R]]:
+    async def aenqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Do as `enqueue_many` in another thread, and await it."""
         _refuse_transaction(self._options)
         return await asyncio.to_thread(self.enqueue_many, calls, chunk=chunk)
@@ -295,13 +301,16 @@ def _refuse_transaction(options: Options) -> None:
         )
 
 
-def _sequence(call: Sequence[Any]) -> Sequence[Any]:
+def _both(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Tell a call's positional arguments and its named ones."""
+    if isinstance(call, Mapping):
+        return (), call
     if not isinstance(call, (tuple, list)):
         raise BadInput(
             f"A call is given as {type(call).__name__}, not as a tuple of its arguments.",
             hint='Write [("a",), ("b",)] for a task of one argument.',
         )
-    return call
+    return call, {}
 
 
 def _expiry(expires: object) -> dict[str, int | None]:

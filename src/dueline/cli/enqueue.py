@@ -10,7 +10,17 @@ import typer
 
 from dueline.app import Dueline
 from dueline.cli.failure import Exit, say_failure
-from dueline.cli.options import ExpiresOption, TagsOption, UniqueMode, WindowOption, read_instant
+from dueline.cli.lines import enqueue_calls, read_calls
+from dueline.cli.options import (
+    AfterOption,
+    DueOption,
+    ExpiresOption,
+    FileOption,
+    TagsOption,
+    UniqueMode,
+    WindowOption,
+    read_instant,
+)
 from dueline.cli.output import Output, Raw, note
 from dueline.cli.session import session_of
 from dueline.errors import BadInput, JobFailed
@@ -29,13 +39,9 @@ def enqueue(
         typer.Argument(metavar="ARG", help="JSON, or NAME=JSON; other words are texts."),
     ] = None,
     *,
-    after: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not before so long from now: 90s 10m 2h 3d.")
-    ] = None,
-    due: Annotated[
-        str | None,
-        typer.Option(metavar="ISO", help="Not before this instant: 2027-01-01T09:00:00+02:00."),
-    ] = None,
+    file: FileOption = None,
+    after: AfterOption = None,
+    due: DueOption = None,
     priority: Annotated[
         int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
     ] = None,
@@ -59,11 +65,13 @@ def enqueue(
         str | None, typer.Option(metavar="TIME", help="With --wait: give up after so long.")
     ] = None,
 ) -> int:
-    """Put a job in; prints its id, with --wait its result.
+    """Put a job in; prints its id, with --wait its result. Or as many as a file has lines.
 
     With --wait it exits 1 if the job ends without a result, 124 if --timeout ran out.
     """
     most = _most(timeout, wait=wait)
+    if file is not None and (argument or wait or unique):
+        raise BadInput("--file stands beside arguments, --wait or --unique.", hint="Leave it out.")
     args, kwargs = _arguments(argument or ())
     app = session_of(context).application()
     try:
@@ -78,6 +86,10 @@ def enqueue(
             unique=_key(unique, mode),
             tags=tag,
         )
+        if file is not None:
+            done = enqueue_calls(using, read_calls(file, app.task_named(task)))
+            Output.of(context, app.queues).entry({"task": task, "enqueued": done})
+            return Exit.DONE
         if wait:
             _check_kept(app, queue or app.task_named(task).queue)
         job = using.enqueue(*args, **kwargs)

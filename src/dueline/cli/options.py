@@ -53,6 +53,17 @@ TagOption = Annotated[
 TagsOption = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="To find it by; repeatable.")
 ]
+AfterOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Not before so long from now: 90s 10m 2h 3d.")
+]
+DueOption = Annotated[
+    str | None,
+    typer.Option(metavar="ISO", help="Not before this instant: 2027-01-01T09:00:00+02:00."),
+]
+FileOption = Annotated[
+    str | None,
+    typer.Option("--file", metavar="PATH", help='A line a job: [1, 2] or {"a": 1}; - for stdin.'),
+]
 ExpiresOption = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Not run later than so long from now: 90s 10m 2h 3d."),
