@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     started = session(
         "tests",
-        master="local[2]",
+        master="local[2, 3]",  # a task may fail twice
         conf={
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(warehouse),

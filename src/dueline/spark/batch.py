@@ -175,5 +175,5 @@ def _positions(name: str, text: str, word: str) -> dict[str, slices.Position]:
         return {}
     try:
         return positions_of(json.loads(text))
-    except (ValueError, AttributeError) as error:
+    except (json.JSONDecodeError, AttributeError) as error:
         raise BadInput(f"{name} is neither {word} nor an offset.") from error

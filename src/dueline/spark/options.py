@@ -22,7 +22,7 @@ READING: Final = (
 FOLLOWING: Final = (
     *READING, "maxRowsPerTrigger", "pollInterval", "failOnDataLoss", "consumer",
 )  # fmt: skip
-WRITING: Final = (*BOTH, "task", "chunkRows", "writeId", "sinkId", "keepDays")
+WRITING: Final = (*BOTH, "task", "idColumns", "chunkRows", "writeId", "sinkId", "keepDays")
 ALIASES: Final = {"maxoffsetspertrigger": "maxRowsPerTrigger", "subscribe": "stream"}
 OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
 """Options that Spark hands on, and that say nothing to us."""

@@ -2,10 +2,15 @@
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from dueline.spark.batch import BatchReader, PruningReader
+from dueline.spark.following import StreamReader
 from dueline.spark.options import FOLLOWING, READING, TABLES, Options
 from dueline.spark.tables import COLUMNS, struct_of
 
@@ -33,3 +38,7 @@ class DuelineSource(DataSource):
         if options.flag("pushdown", default=False):
             return PruningReader(options, schema)
         return BatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
+        """Follow a stream."""
+        return StreamReader(Options(self._given, FOLLOWING), schema)

@@ -1,0 +1,244 @@
+"""Reading a stream as it grows.
+
+Offsets are positions, at or below the mark of their shard: what lies there stays as it is, so
+Spark may read it again. Nothing is kept in the store for a query, but where a named one began:
+Spark keeps the rest, and calls `commit` too late and too seldom to rest anything on it.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from dueline.clock import SystemClock
+from dueline.connect import open_queues
+from dueline.errors import BadInput, StoreCorrupt
+from dueline.queue import Queues
+from dueline.spark import shelves, slices, tables
+from dueline.spark.batch import PAGE, PARTS, Part, batches, moment_us
+from dueline.spark.offsets import offset_of, positions_of, shared
+from dueline.spark.options import TABLES, Options, open_existing
+from dueline.spark.shelves import Shelf
+from dueline.spark.slices import START, Position, RowSlice, behind
+from dueline.store import NO_VERSION, Put
+
+CONSUMERS_PARTITION: Final = "spark-consumers"
+"""The records' partition that holds where each named query began."""
+
+POLL_MS: Final = 250
+"""Spark asks some 90 times a second what is new; so long the answer is the same."""
+
+Positions = dict[str, Position]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says what there is on the driver, and reads it where Spark says."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """Take the options, and the columns that are asked for.
+
+        Raises: BadInput: what is asked for cannot be followed.
+        """
+        self._url = options.store()
+        self._options = options
+        self._table = options.one_of("table", TABLES, "events")
+        if self._table == "jobs":
+            raise BadInput(
+                "Jobs change where they lie, and cannot be followed.",
+                hint="Follow their history (events or attempts), or read them once.",
+            )
+        if options.text("endingOffsets") or options.text("endingTimestamp"):
+            raise BadInput("A stream has no end.", hint="Read it once, or use availableNow.")
+        self._page = options.number("fetchSize", PAGE)
+        self._parts = options.number("minPartitions", PARTS)
+        self._most = options.number("maxRowsPerTrigger", 0, least=0)
+        self._poll_s = options.number("pollInterval", POLL_MS, least=0) / 1000
+        self._fails = options.flag("failOnDataLoss", default=True)
+        self._consumer = options.text("consumer")
+        self._start = options.text("startingOffsets", "earliest")
+        if self._start == "latest" and not self._consumer:
+            raise BadInput(
+                "A query that starts at the latest needs a name.",
+                hint='Say .option("consumer", "billing"): Spark does not keep where its first batch'
+                " began, and a crash in it would lose rows.",
+            )
+        tables.wanted(self._table, schema)
+        self._schema = schema
+        self._frozen: Mapping[Shelf, int] | None = None
+        self._asked: tuple[float, Any] | None = None
+
+    # On the driver
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name, as those below)
+        """Tell where a new query begins: the same at each call, since Spark does not keep it."""
+        with closing(open_existing(self._url)) as store:
+            queues = open_queues(self._url, store, clock=SystemClock())
+            if not self._consumer:
+                return offset_of(self._first(queues))
+            put = Put(self._consumer, queues.ids.token(), b"", expect=NO_VERSION)
+            for _ in range(2):
+                before = self._consumer[:-1] + chr(ord(self._consumer[-1]) - 1) + "\x7f"
+                for record in store.read(CONSUMERS_PARTITION, after=before, limit=1):
+                    if record.key == self._consumer:
+                        return dict(json.loads(record.value))
+                first = json.dumps(offset_of(self._first(queues))).encode()
+                if store.commit(CONSUMERS_PARTITION, [put._replace(value=first)]):
+                    break
+            return dict(json.loads(first))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Tell how far to read next; `start` itself where nothing is new."""
+        if self._asked is not None:
+            until_s, known = self._asked
+            if known == start and time.monotonic() < until_s:
+                return start
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        places = positions_of(start)
+        with closing(open_existing(self._url)) as store:
+            queues = open_queues(self._url, store, clock=SystemClock())
+            ends = self._ends(queues, places, most)
+        end = offset_of(places | ends)
+        self._asked = (time.monotonic() + self._poll_s, end) if end == start else None
+        return end
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Tell how many rows a batch holds."""
+        return ReadMaxRows(self._most) if self._most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Let the query end at what there is now, though more is appended."""
+        with closing(open_existing(self._url)) as store:
+            queues = open_queues(self._url, store, clock=SystemClock())
+            self._frozen = shelves.close(store, self._shelves(queues))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan which task reads what of a batch."""
+        befores, afters = positions_of(start), positions_of(end)
+        with closing(open_existing(self._url)) as store:
+            queues = open_queues(self._url, store, clock=SystemClock())
+            known = {str(shelf): shelf for shelf in self._shelves(queues)}
+            wholes = []
+            for name, until in afters.items():
+                after = befores.get(name, START)
+                if name not in known or until <= after:
+                    self._expect_same(name, name in known, after, until)
+                    continue
+                wholes.append(RowSlice(known[name].stream, known[name].shard, after, until))
+            share = max(1, self._parts // max(1, len(wholes)))
+            return [Part([one]) for whole in wholes for one in slices.cut_rows(store, whole, share)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: Spark says so for one batch when it plans the next."""
+
+    def stop(self) -> None:
+        """Do nothing: Spark seldom says so."""
+
+    # On the executors
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the slices of one task."""
+        if not isinstance(partition, Part):
+            return
+        schema = tables.wanted(self._table, self._schema)
+        with closing(open_existing(self._url)) as store:
+            yield from batches(store, partition.slices, schema, table=self._table, page=self._page)
+
+    # What there is
+
+    def _shelves(self, queues: Queues) -> list[Shelf]:
+        return shelves.chosen(self._options, self._table, queues)
+
+    def _first(self, queues: Queues) -> Positions:
+        some = self._shelves(queues)
+        moment = self._options.text("startingTimestamp")
+        if self._start == "latest":
+            return {
+                str(shelf): behind(us) for shelf, us in shelves.close(queues.store, some).items()
+            }
+        if moment:
+            at_us = moment_us("startingTimestamp", moment)
+            if at_us > shelves.now_us(queues.store):
+                raise BadInput("startingTimestamp lies in the future.", hint='Use "latest".')
+            for shelf in some:  # what is there stays, and so does what is not
+                queues.store.close_until(shelf.stream, shelf.shard, at_us=at_us - 1)
+            return {str(shelf): (at_us, b"") for shelf in some}
+        if self._start == "earliest":
+            return {str(shelf): START for shelf in some}
+        try:
+            given = positions_of(json.loads(self._start))
+        except (json.JSONDecodeError, AttributeError) as error:
+            raise BadInput(
+                f"startingOffsets={self._start!r} is no place.",
+                hint="Use earliest, latest, or an offset.",
+            ) from error
+        return {str(shelf): given.get(str(shelf), START) for shelf in some}
+
+    def _ends(self, queues: Queues, places: Positions, most: int) -> Positions:
+        """Tell up to where each shard is read next, of those in which something is new."""
+        waiting: dict[Shelf, int] = {}
+        for shelf in self._shelves(queues):
+            after = places.get(str(shelf), START)
+            mark_us = self._mark(queues, shelf, after)
+            tail = queues.store.tail(
+                shelf.stream, shelf.shard, after=after, limit=1, until_us=mark_us
+            )
+            if tail.rows:
+                waiting[shelf] = mark_us
+        if not most:
+            return {str(shelf): behind(mark_us) for shelf, mark_us in waiting.items()}
+        counts: dict[str, int] = {}
+        rows = {}
+        for shelf, mark_us in waiting.items():
+            name = str(shelf)
+            after = places.get(name, START)
+            rows[name] = queues.store.tail(
+                shelf.stream, shelf.shard, after=after, limit=most, until_us=mark_us
+            ).rows
+            counts[name] = len(rows[name])
+        return {name: rows[name][share - 1][2:4] for name, share in shared(counts, most).items()}
+
+    def _mark(self, queues: Queues, shelf: Shelf, after: Position) -> int:
+        """Read a shard's mark; raise it where something lies behind the place, and may be closed.
+
+        Raises: StoreCorrupt: it is lower than where the query stands.
+        """
+        stream, shard = shelf.stream, shelf.shard
+        present = queues.store.close_until(stream, shard, at_us=-1)
+        if after[0] > present + 1:
+            self._lose(
+                f"The query stands at {after[0]} in {shelf}, which is closed up to {present} only:"
+                " the store was set back.",
+            )
+            return -1
+        if self._frozen is not None:
+            return self._frozen.get(shelf, -1)
+        if not queues.store.tail(stream, shard, after=after, limit=1).rows:
+            return present
+        return queues.store.close_until(stream, shard, at_us=shelves.now_us(queues.store))
+
+    def _expect_same(self, name: str, is_known: bool, after: Position, until: Position) -> None:  # noqa: FBT001
+        if until == after:
+            return
+        if not is_known:
+            self._lose(f"The shard {name} of the query's offset is gone.")
+        elif until < after:
+            self._lose(f"The query's offset goes back in {name}, from {after[0]} to {until[0]}.")
+
+    def _lose(self, words: str) -> None:
+        if self._fails:
+            raise StoreCorrupt(
+                words,
+                hint="Was it restored from a backup? failOnDataLoss=false goes on without what"
+                " is lost; a new checkpoint starts anew.",
+            )
