@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dueline.attempt import Attempt, Done, Ended, Outcome
 from dueline.codec import decode, encode
 from dueline.errors import StoreCorrupt, StoreUnavailable
-from dueline.history import row_of, rows_of_done
+from dueline.history import happened, row_of, rows_of_done
 from dueline.ids import Ids, derived
 from dueline.job import BORN_TOKEN, Job, State
 from dueline.lane import bucket_of, dead_queue
@@ -61,6 +61,8 @@ def finish_of(
     job: Job, outcome: Outcome, attempt: Attempt | None, settings: QueueSettings
 ) -> Finish:
     """Gather what the effects depend on; `job` with its last attempt counted."""
+    if attempt is None and settings.history == "all":  # it ends without having been claimed
+        attempt = happened(job, outcome.state, outcome.ended_us, error=outcome.error)
     return Finish(
         outcome,
         attempt if settings.history != "off" else None,

@@ -7,16 +7,24 @@ from itertools import chain, groupby
 from operator import attrgetter
 
 from dueline.attempt import Attempt, Crashed, Ended
-from dueline.clock import SECOND_US
+from dueline.clock import DAY_US, SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
+from dueline.ids import derived
 from dueline.job import Job, JobId
-from dueline.store import Row, Streams
+from dueline.lane import living_queue
+from dueline.reading import ShardReader
+from dueline.store import Row, Store, Streams
 from dueline.tuples import made
 
 HISTORY_SUFFIX = "!history"
 _PAGE = 1000
 _TOLD_MAX = 100_000
 """How far back repeats are known, in rows."""
+
+HISTORY_US = 7 * DAY_US
+"""How long history is kept at least."""
+
+_NO_CLAIM = -1
 
 LATE_US = 5 * SECOND_US
 """Who follows a history reads so far back again: rows are written some time after their end."""
@@ -34,9 +42,26 @@ def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
 
 def row_of(attempt: Attempt, job: Job) -> Row:
     """Make an attempt's row: one for each claim, the same for every repeat."""
+    if not attempt.worker:
+        return row_of_happening(attempt, job, job.id)
     stream = attempt.queue + HISTORY_SUFFIX
     row_id = _ids_of([job.id], attempt.fence)[0]
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
+
+
+def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
+    """Say what history keeps of something that is no attempt: it has no worker."""
+    queue, _, _, priority, tenant = job.lane
+    return Attempt(
+        job.id.hex(), job.task, living_queue(queue), tenant, priority, job.enqueued_us,
+        job.due_us, 0, 0, at_us, what, error, "", job.fence,
+    )  # fmt: skip
+
+
+def row_of_happening(told: Attempt, job: Job, cause: bytes) -> Row:
+    """Make its row: one for each cause, the same for every repeat."""
+    row_id = derived(cause + told.outcome.encode(), _NO_CLAIM)
+    return Row(told.queue + HISTORY_SUFFIX, job.lane.shard, told.ended_us, row_id, encode(told))
 
 
 def rows_of_done(done: Sequence[Ended]) -> list[Row]:
@@ -111,9 +136,16 @@ def died(
 
 
 def attempts(
-    streams: Streams, queue: str, shards: int, *, since_us: int | None = None
+    streams: Streams,
+    queue: str,
+    shards: int,
+    *,
+    since_us: int | None = None,
+    everything: bool = False,
 ) -> Iterator[Attempt]:
     """Read a queue's attempts, shard by shard, each in the order of their ends.
+
+    Args: everything: with what is no attempt, in queues whose history is `all`.
 
     A claim is told of once (rule F3): who ended it too late may have told of it beside its next
     claimer.
@@ -127,7 +159,16 @@ def attempts(
             if len(told) >= _TOLD_MAX:
                 told.clear()
             told.add(row.id)
-            yield decode(row.body, Attempt)
+            one = decode(row.body, Attempt)
+            if everything or one.worker:
+                yield one
+
+
+def forget(store: Store, queue: str, shards: int, *, before_us: int) -> None:
+    """Let go of a queue's history below an instant, in whole buckets; anyone may call this."""
+    for shard in range(shards):
+        store.close_until(queue + HISTORY_SUFFIX, shard, at_us=before_us - 1)
+        store.expire(queue + HISTORY_SUFFIX, shard, before_us=before_us)
 
 
 class Follower:
@@ -157,7 +198,9 @@ class Follower:
                 for row in _rows(self._streams, queue, shard, after=(after_us, b"")):
                     if row.id not in self._told:
                         self._told[row.id] = row.at_us
-                        found.append(decode(row.body, Attempt))
+                        one = decode(row.body, Attempt)
+                        if one.worker:
+                            found.append(one)
         found.sort(key=lambda one: one.ended_us)
         if found:
             self._newest_us = max(self._newest_us, found[-1].ended_us)
@@ -173,3 +216,42 @@ def _rows(
         if len(page.rows) < _PAGE:
             return
         after = page.after
+
+
+class Events:
+    """Reads all that happens to the jobs of queues, each thing once, and misses none.
+
+    It reads up to the marks: what is written late comes to lie behind it.
+    """
+
+    def __init__(self, store: Store, *, since_us: int, time: StoreTime, clock: Clock) -> None:
+        """Take the store, and from when on to read; reads nothing yet."""
+        self._store = store
+        self._since_us = since_us
+        self._time = time
+        self._clock = clock
+        self._readers: dict[tuple[str, int], ShardReader] = {}
+
+    def read(self, shards: Mapping[str, int]) -> list[Attempt]:
+        """Read what is new, in the order in which it happened.
+
+        Args: shards: of each queue to be read.
+        """
+        found: list[Attempt] = []
+        for queue, number in shards.items():
+            for shard in range(number):
+                reader = self._readers.get((queue, shard)) or self._open(queue, shard)
+                while rows := reader.read(_PAGE):
+                    found += [decode(row.body, Attempt) for row in rows]
+        return sorted(found, key=lambda one: one.ended_us)
+
+    def _open(self, queue: str, shard: int) -> ShardReader:
+        reader = self._readers[queue, shard] = ShardReader(
+            self._store,
+            queue + HISTORY_SUFFIX,
+            shard,
+            after=(self._since_us, b""),
+            time=self._time,
+            clock=self._clock,
+        )
+        return reader

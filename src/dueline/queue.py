@@ -25,6 +25,7 @@ from dueline.sending import Send, send, send_again
 from dueline.settings import QueueSettings
 from dueline.status import status_of
 from dueline.store import LanePage, Move, Store
+from dueline.telling import telling
 from dueline.waker import Silence, Waker, place_of, wake_before
 
 _PAGE = 500
@@ -83,9 +84,14 @@ class Queues:
         self.time = StoreTime(store.clock_us, clock)
         self.ids = ids
         self.catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
-        self._exclusive = Exclusive(store, time=self.time, ids=ids, catalog=self.catalog)
+        self._exclusive = Exclusive(self.told, time=self.time, ids=ids, catalog=self.catalog)
         self._clock = clock
         self._defaults = defaults
+
+    @property
+    def told(self) -> Store:
+        """The store, for births and changes: it tells the history of them."""
+        return telling(self.store, self.catalog.tells, self.time.latest_us)
 
     def inside(self, store: Store, waker: Waker) -> "Queues":
         """Make the same engine on the store as an open transaction sees it.
@@ -97,7 +103,7 @@ class Queues:
         inside.waker = waker
         inside.catalog = Catalog(store, clock=self._clock, ids=self.ids, defaults=self._defaults)
         inside._exclusive = Exclusive(  # noqa: SLF001  (one of its own kind)
-            store, time=self.time, ids=self.ids, catalog=inside.catalog
+            inside.told, time=self.time, ids=self.ids, catalog=inside.catalog
         )
         return inside
 
@@ -159,7 +165,7 @@ class Queues:
 
     def _add(self, jobs: Sequence[Job], sent: Send = send) -> None:
         try:
-            stored = sent(self.store, jobs)
+            stored = sent(self.told, jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
         if not all(stored):
@@ -169,10 +175,7 @@ class Queues:
         self.wake((job.lane.queue, job.at_us) for job in jobs)
 
     def wake(self, places: Iterable[tuple[str, int]]) -> None:
-        """Wake the workers of queues in which a job may be claimed before their next look.
-
-        Args: places: queue and `at_us` of jobs that were stored or moved.
-        """
+        """Wake the workers of queues in which a job may soon be claimed: queue and `at_us`."""
         wake_before(self.waker, places, now_us=self.time.latest_us())
 
     # Look-up
@@ -309,7 +312,7 @@ class Queues:
         if row.opts and row.state == State.DEAD:
             is_moved = self._exclusive.retake(row, move)
         else:
-            is_moved = self.store.settle([move])[0]
+            is_moved = self.told.settle([move])[0]
         self.wake([place_of(move)])
         return is_moved
 
@@ -353,7 +356,7 @@ class Queues:
             width_us = self.catalog.settings(row.lane.queue).width_us
             token = self.ids.token()
             move = changed(row, change, token=token, width_us=width_us)
-            if self.store.settle([move])[0]:
+            if self.told.settle([move])[0]:
                 self.wake([place_of(move)])
                 return
         raise refused(job_id, word, "changing")
@@ -381,7 +384,7 @@ class Queues:
             some = plain[start : start + _PAGE]
             cancels.withdraw(self.store, [row.id for row in some if row.fence])
             moves = [self.redrive(row) for row in some]
-            count += sum(self.store.settle(moves))
+            count += sum(self.told.settle(moves))
             self.wake(map(place_of, moves))
         return count
 

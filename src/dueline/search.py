@@ -167,4 +167,4 @@ def attempts_of(
 def _history(queues: Queues, names: Sequence[str], since_us: int) -> Iterator[Attempt]:
     for name in names:
         shards = queues.catalog.settings(name).shards_read
-        yield from attempts(queues.store, name, shards, since_us=since_us)
+        yield from attempts(queues.store, name, shards, since_us=since_us, everything=True)

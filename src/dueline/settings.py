@@ -14,7 +14,7 @@ LEASE_US_MAX = DAY_US
 KEEP_US_MAX = 3660 * DAY_US
 AGING_US_MIN = 1_000
 
-History = Literal["attempts", "off"]
+History = Literal["attempts", "all", "off"]
 Deliver = Literal["at_least_once", "at_most_once"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")

@@ -12,6 +12,7 @@ from dueline.cli import (
     dead,
     doctor,
     enqueue,
+    events,
     health,
     init,
     jobs,
@@ -45,6 +46,7 @@ root.add_typer(queues.queues, name="queues")
 root.add_typer(workers.workers, name="workers")
 root.command("stats")(stats.stats)
 root.command("top")(top.top)
+root.command("events")(events.events)
 root.command("health")(health.health)
 root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)

@@ -1,0 +1,98 @@
+"""Tells the history of births, changes.
+
+A wrapper of a store, for queues whose history is `all`: what puts jobs in and changes them writes
+its row beside that, in the same transaction where there is one, and before it answers elsewhere.
+Ends are told by `finishing`, in every queue that keeps a history.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from dueline.history import happened, row_of_happening
+from dueline.job import Job
+from dueline.lane import living_queue
+from dueline.store import Group, Move, Row, Store, Verdict
+
+
+class TellingStore:
+    """Passes calls on to a store, and tells what they did."""
+
+    def __init__(
+        self, store: Store, tells: Callable[[str], bool], now_us: Callable[[], int]
+    ) -> None:
+        """Take the store, which queues are told of, and the store's time."""
+        self.transactional = store.transactional
+        self._store = store
+        self._tells = tells
+        self._now_us = now_us
+
+    # What is told
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Store jobs, and that they were enqueued."""
+        rows = self._of_births(jobs)
+        if not rows:
+            return self._store.add(jobs)
+        if self.transactional:
+            self._store.together([Group(jobs=jobs, rows=rows)])
+            return [True] * len(jobs)
+        sure = self._store.add(jobs)
+        if None in self._store.append(rows):
+            return [False] * len(jobs)
+        return sure
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply verdicts, and store which jobs they changed."""
+        rows = [self._of_moves([verdict]) for verdict in verdicts]
+        if not any(rows):
+            return self._store.settle(verdicts)
+        if self.transactional:
+            groups = zip(verdicts, rows, strict=True)
+            return self._store.together([Group([one], rows=told) for one, told in groups])
+        held = self._store.settle(verdicts)
+        told = [row for some, sure in zip(rows, held, strict=True) if sure for row in some]
+        self._store.append(told)
+        return held
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply groups, and tell in each what it does."""
+        told = [[*self._of_births(group.jobs), *self._of_moves(group.verdicts)] for group in groups]
+        return self._store.together(
+            [
+                group._replace(rows=[*group.rows, *rows]) if rows else group
+                for group, rows in zip(groups, told, strict=True)
+            ]
+        )
+
+    def _of_births(self, jobs: Sequence[Job]) -> list[Row]:
+        telling = {queue for queue in {job.lane.queue for job in jobs} if self._does_tell(queue)}
+        return [
+            row_of_happening(happened(job, "enqueued", job.enqueued_us), job, job.id)
+            for job in jobs
+            if job.lane.queue in telling and not job.hop
+        ]
+
+    def _of_moves(self, verdicts: Sequence[Verdict]) -> list[Row]:
+        rows = []
+        for move in verdicts:
+            if isinstance(move, Move) and not move.outcome and self._does_tell(move.job.lane.queue):
+                lane = move.to or move.job.lane
+                job = move.job._replace(lane=lane, at_us=move.at_us)
+                told = happened(job, "changed", self._now_us())
+                rows.append(row_of_happening(told, job, move.token))
+        return rows
+
+    def _does_tell(self, queue: str) -> bool:
+        return self._tells(living_queue(queue))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the store has)
+        """Pass everything else on."""
+        return getattr(self._store, name)
+
+
+def telling(store: Store, tells: Callable[[str], bool], now_us: Callable[[], int]) -> Store:
+    """Make a store that tells, for what puts jobs in and changes them.
+
+    Args: tells: whether a living queue keeps a history of everything. now_us: the store's time.
+    """
+    return cast(Store, TellingStore(store, tells, now_us))
