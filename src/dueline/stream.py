@@ -220,8 +220,8 @@ class Stream:
     ) -> Callable[[Handle], Handle]:
         """Register a function as the handler of a group: `@clicks.consumer("billing")`.
 
-        It is called with one Batch after the other, for each shard in order; `app.consume` or
-        `dueline worker -g clicks/billing` runs it, in any number of processes.
+        It is called with one Batch after the other, for each shard in order; `app.consume`
+        runs it, in any number of processes.
 
         Args:
           batch: how many events at most are handled at once.
