@@ -1,5 +1,6 @@
 """Queues and streams on Spark."""
 
-from dueline.spark.session import read, session
+from dueline.spark.session import enqueue, read, session
+from dueline.spark.sink import Written
 
-__all__ = ["read", "session"]
+__all__ = ["Written", "enqueue", "read", "session"]

@@ -6,12 +6,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Final
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dueline.errors import ConfigError
-from dueline.spark.options import TABLES
+from dueline.spark.options import TABLES, open_existing
+from dueline.spark.sink import Written, written
 
 JAVA_MIN: Final = 17
 DEFAULTS: Final = {
@@ -78,3 +81,15 @@ def read(spark: SparkSession, store: str, table: str = "events", **options: obje
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def enqueue(frame: DataFrame, store: str, **options: object) -> Written:
+    """Enqueue each row of a table; tell how many there were, and how many jobs were new.
+
+    Args: store: the address. options: as those of `frame.write.format("dueline")`.
+    """
+    write = str(options.get("writeId") or uuid4().hex)
+    texts = {key: _text(value) for key, value in (options | {"writeId": write}).items()}
+    frame.write.format("dueline").mode("append").options(store=store, **texts).save()
+    with closing(open_existing(store)) as opened:
+        return written(opened, write)

@@ -6,12 +6,15 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
 from dueline.spark.batch import BatchReader, PruningReader
 from dueline.spark.following import StreamReader
-from dueline.spark.options import FOLLOWING, READING, TABLES, Options
+from dueline.spark.options import FOLLOWING, READING, TABLES, WRITING, Options
+from dueline.spark.sink import BatchSink, StreamSink
 from dueline.spark.tables import COLUMNS, struct_of
 
 
@@ -42,3 +45,15 @@ class DuelineSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
         """Follow a stream."""
         return StreamReader(Options(self._given, FOLLOWING), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+        """Enqueue a table."""
+        return BatchSink(Options(self._given, WRITING), schema, overwrite)
+
+    def streamWriter(  # noqa: N802  (Spark's)
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001
+    ) -> DataSourceStreamWriter:
+        """Enqueue a stream."""
+        return StreamSink(Options(self._given, WRITING), schema, overwrite)

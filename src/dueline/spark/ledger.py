@@ -1,0 +1,156 @@
+"""What a write has put.
+
+A job that has run leaves no row, so its id alone does not tell a replay that it was put. Each
+chunk of a write is recorded: the ids in it, and the instant that its jobs were born at. A record's
+key is its place in its partition's row of chunks, so of two tasks that write the same partition
+at once one finds its place taken, and looks again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dueline.errors import StoreUnavailable, Unknown
+from dueline.job import Job, JobId
+from dueline.store import NO_VERSION, Commit, Group, Put, Store
+
+ROUNDS_MAX: Final = 20
+_PAGE: Final = 20
+_ID: Final = 16
+_HEAD: Final = 9
+_BEGUN, _WHOLE = b"b", b"w"
+
+Make = Callable[[Sequence[JobId], int], Sequence[Job]]
+"""Makes the jobs of some ids, as they were born at an instant."""
+
+
+class Chunk(NamedTuple):
+    """A chunk as it was recorded. is_whole: each of its jobs was put."""
+
+    key: str
+    version: bytes
+    now_us: int
+    is_whole: bool
+    ids: Sequence[JobId]
+
+
+class Ledger:
+    """The chunks of one partition of a write, and what other partitions of it have put."""
+
+    def __init__(
+        self,
+        store: Store,
+        write: str,
+        partition: int,
+        *,
+        token: Callable[[], bytes],
+        expires_us: int,
+    ) -> None:
+        """Take the store, the write's name, the partition's number; reads what was put before.
+
+        Args: token: makes versions. expires_us: until when a replay finds what was put.
+        """
+        self._store = store
+        self._place = f"spark/{write}"
+        self._partition = partition
+        self._token = token
+        self._expires_us = expires_us
+        self._chunks: dict[str, Chunk] = {}
+        self._put: set[JobId] = set()
+        self._read("")
+
+    def put(self, ids: Sequence[JobId], make: Make, *, now_us: int) -> int:
+        """Put the jobs of some ids, each once and for all; tell how many were not there before.
+
+        Raises: StoreUnavailable: some may have been put; putting them again puts the rest.
+        """
+        wanted = list(dict.fromkeys(ids))
+        for _ in range(ROUNDS_MAX):
+            fresh = [one for one in wanted if one not in self._put]
+            begun = self._begun(fresh)
+            for chunk, some in begun.items():
+                self._store_all(make(some, self._chunks[chunk].now_us))
+            of_begun = {one for some in begun.values() for one in some}
+            fresh = [one for one in fresh if one not in of_begun]
+            living = sum(job is not None for job in self._store.find(fresh))
+            if not fresh or self._put_chunk(fresh, make, now_us):
+                self._put.update(wanted)
+                return len(fresh) - living + len(of_begun)
+            self._read("")
+        raise StoreUnavailable(
+            f"Other tasks write the partition {self._partition} again and again.",
+            hint="Let Spark run the task again.",
+        )
+
+    def close(self) -> None:
+        """Say of each chunk that was begun before that it is whole, where it is."""
+        for chunk in self._chunks.values():
+            if not chunk.is_whole and self._put.issuperset(chunk.ids):
+                self._store.commit(
+                    self._place,
+                    [self._record(chunk.key, _WHOLE, chunk.now_us, chunk.ids, chunk.version)],
+                )
+
+    def _put_chunk(self, ids: Sequence[JobId], make: Make, now_us: int) -> bool:
+        """Put a new chunk; False where its place is taken, or nobody knows."""
+        own = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
+        number = max((int(key.partition("/")[2]) for key in own), default=-1) + 1
+        key = f"{self._partition:06}/{number:08}"
+        jobs = make(ids, now_us)
+        try:
+            if self._store.transactional:
+                put = self._record(key, _WHOLE, now_us, ids, NO_VERSION)
+                group = Group(commits=(Commit(self._place, (put,)),), jobs=jobs)
+                held = self._store.together([group])[0]
+            else:
+                put = self._record(key, _BEGUN, now_us, ids, NO_VERSION)
+                held = self._store.commit(self._place, [put])
+                if held:
+                    self._store_all(jobs)
+                    whole = self._record(key, _WHOLE, now_us, ids, put.version)
+                    self._store.commit(self._place, [whole])
+        except Unknown:
+            return False
+        if held:
+            self._chunks[key] = Chunk(key, put.version, now_us, is_whole=True, ids=ids)
+        return held
+
+    def _store_all(self, jobs: Sequence[Job]) -> None:
+        if not all(self._store.add(jobs)):
+            raise StoreUnavailable("Some jobs may not be stored.", hint="Write them again.")
+
+    def _begun(self, ids: Sequence[JobId]) -> Mapping[str, list[JobId]]:
+        """Find the ids that were about to be put before, by chunk."""
+        chunk_of = {
+            one: chunk.key
+            for chunk in self._chunks.values()
+            if not chunk.is_whole
+            for one in chunk.ids
+        }
+        found: dict[str, list[JobId]] = {}
+        for one in ids:
+            if one in chunk_of:
+                found.setdefault(chunk_of[one], []).append(one)
+        return found
+
+    def _read(self, after: str) -> None:
+        while True:
+            page = self._store.read(self._place, after=after, limit=_PAGE)
+            for record in page:
+                chunk = _chunk_of(record.key, record.version, record.value)
+                self._chunks[record.key] = chunk
+                if chunk.is_whole:
+                    self._put.update(chunk.ids)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key
+
+    def _record(
+        self, key: str, state: bytes, now_us: int, ids: Sequence[JobId], expect: bytes
+    ) -> Put:
+        value = state + now_us.to_bytes(8) + b"".join(ids)
+        return Put(key, self._token(), value, expect=expect, expires_us=self._expires_us)
+
+
+def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:
+    ids = [JobId(value[place : place + _ID]) for place in range(_HEAD, len(value), _ID)]
+    return Chunk(key, version, int.from_bytes(value[1:_HEAD]), value[:1] == _WHOLE, ids)

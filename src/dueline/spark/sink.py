@@ -1,0 +1,181 @@
+"""Enqueueing a table."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from dueline.clock import DAY_US, SystemClock
+from dueline.codec import decode, encode
+from dueline.connect import open_queues
+from dueline.errors import BadInput
+from dueline.ids import Ids
+from dueline.job import Job, JobId
+from dueline.spark.births import Birth, Form, births, check_columns, jobs_of
+from dueline.spark.ledger import Ledger
+from dueline.spark.options import Options, open_existing
+from dueline.store import Put, Store
+
+CHUNK: Final = 20_000
+KEEP_DAYS: Final = 7
+WRITES_PARTITION: Final = "spark-writes"
+"""The records' partition that holds what each write came to, by its name."""
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Where Spark tells a task of which query and batch it is."""
+
+
+class Written(NamedTuple):
+    """What a write came to. rows: of the data. added: jobs that were not there before."""
+
+    rows: int = 0
+    added: int = 0
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """What a task came to, of which write."""
+
+    write: str
+    rows: int
+    added: int
+
+
+class _Sink:
+    """What batches and streams share."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
+        """Take the options, and the columns of the data.
+
+        Raises: BadInput: no jobs can be made of them.
+        """
+        if overwrite:
+            raise BadInput(
+                "A queue cannot be overwritten.",
+                hint='Say .mode("append"), or .outputMode("append") of a stream.',
+            )
+        self._url = options.store()
+        with closing(open_existing(self._url)):
+            self._form = Form(
+                options.text("queue"), options.text("task"), tuple(options.names("idColumns"))
+            )
+        self._chunk = options.number("chunkRows", CHUNK)
+        self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
+        check_columns(schema.fieldNames(), self._form)
+
+    def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> Message:
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        rows = added = 0
+        with closing(open_existing(self._url)) as store:
+            queues = open_queues(self._url, store, clock=SystemClock())
+            now_us = queues.time.earliest_us()
+            expires_us = now_us + self._keep_us
+            ledger = Ledger(store, write, partition, token=queues.ids.token, expires_us=expires_us)
+            for some in _chunks(batches, self._form, self._chunk, now_us):
+                by_id = {birth.id: birth for birth in some}
+                made: list[Job] = []
+
+                def make(ids: Sequence[JobId], born_us: int) -> Sequence[Job]:
+                    chosen = [by_id[one] for one in ids]  # noqa: B023  (called at once)
+                    made[:] = jobs_of(chosen, now_us=born_us, settings=queues.catalog.settings)  # noqa: B023
+                    return made  # noqa: B023
+
+                rows += len(some)
+                added += ledger.put(list(by_id), make, now_us=queues.time.earliest_us())
+                queues.wake((job.lane.queue, job.at_us) for job in made)
+            ledger.close()
+        return Message(write, rows, added)
+
+    def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Keep what the write came to, for whoever asks."""
+        some = [one for one in messages if isinstance(one, Message)]
+        if some:
+            told = {"rows": sum(one.rows for one in some), "added": sum(one.added for one in some)}
+            with closing(open_existing(self._url)) as store:
+                expires_us = store.clock_us() + self._keep_us
+                put = Put(some[0].write, Ids().token(), encode(told), expires_us=expires_us)
+                store.commit(WRITES_PARTITION, [put])
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """Puts the rows of a table; each task connects by itself."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
+        """Take the options, and the columns of the data; name the write."""
+        super().__init__(options, schema, overwrite)
+        self._name = options.text("writeId") or uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """Put the rows of one task; what it put before is not put again."""
+        return self._write(iterator, self._name)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Keep the counts."""
+        self._keep(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: what was put stays, and is not put again under the same writeId."""
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """Puts the rows of a stream; a batch that is replayed puts nothing again."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
+        """Take the options, and the columns of the data."""
+        super().__init__(options, schema, overwrite)
+        self._name = options.text("sinkId")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """Put the rows of one task of a batch.
+
+        Raises: BadInput: Spark does not say which batch this is.
+        """
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY) if context else None
+        batch = context.getLocalProperty(_BATCH) if context else None
+        name = self._name or query
+        if not name or not batch:
+            raise BadInput("Spark does not say of which query and batch this task is.")
+        return self._write(iterator, f"{name}/{batch}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Keep the counts."""
+        self._keep(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Do nothing: what was put stays, and the batch's replay puts the rest."""
+
+
+def written(store: Store, write: str) -> Written:
+    """Tell what a write came to; nothing where it is not known, or not any more."""
+    before = write[:-1] + chr(ord(write[-1]) - 1) + "\x7f"
+    for record in store.read(WRITES_PARTITION, after=before, limit=1):
+        if record.key == write:
+            return Written(**decode(record.value, dict[str, int]))
+    return Written()
+
+
+def _chunks(
+    batches: Iterator[pa.RecordBatch], form: Form, most: int, now_us: int
+) -> Iterator[list[Birth]]:
+    """Make births of all rows, about `most` at a time."""
+    some: list[Birth] = []
+    for batch in batches:
+        for place in range(0, batch.num_rows, most):
+            some += births(batch.slice(place, most), form, now_us=now_us)
+            if len(some) >= most:
+                yield some
+                some = []
+    if some:
+        yield some
