@@ -42,10 +42,13 @@ def judged(data: Data, diary: Diary, scenario: Scenario) -> Judged:
         if event.f != "enqueue" or job in finals:
             continue
         finals[job] = _final(data.store, job, rows.get(job))
-        if finals[job].state == "gone" and not scenario.settings.keep_us and job in tried:
+        is_kept = scenario.settings.keep_us > 0
+        if not is_kept and finals[job].state == "gone" and job in tried:
             # Nothing was to be kept of it: that somebody tried to end it must do.
             ended = Final("done", number_in(event)) if job in started else Final("cancelled")
             finals[job] = ended
+        elif not is_kept and finals[job] == Final("done"):  # decided, and its row is there yet
+            finals[job] = Final("done", number_in(event))
     recorded = [
         Recorded(one.job, one.fence, one.outcome)
         for one in attempts(data.store, QUEUE, scenario.settings.shards)
