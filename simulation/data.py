@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from dueline.job import Job, JobId
+from dueline.lane import DEAD_SUFFIX
 from dueline.store import Store
 from dueline.stores.memory import MemoryStore
 from dueline.stores.memory_cluster import Cluster
@@ -50,7 +51,9 @@ class Data:
     def _cells(self) -> Iterator[Job]:
         for rows in self._cluster.rows.values():
             for job, stub in rows.values():
-                yield stub.target if stub else job
+                # A dead job whose redrive was cut off is dead until somebody looks it up.
+                is_dead = job.lane.queue.endswith(DEAD_SUFFIX)
+                yield stub.target if stub and not is_dead else job
 
     def living(self, diary: Diary) -> list[Job]:
         """List the rows of jobs that were acknowledged, and have not ended.
