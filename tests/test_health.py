@@ -52,7 +52,11 @@ def test_a_sound_cluster_is_good_all_over() -> None:
 
 def test_what_a_store_does_not_state_is_not_judged() -> None:
     queues = Queues(Telling({}), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    assert {check.name for check in examine(queues).checks} == {"clock of this machine", "workers"}
+    assert {check.name for check in examine(queues).checks} == {
+        "clock of this machine",
+        "workers",
+        "monitor",
+    }
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
 from dueline.hooks import Hooks
-from dueline.launch import CONCURRENCY, DRAIN_S, Plan, launch, plan_of
+from dueline.launch import CONCURRENCY, DRAIN_S, launch, plan_of
 from dueline.options import Unique
 from dueline.policy import Retry
 from dueline.queue import Queues
@@ -329,6 +329,7 @@ class Dueline:
         burst: bool = False,
         recycle_jobs: int | None = None,
         recycle_mb: int | None = None,
+        monitor: bool = True,
     ) -> int | None:
         """Run jobs until SIGTERM or Ctrl-C, or in a burst until nothing is due.
 
@@ -340,15 +341,16 @@ class Dueline:
           drain: how long running handlers may go on after SIGTERM.
           recycle_jobs, recycle_mb: a child process that has run so many jobs, or holds so many
             MiB of memory, is replaced by a fresh one once it is idle.
+          monitor: stand for the office of the monitor, the chores that one worker does.
 
         Returns: the number of the signal that stopped it; None after a burst.
         """
-        return launch(
-            self,
-            self._plan(
-                queues, concurrency, drain, processes, burst=burst, wear=(recycle_jobs, recycle_mb)
-            ),
+        wear = (recycle_jobs, recycle_mb)
+        serving = self._serving(queues)
+        plan = plan_of(
+            serving, concurrency, drain, processes, burst=burst, wear=wear, monitor=monitor
         )
+        return launch(self, plan)
 
     def worker(
         self,
@@ -366,21 +368,13 @@ class Dueline:
 
         Args: as `run_worker`.
         """
-        return EmbeddedWorker(self, self._plan(queues, concurrency, drain, processes))
+        return EmbeddedWorker(self, plan_of(self._serving(queues), concurrency, drain, processes))
 
-    def _plan(
-        self,
-        queues: Mapping[str, int | None] | list[str] | None,
-        concurrency: int,
-        drain: timedelta | float,
-        processes: int,
-        *,
-        burst: bool = False,
-        wear: tuple[int | None, int | None] = (None, None),
-    ) -> Plan:
+    def _serving(
+        self, queues: Mapping[str, int | None] | list[str] | None
+    ) -> Mapping[str, int | None] | list[str]:
         own = [task.queue for task in self._callable.values()]
-        serving = queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
-        return plan_of(serving, concurrency, drain, processes, burst=burst, wear=wear)
+        return queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
 
     def close(self) -> None:
         """Close the store, if it was opened."""

@@ -124,8 +124,12 @@ class Catalog:
         found: list[str] = []
         after = None
         while True:
-            page = self._records.read(SETTINGS_PARTITION, after=after, limit=_PAGE)
-            found += [record.key for record in page]
+            page = self.names_after(after, _PAGE)
+            found += page
             if len(page) < _PAGE:
                 return found
-            after = page[-1].key
+            after = page[-1]
+
+    def names_after(self, after: str | None, limit: int) -> list[str]:
+        """List some queues, in order of their names, past `after`."""
+        return [one.key for one in self._records.read(SETTINGS_PARTITION, after=after, limit=limit)]

@@ -35,7 +35,7 @@ class EmbeddedWorker:
 
     def _run(self, worker: Worker) -> None:
         try:
-            run(worker)
+            run(self._app, self._plan, worker)
         except BaseException as error:  # noqa: BLE001  (raised where the block ends)
             log.exception("the worker ended")
             self._error = error

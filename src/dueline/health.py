@@ -7,9 +7,12 @@ from typing import Literal
 
 from dueline.clock import SECOND_US
 from dueline.queue import Queues
+from dueline.recipes.findings import findings
+from dueline.recipes.offices import holder_of
 from dueline.recipes.registry import Presence, present
 from dueline.search import Like, search
-from dueline.span import parse_span, span_text
+from dueline.shards import LATE_US, shards_of
+from dueline.span import instant_text, parse_span, span_text
 from dueline.stats import count
 from dueline.store import Delete, Put
 
@@ -57,7 +60,10 @@ def examine(queues: Queues) -> Report:
         _clock("this machine", queues.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
         _alive(workers),
+        elected(queues),
+        *_found_by_audits(queues),
         *_unserved(queues, workers),
+        *_neglected(queues, workers),
     ]
     return Report(checks, store, workers)
 
@@ -222,6 +228,44 @@ def _alive(workers: Sequence[Presence]) -> Check:
     held, slots = sum(one.held for one in workers), sum(one.slots for one in workers)
     finding = f"alive: {len(workers)}, jobs held: {held}, slots: {slots}"
     return Check("workers", "good", finding)
+
+
+def elected(queues: Queues) -> Check:
+    """Tell who is the monitor."""
+    grant = holder_of(queues.store)
+    if grant is None or grant.until_us <= queues.time.earliest_us():
+        return Check("monitor", "good", "nobody is elected, and nothing waits for one")
+    return Check("monitor", "good", f"{grant.holder}, epoch {grant.epoch}")
+
+
+def _found_by_audits(queues: Queues) -> Iterator[Check]:
+    found = findings(queues.store)
+    if found:
+        last = found[-1]
+        yield Check(
+            "audit",
+            "warning",
+            f"jobs were found that nobody looked at, and are looked at again: {len(found)} times, "
+            f"the last at {instant_text(last.at_us)}, in the queue {last.queue}, job {last.job}",
+            "Was that job's enqueue acknowledged? If so, report it.",
+        )
+
+
+def _neglected(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:
+    """Find shards that are late though workers serve their queues."""
+    served = {name for one in workers for name in one.queues}
+    for name in sorted(served.intersection(queues.catalog.names())):
+        if queues.catalog.settings(name).is_paused:
+            continue
+        now_us = queues.time.latest_us()
+        for shard in shards_of(queues, name):
+            if shard.lag_us(now_us) > LATE_US:
+                yield Check(
+                    f"queue {name}, shard {shard.number}",
+                    "warning",
+                    f"its oldest ready job waits for {span_text(shard.lag_us(now_us))}",
+                    f"Start more workers, or see `dueline queues show {name}`.",
+                )
 
 
 def _unserved(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from types import FrameType
 from typing import NamedTuple, Protocol
@@ -22,6 +22,7 @@ from dueline.hooks import Hooks
 from dueline.queue import Queues
 from dueline.settings import check_queue_name
 from dueline.waker import FALLBACK_US
+from dueline.watch import Watch
 from dueline.worker.execution import Execution
 from dueline.worker.log import log
 from dueline.worker.offspring import Wear
@@ -64,7 +65,10 @@ class Application(Protocol):
 
 
 class Plan(NamedTuple):
-    """How a worker is to work. serving: queues, each with its slots or None for common ones."""
+    """How a worker is to work. serving: queues, each with its slots or None for common ones.
+
+    monitor: whether it stands for the monitor's office.
+    """
 
     serving: Mapping[str, int | None]
     concurrency: int
@@ -72,6 +76,7 @@ class Plan(NamedTuple):
     drain_us: int
     burst: bool
     wear: Wear
+    monitor: bool
 
 
 def plan_of(
@@ -80,8 +85,9 @@ def plan_of(
     drain: timedelta | float,
     processes: int,
     *,
-    burst: bool,
-    wear: tuple[int | None, int | None],
+    burst: bool = False,
+    wear: tuple[int | None, int | None] = (None, None),
+    monitor: bool = True,
 ) -> Plan:
     """Check how a worker is to work. wear: jobs and MiB after which a child is replaced.
 
@@ -107,7 +113,7 @@ def plan_of(
                 hint="Use 1 or more, and child processes (processes=).",
             )
     worn = Wear(wear[0], wear[1] and wear[1] * MIB)
-    return Plan(names, concurrency, processes, drain_us, burst, worn)
+    return Plan(names, concurrency, processes, drain_us, burst, worn, monitor and not burst)
 
 
 def _is_count(value: object, *, least: int) -> bool:
@@ -124,7 +130,7 @@ def launch(app: Application, plan: Plan) -> int | None:
     """
     worker = make_worker(app, plan)
     with _signals(worker) as received, _rare_collections():
-        run(worker)
+        run(app, plan, worker)
     return next(iter(received), None)
 
 
@@ -157,9 +163,11 @@ def make_worker(
     )
 
 
-def run(worker: Worker) -> None:
-    """Run a worker in this thread until it is stopped."""
-    worker.run()
+def run(app: Application, plan: Plan, worker: Worker) -> None:
+    """Run a worker in this thread until it is stopped, and beside it the monitor's chores."""
+    watch = Watch(app.queues, worker.name, clock=app.clock) if plan.monitor else nullcontext()
+    with watch:
+        worker.run()
     log.info("worker %s ended", worker.name)
 
 

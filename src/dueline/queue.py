@@ -207,20 +207,20 @@ class Queues:
         """Read the next jobs that are due, in the order in which a worker would claim them."""
         now_us = self.time.earliest_us()
         settings = self.catalog.settings(living_queue(queue))
-        today = bucket_of(now_us, settings.width_us)
-        pages = list(self._pages_of(queue, today))
+        pages = list(self.pages_of(queue, bucket_of(now_us, settings.width_us)))
         return peek(self.store, pages, settings.aging_us, now_us=now_us, limit=limit)
 
     def lanes_of(self, queue: str) -> Iterator[Lane]:
         """Read all listed lanes of a queue, future ones included, each once."""
         seen: set[Lane] = set()
-        for page in self._pages_of(queue, 2**62):
+        for page in self.pages_of(queue, 2**62):
             for _, lane in page.pointers:
                 if lane not in seen:
                     seen.add(lane)
                     yield lane
 
-    def _pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
+    def pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
+        """Read the lane lists of all shards of a queue, up to a listing bucket."""
         for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
             after: Pointer | None = None
             while True:

@@ -2,17 +2,21 @@
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests import test_frontier, test_ids, test_marks, test_recall
+from tests.chores import test_departed as departed
+from tests.chores import test_monitor as monitor
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_races as races
-from tests.mutants import births, claims, endings, lists
+from tests.mutants import births, chores, claims, endings, lists
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
+from tests.world import World, world_on
 
 BUDGET_S = 60
 """How much time of a processor the tests of one mutant may take until one of them notices."""
@@ -52,6 +56,11 @@ def on_a_board(test: Callable[[test_marks.FakeBoard], None]) -> Named:
 def on_a_lane(test: Callable[[test_recall.FakeLane], None]) -> Named:
     """Give a test of the claimer's memory its lane."""
     return Named(test, lambda: (test_recall.FakeLane(),))
+
+
+def in_a_world(test: Callable[[World], None]) -> Named:
+    """Give a test a world on the model without transactions."""
+    return Named(test, lambda: (world_on("steps", Path()),))
 
 
 LATE_WORKER = Named(races.test_a_late_worker_and_the_next_claimer_make_one_end, lambda: ("done",))
@@ -109,6 +118,14 @@ MUTANTS = (
     Mutant("F1", test_frontier.look_before_the_append, Named(test_frontier.append_against_reader)),
     Mutant("F2", test_frontier.mark_that_goes_back, Named(test_frontier.two_readers)),
     Mutant("F2", lists.a_mark_that_is_raised_after_the_reading, LATE_APPEND),
+    Mutant("M1", chores.a_diary_that_anybody_writes,
+           Named(monitor.test_a_stale_monitor_is_fenced_off_in_any_order)),
+    Mutant("M1", chores.claims_are_freed_without_a_look_whether_their_worker_is_back,
+           in_a_world(departed.test_a_worker_that_comes_back_meanwhile_keeps_its_claims)),
+    Mutant("M3", chores.whoever_is_in_no_registry_is_dead, in_a_world(
+        departed.test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster)),
+    Mutant("M4", chores.a_freed_claim_counts_no_crash, in_a_world(
+        departed.test_what_a_dead_worker_held_is_due_long_before_its_lease_ends)),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

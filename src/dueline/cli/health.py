@@ -8,7 +8,7 @@ from dueline.cli.failure import Exit
 from dueline.cli.output import Entry, Output
 from dueline.cli.session import session_of
 from dueline.errors import StoreCorrupt, StoreUnavailable
-from dueline.health import Check, is_ready, is_writable
+from dueline.health import Check, elected, is_ready, is_writable
 from dueline.span import parse_span
 
 MAX_AGE = "5m"
@@ -38,7 +38,7 @@ def health(
     try:
         with session.queues() as queues:
             output = Output.of(context, queues)
-            checks = [is_writable(queues)]
+            checks = [is_writable(queues), elected(queues)]
             if ready or max_age is not None:
                 checks += is_ready(queues, max_age_us=limit_us)
     except (StoreUnavailable, StoreCorrupt) as error:

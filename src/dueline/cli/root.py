@@ -17,6 +17,7 @@ from dueline.cli import (
     init,
     jobs,
     migrate,
+    monitor,
     queues,
     stats,
     top,
@@ -48,6 +49,7 @@ root.command("stats")(stats.stats)
 root.command("top")(top.top)
 root.command("events")(events.events)
 root.command("health")(health.health)
+root.command("monitor")(monitor.monitor)
 root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)
 

@@ -47,6 +47,9 @@ def worker(
         str, typer.Option(metavar="TIME", help="How long running jobs may go on at a stop.")
     ] = f"{DRAIN_S:g}s",
     burst: Annotated[bool, typer.Option("--burst", help="End when nothing is due.")] = False,
+    monitor: Annotated[
+        bool, typer.Option("--monitor/--no-monitor", help="Do chores, if elected.")
+    ] = True,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log a line a job.")] = False,
 ) -> int:
     """Run jobs until stopped; with --burst until nothing is due.
@@ -56,7 +59,7 @@ def worker(
     """
     drain_s = parse_span(drain) / SECOND_US
     serving = _slots(queue) if queue else None
-    _log_to_stderr(logging.INFO if verbose else logging.WARNING)
+    log_to_stderr(logging.INFO if verbose else logging.WARNING)
     application = session_of(context).application(app)
     stopped_by = application.run_worker(
         serving,
@@ -66,6 +69,7 @@ def worker(
         burst=burst,
         recycle_jobs=recycle_jobs,
         recycle_mb=recycle_mb,
+        monitor=monitor,
     )
     return 0 if stopped_by is None else _SIGNALLED + stopped_by
 
@@ -80,7 +84,7 @@ def _slots(names: Sequence[str]) -> dict[str, int | None]:
     return serving
 
 
-def _log_to_stderr(level: int) -> None:
+def log_to_stderr(level: int) -> None:
     """Log one line a record, in UTC; a failure's traceback follows its line."""
     handler = logging.StreamHandler(sys.stderr)
     formatter = logging.Formatter(

@@ -34,6 +34,7 @@ from dueline.store import (
     Want,
     Write,
 )
+from dueline.stores.memory_census import MemoryCensus
 from dueline.stores.memory_rows import Terms, claimed, jobs_page, order, page_of, rewritten, waits
 
 _NOTHING_CLOSED = Marks(swept=-1, closed=-1)
@@ -42,7 +43,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class MemoryStore:
+class MemoryStore(MemoryCensus):
     """What every store must do, in dictionaries; gone with the process.
 
     One lock makes each call a unit. Every change writes down how to take it back, which is how

@@ -132,6 +132,11 @@ class Node:
             self.cluster.rows.setdefault(lane, {})[key_of(job)] = Found(job)
         assert births[key_of(job)] == job, "a birth was repeated with other cells"
 
+    @_primitive
+    def lanes_held(self) -> Sequence[Lane]:
+        """Tell which lanes hold rows."""
+        return [lane for lane, rows in self.cluster.rows.items() if rows]
+
     # Lane lists and marks
 
     def closed(self, shards: Sequence[Shard]) -> Sequence[int]:

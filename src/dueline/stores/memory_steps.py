@@ -33,6 +33,7 @@ from dueline.store import (
     Want,
     Write,
 )
+from dueline.stores.memory_census import SteppedCensus
 from dueline.stores.memory_cluster import Cluster, Node
 from dueline.stores.memory_rows import (
     MOVED_CELLS,
@@ -58,7 +59,7 @@ def nothing(_step: str) -> None:
     """Let a step happen."""
 
 
-class SteppedMemoryStore:
+class SteppedMemoryStore(SteppedCensus):
     """One client of a cluster in memory; with a memory of its own, as each process has one."""
 
     transactional: bool = False
@@ -391,10 +392,8 @@ class SteppedMemoryStore:
 
     def describe(self) -> Mapping[str, str]:
         """Say that nothing here outlives the process."""
-        return {
-            "store": "memory, without transactions",
-            "durability": "none: gone with the process",
-        }
+        promise = "none: gone with the process"
+        return {"store": "memory, without transactions", "durability": promise}
 
     def close(self) -> None:
         """Do nothing: whoever holds the cluster holds the data."""

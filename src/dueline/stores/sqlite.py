@@ -34,6 +34,7 @@ from dueline.store import (
     Write,
 )
 from dueline.stores import sqlite_ahead, sqlite_claim, sqlite_jobs, sqlite_streams
+from dueline.stores.sqlite_census import SqliteCensus
 from dueline.stores.sqlite_connection import (
     Database,
     Runs,
@@ -50,7 +51,7 @@ from dueline.tuples import made
 _listing_of, _head_of = itemgetter(0), itemgetter(4)  # of a row of the lane list
 
 
-class SqliteStore:
+class SqliteStore(SqliteCensus):
     """Jobs, records and streams in one file on a local disk."""
 
     transactional = True

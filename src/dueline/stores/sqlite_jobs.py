@@ -194,8 +194,16 @@ def _move_one(database: Database, verdict: Move) -> bool:
     job = verdict.job
     database.execute(
         "UPDATE jobs SET at_us = ?, token = ?, errors = ?, crashes = ?, alone = ?, state = ?,"
-        " outcome = ?, error = ?, worker = '', opts = coalesce(?, opts) WHERE id = ? AND token = ?",
-        (*verdict[1:3], *verdict[4:10], verdict.opts, job.id, job.token),
+        " outcome = ?, error = ?, worker = iif(?, worker, ''), opts = coalesce(?, opts)"
+        " WHERE id = ? AND token = ?",
+        (
+            *verdict[1:3],
+            *verdict[4:10],
+            verdict.state in (State.CLAIMED, State.STARTED),
+            verdict.opts,
+            job.id,
+            job.token,
+        ),
     )
     if database.changes() == 0:
         return False

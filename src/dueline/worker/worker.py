@@ -11,7 +11,6 @@ from dueline.errors import StoreUnavailable
 from dueline.job import Job, JobId
 from dueline.policy import buffer_size
 from dueline.queue import Queues
-from dueline.recipes.registry import leave
 from dueline.waker import Ear
 from dueline.worker.beat import Beat
 from dueline.worker.careful import Careful
@@ -22,7 +21,7 @@ from dueline.worker.holding import Holding
 from dueline.worker.log import log
 from dueline.worker.lookout import Lookout
 from dueline.worker.pace import Pace
-from dueline.worker.presence import tell
+from dueline.worker.presence import Attendance
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
@@ -85,7 +84,12 @@ class Worker:
         self._ended: list[Ended] = []
         self._careful = Careful(runner, settler, self._held, self._lose)
         self._flushed_us = 0
-        self._started_us = queues.time.latest_us()
+        self._attendance = Attendance(
+            queues,
+            settings.worker,
+            serving=tuple(settings.serving),
+            tasks=tuple(settings.tasks),
+        )
         self._failures = 0
         self._is_stopping = False
         self._is_hurried = False
@@ -110,7 +114,7 @@ class Worker:
             self._runner.close()
             self._lookout.close()
         self._guarded(self._reports.write)
-        self._guarded(lambda: leave(self._queues.store, self._settings.worker))
+        self._guarded(self._attendance.end)
 
     def _until(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
@@ -378,12 +382,4 @@ class Worker:
         running = {job.claim() for job in self._runner.running()}
         lost = self._settler.extend(held, running) if held else []
         self._lose(lost)
-        return tell(
-            self._queues,
-            self._settings.worker,
-            serving=tuple(self._settings.serving),
-            tasks=tuple(self._settings.tasks),
-            slots=self._runner.threads,
-            held=len(held),
-            started_us=self._started_us,
-        )
+        return self._attendance.tell(slots=self._runner.threads, held=len(held))

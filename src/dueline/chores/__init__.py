@@ -1,0 +1,1 @@
+"""What is good to be done now and then, by anybody: nothing waits for it."""

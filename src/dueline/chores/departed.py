@@ -1,0 +1,108 @@
+"""Free what the dead hold, sooner than their leases.
+
+Dead is who is on the roster and not in the registry (rule M3): three beats were missed, by the
+store's clock, or its process has ended for certain. That may be wrong: whoever only stood still
+finds the token changed, and its verdicts refused, as after a lease.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from dueline.ahead import AHEAD_US
+from dueline.chores.chore import Report
+from dueline.clock import SECOND_US
+from dueline.job import Job, JobId
+from dueline.lane import Lane, bucket_of
+from dueline.queue import Queues
+from dueline.recipes import registry, roster
+from dueline.recipes.registry import Presence, present
+from dueline.recipes.roster import Member
+from dueline.store import NO_VERSION, Commit, Delete, Group, Move
+from dueline.waker import place_of
+from dueline.whereabouts import Whereabouts, is_gone, own
+
+EVERY_US = 2 * SECOND_US
+
+_PAGE = 500
+
+IsGone = Callable[[Member], bool]
+
+
+def is_gone_here(member: Member) -> bool:
+    """Tell whether a worker's process has ended, as far as can be seen from this one."""
+    return is_gone(Whereabouts(member.space, member.pid, member.born), own())
+
+
+def free(queues: Queues, after: str | None, *, is_gone: IsGone = is_gone_here) -> Report:
+    """Free what one dead worker holds, the first behind `after`, and strike it off the roster."""
+    store = queues.store
+    entries = [one for one in roster.members(store) if after is None or one.member.worker > after]
+    alive = {one.worker: one for one in present(store)}  # read later: who is enrolled was there
+    for member, version in entries:
+        said = alive.get(member.worker)
+        if said is not None and not (is_gone(member) and _sign_off(queues, said)):
+            continue
+        freed = sum(_free(queues, member.worker, queue) for queue in member.queues)
+        roster.strike(store, member.worker, version=version)  # not if it has come back
+        return Report(freed, after=member.worker)
+    return Report()
+
+
+def _sign_off(queues: Queues, said: Presence) -> bool:
+    """Take one whose process has ended out of the registry."""
+    return queues.store.commit(registry.PARTITION, (Delete(said.worker),))
+
+
+def _free(queues: Queues, worker: str, queue: str) -> int:
+    """Free what a worker holds in a queue; answer how many jobs."""
+    return sum(
+        _let_lapse(queues, worker, jobs)
+        for lane in _lanes(queues, queue)
+        for jobs in _held_in(queues, lane, worker)
+    )
+
+
+def _lanes(queues: Queues, queue: str) -> Iterator[Lane]:
+    settings = queues.catalog.settings(queue)
+    until_us = queues.time.latest_us() + settings.lease_us + AHEAD_US
+    for page in queues.pages_of(queue, bucket_of(until_us, settings.width_us)):
+        yield from (lane for _, lane in page.pointers if page.heads.get(lane, 0) is not None)
+
+
+def _held_in(queues: Queues, lane: Lane, worker: str) -> Iterator[Sequence[Job]]:
+    """Read the claims of a worker that have not lapsed, page by page."""
+    now_us = queues.time.earliest_us()
+    until_us = now_us + queues.catalog.settings(lane.queue).lease_us + SECOND_US
+    after: tuple[int, JobId] | None = (now_us, JobId(b""))
+    while after is not None:
+        page = queues.store.scan(lane, after=after, until_us=until_us, limit=_PAGE)
+        after = page.after
+        jobs = [job for job in page.jobs if job.worker == worker and job.is_claimed()]
+        if jobs:
+            yield jobs
+
+
+def _let_lapse(queues: Queues, worker: str, jobs: Sequence[Job]) -> int:
+    """Let claims lapse now: the rows say what they would say then (rule M4).
+
+    Not where the worker is back: as one with the verdict where there are transactions, else
+    looked at right before it.
+    """
+    moves = [_lapsing(queues, job) for job in jobs if not job.outcome]
+    store = queues.store
+    if store.transactional:
+        is_absent = Commit(registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
+        held = store.together([Group((move,), commits=(is_absent,)) for move in moves])
+    elif any(one.worker == worker for one in present(store)):
+        return 0
+    else:
+        held = store.settle(moves)
+    queues.wake(place_of(move) for move, sure in zip(moves, held, strict=True) if sure)
+    return sum(held)
+
+
+def _lapsing(queues: Queues, job: Job) -> Move:
+    """Make the verdict; what was claimed before its time is not due before it."""
+    at_us = max(queues.time.earliest_us(), job.claimed_us + AHEAD_US)
+    bucket = bucket_of(at_us, queues.catalog.settings(job.lane.queue).width_us)
+    return Move(job, at_us, queues.ids.token(), bucket, job.errors, job.crashes, job.alone,
+                state=job.state, error=job.error)  # fmt: skip

@@ -1,0 +1,34 @@
+"""`dueline monitor`: do the chores, and nothing else."""
+
+import logging
+import signal
+
+import typer
+
+from dueline.cli.session import session_of
+from dueline.cli.worker import log_to_stderr
+from dueline.clock import SystemClock
+from dueline.launch import worker_name
+from dueline.watch import Watch
+
+_SIGNALLED = 128
+
+
+def monitor(context: typer.Context) -> int:
+    """Stand for the monitor's office, and do its chores until stopped.
+
+    Every worker does so beside its jobs, unless it runs with --no-monitor; one of them all holds
+    the office at a time. Nothing waits for the chores: without them lanes that are past stay
+    listed, and what a dead worker holds is run again only when its lease ends.
+
+    SIGTERM or Ctrl-C stops it. Exits 143 after SIGTERM, 130 after Ctrl-C.
+    """
+    log_to_stderr(logging.INFO)
+    stops = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    with (
+        session_of(context).queues() as queues,
+        Watch(queues, worker_name(), clock=SystemClock()),
+    ):
+        received = signal.sigwait(stops)
+    return _SIGNALLED + received

@@ -1,0 +1,122 @@
+"""The chores that one elected worker does for a while.
+
+Elected through a lease, fenced by its epoch, without authority (rules M1, M2): every act is one
+that any worker could do, on a condition, so that two monitors cost load, not correctness; and
+nothing waits for any of them, so that without a monitor all works, some of it later.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Final
+
+from dueline.chores import audit, departed, diary, retire, sample
+from dueline.chores.chore import Chore, Report
+from dueline.chores.diary import Diary, Line
+from dueline.clock import SECOND_US, Clock
+from dueline.errors import StoreUnavailable, Unknown
+from dueline.queue import Queues
+from dueline.recipes.lease import BEATS_A_TTL, Leases
+from dueline.recipes.offices import MONITOR, OFFICES
+
+TTL_US: Final = 20 * SECOND_US
+"""How long the office lasts without a beat: so long after its death another takes over."""
+
+STAND_US: Final = 10 * SECOND_US
+"""How often those who do not hold it stand for the office."""
+
+CHORES: Final = (
+    Chore("departed", departed.EVERY_US, departed.free),
+    Chore("retire", retire.EVERY_US, retire.retire),
+    Chore("sample", sample.EVERY_US, sample.sample),
+    Chore("audit", audit.EVERY_US, audit.audit),
+)
+
+
+class Monitor:
+    """One who stands for the office, and does the chores while it holds it; in steps.
+
+    epoch: under which the office is held; None: somebody else's it is, as far as is known.
+    """
+
+    def __init__(
+        self,
+        queues: Queues,
+        holder: str,
+        *,
+        clock: Clock,
+        chance: Callable[[], float],
+        chores: Sequence[Chore] = CHORES,
+    ) -> None:
+        """Take the engine, and who stands; reads nothing yet.
+
+        Args: holder: another one for each process and each try. chance: gives in [0, 1), so
+          that not all stand at once.
+        """
+        self.epoch: int | None = None
+        self._queues = queues
+        self._chores = chores
+        self._chance = chance
+        self._diary: Diary | None = None
+        self._leases = Leases(
+            queues.store, OFFICES, holder,
+            ttl_us=TTL_US, time=queues.time, clock=clock, ids=queues.ids,
+        )  # fmt: skip
+
+    def step(self) -> int:
+        """Stand for the office if need be, then do a step of the chore that is most overdue.
+
+        Returns: after how many microseconds there is something to do again.
+        """
+        beat_us = TTL_US // BEATS_A_TTL
+        if self._leases.sure_us(MONITOR) < TTL_US - TTL_US // 10 - beat_us:
+            self._stand()
+        if self._diary is None:
+            return round(STAND_US * (1 - self._chance() / 4))
+        lines = self._diary.lines
+        now_us = self._queues.time.earliest_us()
+        wait_us, chore = min(
+            ((_wait_us(one, lines.get(one.name), now_us), one) for one in self._chores),
+            key=itemgetter(0),
+        )
+        if wait_us > 0:
+            return min(wait_us, beat_us)
+        self._do(chore, self._diary)
+        return 0
+
+    def _stand(self) -> None:
+        epoch = self._leases.stand(MONITOR)
+        if epoch is None or epoch != self.epoch:
+            self._diary = None
+        if epoch is not None and self._diary is None:
+            version = self._queues.ids.token()
+            self._diary = diary.opened(self._queues.store, epoch=epoch, version=version)
+        self.epoch = None if self._diary is None else epoch
+
+    def _do(self, chore: Chore, open_diary: Diary) -> None:
+        line = open_diary.lines.get(chore.name, Line(0))
+        try:
+            report = chore.step(self._queues, line.after)
+        except (StoreUnavailable, Unknown):
+            raise
+        except Exception:
+            self._note(open_diary, chore, line, Report())  # others have their turn
+            raise
+        self._note(open_diary, chore, line, report)
+
+    def _note(self, open_diary: Diary, chore: Chore, line: Line, report: Report) -> None:
+        now_us = self._queues.time.earliest_us()
+        next_us = now_us if report.after is not None else now_us + chore.every_us
+        written = Line(next_us, report.after, line.acts + report.acts)
+        version = self._queues.ids.token()
+        if not open_diary.write(chore.name, written, report.puts, version=version):
+            self._diary = self.epoch = None  # another holds the office
+
+    def resign(self) -> None:
+        """Give the office back, so that another need not wait until it lapses."""
+        self._diary = self.epoch = None
+        self._leases.release([MONITOR])
+
+
+def _wait_us(chore: Chore, line: Line | None, now_us: int) -> int:
+    """Tell how long it is until a chore goes on; no longer than its round, if the clock jumped."""
+    return 0 if line is None else min(line.next_us - now_us, chore.every_us)

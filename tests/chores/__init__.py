@@ -1,0 +1,1 @@
+"""What one elected worker does for a while, and what is so without it."""

@@ -1,0 +1,263 @@
+"""The elected monitor: one at a time, fenced, and needed by nobody."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from dueline.chores import diary
+from dueline.chores.chore import Chore, Report
+from dueline.clock import DAY_US, SECOND_US
+from dueline.errors import StoreUnavailable
+from dueline.ids import Ids
+from dueline.monitor import CHORES, STAND_US, TTL_US, Monitor
+from dueline.queue import Queues
+from dueline.recipes import notes
+from dueline.recipes.offices import holder_of
+from dueline.settings import QueueSettings
+from dueline.store import Records
+from dueline.stores.memory_cluster import Cluster
+from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.worker.presence import Attendance
+from tests.calls import row_of
+from tests.clocks import HandClock
+from tests.engine.interleaving import Turns, every_order
+from tests.worker.bench import Bench
+from tests.world import World
+
+EVERY_US = 5 * SECOND_US
+
+
+class Log:
+    """Writes down who did which chore, and notes who did it last."""
+
+    def __init__(self) -> None:
+        """Nothing was done yet."""
+        self.done: list[str] = []
+
+    def chore(self, who: str, name: str = "c", *, meanwhile: Callable[[], object] = int) -> Chore:
+        """Make a chore that notes who does it; `meanwhile` happens in the middle."""
+
+        def step(queues: Queues, after: str | None) -> Report:
+            assert after is None
+            self.done.append(who)
+            meanwhile()
+            put = notes.put("by", name, who.encode(), queues.ids.token(), expires_us=2**60)
+            return Report(1, puts=[put])
+
+        return Chore(name, EVERY_US, step)
+
+
+def by(records: Records, name: str = "c") -> bytes | None:
+    """Read who did a chore last, as is noted."""
+    record = notes.read(records, "by", name)
+    return None if record is None else record.value
+
+
+def monitor_of(
+    world: World, who: str, chores: Sequence[Chore] = CHORES, *, clock: HandClock | None = None
+) -> Monitor:
+    """Make one who stands for the office; clock: of a machine of its own."""
+    queues = world.queues
+    if clock is not None:
+        queues = Queues(world.store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    return Monitor(queues, who, clock=clock or world.clock, chance=lambda: 0.0, chores=chores)
+
+
+def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
+    # R6
+    log = Log()
+    one = monitor_of(world, "one", [log.chore("one")])
+    two = monitor_of(world, "two", [log.chore("two")])
+    assert one.step() == 0
+    assert two.step() == STAND_US
+    assert (one.epoch, two.epoch) == (1, None)
+    assert one.step() == EVERY_US
+    for _ in range(12):
+        world.clock.advance(us=EVERY_US)
+        one.step()
+        two.step()
+    assert log.done == ["one"] * 13
+    grant = holder_of(world.store)
+    assert grant is not None
+    assert (grant.holder, grant.epoch) == ("one", 1)
+    assert diary.lines(world.store)["c"].acts == 13
+
+
+def test_when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(world: World) -> None:
+    log = Log()
+    monitor_of(world, "one", [log.chore("one")]).step()
+    two = monitor_of(world, "two", [log.chore("two")])
+    waited_us = 0
+    while two.epoch is None:
+        wait_us = two.step()
+        world.clock.advance(us=wait_us)
+        waited_us += wait_us
+    assert waited_us <= TTL_US + STAND_US
+    assert two.epoch == 2
+    assert log.done == ["one", "two"]
+
+
+def test_one_that_resigns_is_followed_at_once(world: World) -> None:
+    log = Log()
+    one = monitor_of(world, "one", [log.chore("one")])
+    two = monitor_of(world, "two", [log.chore("two")])
+    one.step()
+    one.resign()
+    two.step()
+    assert (one.epoch, two.epoch) == (None, 2)
+    assert one.step() == STAND_US
+
+
+def test_one_that_stood_still_past_its_lease_writes_nothing_more(world: World) -> None:
+    # R6: its step goes on, on a machine whose clock stood still with it, after another was elected
+    log = Log()
+    still = HandClock(world.clock.wall_us())
+    two = monitor_of(world, "two", [log.chore("two")])
+
+    def stand_still() -> None:
+        world.clock.advance(us=2 * TTL_US)
+        two.step()
+        assert two.epoch == 2
+
+    one = monitor_of(world, "one", [log.chore("one", meanwhile=stand_still)], clock=still)
+    one.step()
+    assert log.done == ["one", "two"]
+    assert by(world.store) == b"two"
+    assert one.epoch is None
+    assert diary.lines(world.store)["c"].acts == 1
+
+
+def test_rounds_go_on_where_the_monitor_before_was_stopped(world: World) -> None:
+    seen: list[str | None] = []
+
+    def step(_queues: Queues, after: str | None) -> Report:
+        seen.append(after)
+        return Report(after={None: "a", "a": "b"}.get(after))
+
+    chores = [Chore("c", EVERY_US, step)]
+    one = monitor_of(world, "one", chores)
+    assert [one.step(), one.step()] == [0, 0]
+    one.resign()
+    two = monitor_of(world, "two", chores)
+    assert [two.step(), two.step()] == [0, EVERY_US]
+    assert seen == [None, "a", "b"]
+
+
+def test_a_chore_that_fails_keeps_no_other_from_its_turn(world: World) -> None:
+    log = Log()
+
+    def fail(_queues: Queues, _after: str | None) -> Report:
+        raise ValueError("a bug")
+
+    one = monitor_of(world, "one", [Chore("bad", EVERY_US, fail), log.chore("one")])
+    with pytest.raises(ValueError, match="a bug"):
+        one.step()
+    one.step()
+    assert log.done == ["one"]
+
+
+def test_a_chore_that_the_store_fails_is_done_when_it_is_back(world: World) -> None:
+    log = Log()
+
+    def fail() -> None:
+        if len(log.done) == 1:
+            raise StoreUnavailable("away")
+
+    one = monitor_of(world, "one", [log.chore("one", meanwhile=fail)])
+    with pytest.raises(StoreUnavailable):
+        one.step()
+    one.step()
+    assert log.done == ["one", "one"]
+
+
+def test_a_clock_that_jumped_back_stops_no_chore_for_longer_than_its_round(world: World) -> None:
+    log = Log()
+    one = monitor_of(world, "one", [log.chore("one")])
+    one.step()
+    world.clock.jump(-DAY_US / SECOND_US)
+    assert one.step() <= EVERY_US
+
+
+def lead_two_at_once() -> int:
+    """Let two stand, and do a chore that notes its doer, in every order of their steps."""
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        stores = [SteppedMemoryStore(clock, cluster=cluster, step=turns.step) for _ in range(2)]
+        log = Log()
+        monitors = []
+        for store, who in zip(stores, ("one", "two"), strict=True):
+            queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+            chores = [log.chore(who)]
+            monitors.append(Monitor(queues, who, clock=clock, chance=lambda: 0.0, chores=chores))
+            queues.time.latest_us()
+        turns.run([one.step for one in monitors])
+        elected = [one.epoch for one in monitors]
+        assert sorted(elected, key=str) == [1, None]
+        assert log.done == [("one", "two")[elected.index(1)]]
+        assert by(stores[0]) == log.done[0].encode()
+
+    return every_order(lead, switches_max=3)
+
+
+def test_two_at_once_elect_one_in_any_order() -> None:
+    # R6
+    assert lead_two_at_once() > 20
+
+
+def lead_takeover() -> int:
+    """Let a monitor go on in the middle of a chore while another is elected."""
+    outcomes = set()
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        still = HandClock()
+        log = Log()
+        engines = [
+            Queues(
+                SteppedMemoryStore(one, cluster=cluster, step=turns.step),
+                clock=one, ids=Ids(), defaults=QueueSettings(),
+            )
+            for one in (still, clock)
+        ]  # fmt: skip
+        first, second = (
+            Monitor(queues, who, clock=own, chance=lambda: 0.0, chores=[log.chore(who)])
+            for queues, who, own in zip(engines, ("first", "second"), (still, clock), strict=True)
+        )
+        first.step()
+        still.advance(us=EVERY_US)
+        clock.advance(us=2 * TTL_US)
+        turns.run([first.step, second.step])
+        assert second.epoch == 2 or first.epoch == 1
+        if second.epoch == 2:
+            assert by(engines[0].store) == b"second"
+            first.step()
+            assert by(engines[0].store) == b"second"
+            assert diary.lines(engines[0].store)["c"].acts in (2, 3)
+        outcomes.add((first.epoch, second.epoch, len(log.done)))
+
+    count = every_order(lead, switches_max=2)
+    assert len(outcomes) > 1
+    return count
+
+
+def test_a_stale_monitor_is_fenced_off_in_any_order() -> None:
+    # R6, L2
+    assert lead_takeover() > 10
+
+
+def test_without_any_monitor_all_works_only_later(world: World) -> None:
+    """M2: a worker dies with a job, lanes grow old; nobody does a chore, and all is done."""
+    queues, clock, store = world.queues, world.clock, world.store
+    for number in range(1, 4):
+        store.add([row_of(number, at_us=clock.wall_us() + number * DAY_US)])
+    clock.advance(us=DAY_US)
+    Attendance(queues, "dead", serving=("default",), tasks=()).tell(slots=1, held=1)
+    assert world.claim(row_of(1).id, worker="dead", start=True).worker == "dead"
+    done: list[int] = []
+    for _ in range(6):
+        clock.advance(us=DAY_US)
+        done += Bench(queues, clock).run()
+    assert sorted(done) == [1, 2, 3]
+    assert list(queues.jobs_of("default")) == []
+    assert holder_of(store) is None

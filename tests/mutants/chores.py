@@ -1,0 +1,55 @@
+"""Rules of the monitor and its chores, broken."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dueline.chores import departed, diary
+from dueline.job import Job
+from dueline.queue import Queues
+from dueline.recipes import notes
+from dueline.store import Put, Records
+
+Patch = pytest.MonkeyPatch
+
+
+def a_diary_that_anybody_writes(patch: Patch) -> None:
+    write = diary._write
+
+    def unfenced(
+        records: Records, expect: bytes, wanted: object, version: bytes, puts: Sequence[Put]
+    ) -> bool:
+        for record in records.read(notes.PARTITION, after=None, limit=9):
+            if record.key == "diary/chores":
+                expect = record.version
+        return write(records, expect, wanted, version, puts)  # type: ignore[arg-type]
+
+    patch.setattr(diary, "_write", unfenced)
+
+
+def claims_are_freed_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
+    def let_lapse(queues: Queues, worker: str, jobs: Sequence[Job]) -> int:
+        assert worker
+        return sum(queues.store.settle([departed._lapsing(queues, job) for job in jobs]))
+
+    patch.setattr(departed, "_let_lapse", let_lapse)
+
+
+def whoever_is_in_no_registry_is_dead(patch: Patch) -> None:
+    held_in = departed._held_in
+
+    def of_anybody(queues: Queues, lane: object, worker: str) -> object:
+        assert worker
+        names = ("by hand", worker)
+        return (jobs for name in names for jobs in held_in(queues, lane, name))  # type: ignore[arg-type]
+
+    patch.setattr(departed, "_held_in", of_anybody)
+
+
+def a_freed_claim_counts_no_crash(patch: Patch) -> None:
+    lapsing = departed._lapsing
+
+    def as_if_it_waited(queues: Queues, job: Job) -> object:
+        return lapsing(queues, job)._replace(state=0)
+
+    patch.setattr(departed, "_lapsing", as_if_it_waited)
