@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
@@ -19,8 +19,10 @@ from dueline.handler import Context, Handler
 from dueline.hooks import Hooks
 from dueline.launch import CONCURRENCY, DRAIN_S, launch, plan_of
 from dueline.options import Unique
+from dueline.payloads import Payloads
 from dueline.policy import Retry
 from dueline.queue import Queues
+from dueline.registering import Registering
 from dueline.settings import (
     DEFAULT_QUEUE,
     Deliver,
@@ -37,23 +39,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NAMES_SHOWN = 5
-
-
-class Registering(Protocol):
-    """What `@app.task(...)` answers: it turns a function into a task."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # the narrower stands first
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # see above
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Dueline:
@@ -80,6 +65,7 @@ class Dueline:
         self._declared: dict[str, dict[str, Any]] = {}
         self.hooks = Hooks()
         self.on = self.hooks.on
+        self.payloads = Payloads()
         self._kit = kit = Coordination(self)
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming
@@ -192,6 +178,7 @@ class Dueline:
         timeout: timedelta | float | None = None,
         kill_after: timedelta | float | None = None,
         unique: Unique | str | None = None,
+        codec: str | None = None,
     ) -> Registering: ...
 
     def task(
@@ -206,6 +193,7 @@ class Dueline:
         timeout: timedelta | float | None = None,
         kill_after: timedelta | float | None = None,
         unique: Unique | str | None = None,
+        codec: str | None = None,
     ) -> Any:
         """Register a function as a task: `@app.task`, or `@app.task(queue="mail")`.
 
@@ -216,11 +204,14 @@ class Dueline:
           timeout: how long a call may run before JobTimeout is raised in it; no limit by default.
           kill_after: how long before its process is killed, in workers with child processes.
           unique: a key that one living job has at a time, such as "hello:{to}".
+          codec: how arguments are stored, such as "msgpack"; see `app.payloads`.
 
-        Raises: BadInput: the name is taken, or the signature cannot be used.
+        Raises: BadInput: the name is taken, or the signature or the codec cannot be used.
         """
         options = Options(queue=check_queue_name(queue), priority=priority)
         timeout_us, kill_after_us = limits_us(timeout, kill_after)
+        if codec is not None:
+            self.payloads.check(codec)
         if not isinstance(retry, Retry | None):
             raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
 
@@ -231,6 +222,8 @@ class Dueline:
                 retry=retry or Retry(),
                 timeout_us=timeout_us,
                 kill_after_us=kill_after_us,
+                payloads=self.payloads,
+                codec=codec,
             )
             if handler.name in self._tasks:
                 raise BadInput(

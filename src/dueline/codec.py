@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import contains
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -129,14 +129,15 @@ def _strictly(value: object) -> bytes:
     """
     data = _encoder.encode(value)
     # The encoder writes null for what is no number; the suspicion costs far less than the proof.
-    if b"null" in data and any(map(_is_no_number, _members(msgspec.to_builtins(value)))):
+    if b"null" in data and any(map(is_no_number, members(msgspec.to_builtins(value)))):
         raise ValueError("NaN and infinity have no form in JSON")
-    if _may_be_deep(data) and _depth(data) > DEPTH_MAX:
+    if _may_be_deep(data) and depth_of(msgspec.json.decode(data)) > DEPTH_MAX:
         raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
     return data
 
 
-def _is_no_number(value: object) -> bool:
+def is_no_number(value: object) -> bool:
+    """Tell whether this is NaN or infinity."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
@@ -154,8 +155,9 @@ def _are_suspect(bodies: Sequence[bytes]) -> bool:
     )
 
 
-def _depth(data: bytes) -> int:
-    level = [msgspec.json.decode(data)]
+def depth_of(value: object) -> int:
+    """Tell how many arrays and objects lie inside each other in a plain value."""
+    level = [value]
     depth = 0
     while level := [one for one in level if isinstance(one, list | dict)]:
         depth += 1
@@ -163,7 +165,7 @@ def _depth(data: bytes) -> int:
     return depth
 
 
-def _members(value: object) -> Iterator[object]:
+def members(value: object) -> Iterator[object]:
     """List a plain value and all that is in it."""
     level = [value]
     while level:
@@ -175,6 +177,23 @@ def _children(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list | tuple) else ()
+
+
+class Form(NamedTuple):
+    """A way to write arguments.
+
+    name: for messages. write: raises ValueError, TypeError, OverflowError or RecursionError for
+    what has no place in it. decoder: makes what reads values of a type. arrays: how the body of
+    an array begins.
+    """
+
+    name: str
+    write: Callable[[object], bytes]
+    decoder: Callable[[Any], Callable[[bytes], Any]]
+    arrays: tuple[bytes, ...]
+
+
+AS_JSON: Final = Form("JSON", _strictly, lambda kind: msgspec.json.Decoder(kind).decode, (b"[",))
 
 
 class _Call(msgspec.Struct):
@@ -198,10 +217,9 @@ class Arguments:
         self._task = task
         self._signature = inspect.Signature(parameters)
         try:
-            hints = get_type_hints(function, include_extras=True)
-            self._read = _reader(
-                [parameter for parameter in parameters if parameter.kind in _POSITIONAL], hints
-            )
+            self._hints = hints = get_type_hints(function, include_extras=True)
+            self._readers: dict[str, Callable[[bytes], Sequence[Any]]] = {}
+            self._read = self._reader_of(AS_JSON)
             self._kinds = {
                 parameter.name: hints.get(parameter.name, Any) for parameter in parameters
             }
@@ -214,7 +232,17 @@ class Arguments:
             ) from error
         self._is_plain = all(parameter.kind in _POSITIONAL for parameter in parameters)
 
-    def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+    def _reader_of(self, form: Form) -> Callable[[bytes], Sequence[Any]]:
+        """Give what reads arrays of positional arguments; made at its first use."""
+        read = self._readers.get(form.name)
+        if read is None:
+            some = [one for one in self._signature.parameters.values() if one.kind in _POSITIONAL]
+            read = self._readers[form.name] = _reader(some, self._hints, form)
+        return read
+
+    def encode(
+        self, args: Sequence[object], kwargs: Mapping[str, object], form: Form = AS_JSON
+    ) -> bytes:
         """Write arguments as a body, and make sure that the handler can read them.
 
         Raises: BadInput: they do not fit the function, or cannot be written, or are too large.
@@ -224,10 +252,10 @@ class Arguments:
             bound = self._bind(args, kwargs)
             value = {"args": bound.args, "kwargs": bound.kwargs} if bound.kwargs else bound.args
         try:
-            body = _strictly(value)
+            body = form.write(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(
-                f"An argument of {self._task} cannot be written as JSON: {error}.",
+                f"An argument of {self._task} cannot be written as {form.name}: {error}.",
                 hint="Pass plain values (numbers, text, lists, dicts, dataclasses).",
             ) from error
         if len(body) > PAYLOAD_BYTES_MAX:
@@ -236,7 +264,7 @@ class Arguments:
                 f"{PAYLOAD_BYTES_MAX} are allowed.",
                 hint="Store the data elsewhere and pass where it is.",
             )
-        self.decode(body)
+        self.decode(body, form)
         return body
 
     def encode_many(self, calls: Sequence[Sequence[object]]) -> list[bytes]:
@@ -287,25 +315,26 @@ class Arguments:
         """
         return self._read if self._is_plain else None
 
-    def decode(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    def decode(self, body: bytes, form: Form = AS_JSON) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """Read the arguments of a body, as the annotated types.
 
         Raises: BadInput: they do not fit the function.
         """
         try:
-            if self._is_plain and body.startswith(b"["):
-                return self._read(body), {}
-            return self._decode_long(body)
+            if self._is_plain and body.startswith(form.arrays):
+                read = self._read if form is AS_JSON else self._reader_of(form)
+                return read(body), {}
+            return self._decode_long(body, form)
         except (msgspec.DecodeError, RecursionError, TypeError) as error:
             raise BadInput(
                 f"The arguments do not fit {self._task}{self._signature}: {error}."
             ) from error
 
-    def _decode_long(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        if body.startswith(b"["):
-            call = _Call(args=msgspec.json.decode(body, type=list[Any]))
+    def _decode_long(self, body: bytes, form: Form) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        if body.startswith(form.arrays):
+            call = _Call(args=form.decoder(list[Any])(body))
         else:
-            call = msgspec.json.decode(body, type=_Call)
+            call = form.decoder(_Call)(body)
         bound = self._bind(call.args, call.kwargs)
         for name, value in bound.arguments.items():
             kind = self._kinds[name]
@@ -322,18 +351,18 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 def _reader(
-    parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
+    parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any], form: Form
 ) -> Callable[[bytes], Sequence[Any]]:
     """Make the function that reads positional arguments; those left out are not in its answer."""
     fields = [_field(parameter, hints) for parameter in parameters]
     if all(parameter.default is parameter.empty for parameter in parameters):
         kinds = tuple.__class_getitem__(tuple(kind for _, kind, *_ in fields))
-        return msgspec.json.Decoder(kinds).decode
+        return form.decoder(kinds)
     struct = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
-    decoder = msgspec.json.Decoder(struct)
+    decode_struct = form.decoder(struct)
 
     def read(body: bytes) -> Sequence[Any]:
-        values = msgspec.structs.astuple(decoder.decode(body))
+        values = msgspec.structs.astuple(decode_struct(body))
         return values if UNSET not in values else values[: values.index(UNSET)]
 
     return read

@@ -1,14 +1,15 @@
 """A registered function, what it may raise."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, get_type_hints
 
 from dueline.clock import duration_us
-from dueline.codec import Arguments
+from dueline.codec import JSON, Arguments
 from dueline.errors import BadInput, DuelineError, LeaseLost
 from dueline.job import Claim, Job
+from dueline.payloads import PLAIN, Payloads
 from dueline.policy import Retry
 from dueline.progress import Control, Progress, report_of
 
@@ -160,6 +161,8 @@ class Handler:
     """A function under a name, with its arguments' codec and its retry policy."""
 
     __slots__ = (
+        "_codec",
+        "_payloads",
         "arguments",
         "function",
         "is_async",
@@ -179,11 +182,14 @@ class Handler:
         retry: Retry,
         timeout_us: int | None,
         kill_after_us: int | None = None,
+        payloads: Payloads | None = None,
+        codec: str | None = None,
     ) -> None:
         """Read the function's signature.
 
         Args: timeout_us: after so long JobTimeout is raised in it. kill_after_us: after so long
-        the child process that runs it is killed.
+        the child process that runs it is killed. payloads: the application's codecs. codec: the
+        one in which its arguments are written, None for the one that the application uses.
 
         Raises: BadInput: its annotations cannot be used, or it takes a Context elsewhere than
         as its first parameter.
@@ -195,8 +201,45 @@ class Handler:
         self.kill_after_us = kill_after_us
         self.takes_context = _takes_context(function, name)
         self.arguments = Arguments(function, name, skip=1 if self.takes_context else 0)
+        self._payloads = payloads or Payloads()
+        self._codec = codec
         self.is_async = inspect.iscoroutinefunction(function)
         self.result_kind = get_type_hints(function).get("return", Any)
+
+    def write(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[int, bytes]:
+        """Write a call's arguments as they are stored; answer in which codec.
+
+        Raises: BadInput: as `Arguments.encode`, or a codec of the application's own failed.
+        """
+        way = self._payloads.way(self._codec)
+        if way is PLAIN:
+            return JSON, self.arguments.encode(args, kwargs)
+        body = self.arguments.encode(args, kwargs, way.form)
+        return way.codec, way.closed(body, self.name)
+
+    def write_many(
+        self, calls: Sequence[tuple[Sequence[object], Mapping[str, object]]]
+    ) -> tuple[int, list[bytes]]:
+        """Write the arguments of many calls, as `write` does those of one."""
+        way = self._payloads.way(self._codec)
+        if way is PLAIN and not any(kwargs for _, kwargs in calls):
+            return JSON, self.arguments.encode_many([args for args, _ in calls])
+        bodies = [self.arguments.encode(*call, way.form) for call in calls]
+        return way.codec, [way.closed(body, self.name) for body in bodies]
+
+    def reads(self, codec: int) -> bool:
+        """Tell whether arguments in this codec can be read here."""
+        return self._payloads.knows(codec)
+
+    def read(self, codec: int, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Read arguments as the annotated types.
+
+        Raises: BadInput: they do not fit the function, or are damaged.
+        """
+        if codec == JSON:
+            return self.arguments.decode(body)
+        form, body = self._payloads.opened(codec, body)
+        return self.arguments.decode(body, form)
 
 
 def _takes_context(function: Callable[..., Any], name: str) -> bool:

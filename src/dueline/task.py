@@ -148,11 +148,12 @@ class Using(Generic[P, R]):
           EnqueueUnknown: it may or may not be stored; see its `jobs`.
           StoreUnavailable: it is not stored.
         """
-        bodies = [self._handler.arguments.encode(args, kwargs)]
+        codec, body = self._handler.write(args, kwargs)
         unique = self._options.unique
         if unique is None:
-            return self._put(bodies)[0]
-        return self._put(bodies, unique.rule(self._handler.arguments.named(args, kwargs)))[0]
+            return self._put(codec, [body])[0]
+        rule = unique.rule(self._handler.arguments.named(args, kwargs))
+        return self._put(codec, [body], rule)[0]
 
     def enqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Store many calls, `chunk` of them a write.
@@ -170,19 +171,16 @@ class Using(Generic[P, R]):
         if not isinstance(calls, Iterable):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
         checked = [_both(call) for call in calls]
-        if any(kwargs for _, kwargs in checked):
-            encoded = [self._handler.arguments.encode(*both) for both in checked]
-        else:
-            encoded = self._handler.arguments.encode_many([args for args, _ in checked])
+        codec, encoded = self._handler.write_many(checked)
         jobs: list[Job[R]] = []
         if unique := self._options.unique:  # each with a key of its own, and a write of its own
             rules = [unique.rule(self._handler.arguments.named(*both)) for both in checked]
             for body, rule in zip(encoded, rules, strict=True):
-                jobs += self._put([body], rule)
+                jobs += self._put(codec, [body], rule)
             return jobs
         bodies = iter(encoded)
         while some := list(islice(bodies, chunk)):
-            jobs += self._put(some)
+            jobs += self._put(codec, some)
         return jobs
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -198,7 +196,7 @@ class Using(Generic[P, R]):
         _refuse_transaction(self._options)
         return await asyncio.to_thread(self.enqueue_many, calls, chunk=chunk)
 
-    def _put(self, bodies: Sequence[bytes], rule: Rule | None = None) -> list[Job[R]]:
+    def _put(self, codec: int, bodies: Sequence[bytes], rule: Rule | None = None) -> list[Job[R]]:
         queues, options = self._host.queues, self._options
         due_us = options.due_us
         if options.after_us is not None:
@@ -222,7 +220,7 @@ class Using(Generic[P, R]):
             Calls(
                 options.queue,
                 name,
-                JSON,
+                codec,
                 bodies,
                 due_us,
                 options.priority,

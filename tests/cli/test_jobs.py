@@ -1,6 +1,7 @@
 """`dueline jobs`."""
 
 import json
+import zlib
 
 import pytest
 
@@ -59,6 +60,23 @@ def test_a_waiting_job_is_shown_whole(shell: Shell) -> None:
     assert f"id         {job_id}\n" in text
     assert "arguments  [1,5]" in text or 'arguments  {"args"' in text
     assert shell.app("jobs", "show", job_id, "-o", "json").data["state"] == "ready"
+
+
+def test_arguments_in_other_codecs_are_shown_or_said_to_be_closed(shell: Shell) -> None:
+    app = Dueline("sqlite:///jobs.db")
+    bodies = {1: b"\x91\xc4\x01a", 2: zlib.compress(b'["abc"]'), 64: b"sealed", 3: b"xx"}
+    ids = {
+        codec: app.queues.enqueue(Calls("default", "t", codec, [body]))[0].id.hex()
+        for codec, body in bodies.items()
+    }
+    app.close()
+    shown = {
+        codec: shell.app("jobs", "show", job_id, "-o", "json").data["arguments"]
+        for codec, job_id in ids.items()
+    }
+    assert (shown[1], shown[2]) == (["YQ=="], ["abc"])
+    assert shown[64].startswith("(6 bytes that cannot be shown: The arguments are in the codec 64")
+    assert shown[3].startswith("(2 bytes that cannot be shown: The arguments cannot be decompress")
 
 
 def test_an_ended_job_shows_its_result_and_attempts(shell: Shell) -> None:

@@ -4,12 +4,12 @@ from contextlib import suppress
 
 from dueline.attempt import Attempt, Outcome
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
-from dueline.codec import JSON
-from dueline.errors import StoreCorrupt
+from dueline.errors import BadInput, StoreCorrupt
 from dueline.explain import Facts
 from dueline.job import Job, JobId
 from dueline.lane import living_queue
 from dueline.options import read_options, tags_of
+from dueline.payloads import as_json
 from dueline.progress import Progress
 from dueline.status import status_of
 
@@ -45,9 +45,11 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
 
 
 def body_of(job: Job) -> dict[str, Value]:
-    """Show a job's arguments as they are stored, and what else its call asked for."""
-    text = job.body.decode(errors="replace")
-    shown: dict[str, Value] = {"arguments": Raw(text) if job.codec == JSON else text}
+    """Show a job's arguments, and what else its call asked for."""
+    try:
+        shown: dict[str, Value] = {"arguments": Raw(as_json(job.codec, job.body))}
+    except BadInput as error:  # nor are they opened here: whoever sealed them had a reason
+        shown = {"arguments": f"({len(job.body)} bytes that cannot be shown: {error.message})"}
     with suppress(StoreCorrupt):  # whoever runs it says so
         options = read_options(job.opts)
         if options.expires_us is not None:

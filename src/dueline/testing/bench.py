@@ -146,12 +146,12 @@ class AppOnBench:
         handler = task.handler
         wanted = None
         if args or kwargs:
-            wanted = _bound(handler, handler.arguments.encode(args, kwargs))
+            wanted = _bound(handler, *handler.write(args, kwargs))
         return [
             row
             for row in self.enqueued()
             if row.task == task.name
-            and (wanted is None or _bound(handler, row.body) == wanted)
+            and (wanted is None or _bound(handler, row.codec, row.body) == wanted)
             and (after is None or row.due_us - row.enqueued_us == duration_us(after))
             and (due is None or row.due_us == to_us(due))
             and priority in (None, row.lane.priority)
@@ -166,7 +166,7 @@ class AppOnBench:
         handler = self.app.tasks.get(row.task)
         text = f"{row.task}{row.body.decode(errors='replace')}"
         if handler is not None:
-            text = _call_text(row.task, *handler.arguments.decode(row.body))
+            text = _call_text(row.task, *handler.read(row.codec, row.body))
         wait = to_datetime(row.at_us) - self.clock.now
         due = f"due in {wait}" if wait > timedelta(0) else "due"
         return f"{text} queue={row.lane.queue} priority={row.lane.priority} {due}"
@@ -283,9 +283,9 @@ def _is_on_loop() -> bool:
     return True
 
 
-def _bound(handler: Handler, body: bytes) -> Mapping[str, object]:
+def _bound(handler: Handler, codec: int, body: bytes) -> Mapping[str, object]:
     """Read a call's arguments by the names of the parameters, defaults filled in."""
-    args, kwargs = handler.arguments.decode(body)
+    args, kwargs = handler.read(codec, body)
     context = (None,) if handler.takes_context else ()
     bound = inspect.signature(handler.function).bind(*context, *args, **kwargs)
     bound.apply_defaults()

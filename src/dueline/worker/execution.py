@@ -23,7 +23,7 @@ from dueline.worker.events import ran_event, run_event
 from dueline.worker.log import log
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
-"""How long a job waits for a worker that knows its task, after one that does not claimed it."""
+"""How long a job waits for a worker that knows its task and codec, after another claimed it."""
 
 TRACEBACK_CHARACTERS_MAX = 16 * 1024
 
@@ -146,6 +146,8 @@ class Execution:
             return Cancelled(CANCELLED)
         if assignment.job.opts and is_past(assignment.job, now_us):
             return Expired()
+        if (codec := assignment.job.codec) and not self._handlers[assignment.job.task].reads(codec):
+            return GivenBack(UNKNOWN_TASK_WAIT_US)
         if self._hooks.has("before_run"):
             self._hooks.tell("before_run", run_event(assignment.job))
         return None
@@ -156,7 +158,9 @@ class Execution:
         Returns: None where more is needed, such as `run`; nothing was called then.
         """
         job = assignment.job
-        if assignment.keep or job.opts or self._hooks.hear_runs or self.controls.has_cancelled(job):
+        if assignment.keep or job.opts or job.codec or self._hooks.hear_runs:
+            return None
+        if self.controls.has_cancelled(job):
             return None
         try:
             plain = self._plain[job.task]
@@ -217,7 +221,7 @@ class Execution:
 def _arguments(
     job: Job, handler: Handler, context: Context | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    args, kwargs = handler.arguments.decode(job.body)
+    args, kwargs = handler.read(job.codec, job.body)
     return (args if context is None else (context, *args)), kwargs
 
 
