@@ -90,6 +90,8 @@ def _lead(town: Town, data: Data, diary: Diary) -> bool:
 
     def look() -> None:
         nonlocal is_drained
+        if world.is_healed:
+            data.list_dead()
         is_drained = not (town.is_calling() or world.landing or data.living(diary))
         world.later(SECOND_US // 2, look)
 

@@ -230,7 +230,6 @@ def test_a_carry_that_was_left_is_completed_by_the_next_claimer(
     put_in(store, *births(2))
     told = move(born(1), NOW_US + 3, errors=4, to=OTHER)
     carried_halfway(store, monkeypatch, told)
-    assert ids_of(rows_in(other, lane_of())) == [id_of(2)]
     assert ids_of(claim(other, lane_of()).jobs) == [id_of(2)], "a stub is never run"
     (row,) = rows_in(other, OTHER)
     assert (row.errors, row.at_us, row.token, row.hop) == (4, NOW_US + 3, told.token, 1)
@@ -248,6 +247,15 @@ def test_a_carry_that_was_left_is_completed_by_whoever_looks_the_job_up(
     assert rows_in(other, OTHER) == [row]
     assert list(other.settle([Drop(row)])) == [True]
     assert list(other.find([id_of(1)])) == [None]
+
+
+def test_a_carry_that_was_left_is_completed_by_whoever_lists_its_lane(  # K4
+    store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in(store, *births(2))
+    carried_halfway(store, monkeypatch, move(born(1), NOW_US + 3, to=OTHER))
+    assert ids_of(rows_in(other, lane_of())) == [id_of(2)]
+    assert ids_of(claim(other, OTHER, now_us=NOW_US + 3).jobs) == [id_of(1)]
 
 
 def test_completing_a_carry_again_brings_nothing_back(

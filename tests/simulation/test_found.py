@@ -3,9 +3,10 @@
 import pytest
 
 from dueline.clock import SECOND_US
+from dueline.contract.given import ids_of, rows_in
 from dueline.errors import StoreUnavailable
 from dueline.ids import Ids
-from dueline.lane import bucket_of
+from dueline.lane import DEAD_SUFFIX, bucket_of
 from dueline.options import CallOptions, Rule
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
@@ -106,3 +107,23 @@ def test_what_has_ended_and_had_a_key_is_not_run_again_when_it_is_sent_again(
     queues.enqueue_again([ended])
     assert queues.store.find([ended.id]) == [None]
     assert put(queues, call(2)._replace(opts=opts))
+
+
+def test_a_carry_that_was_cut_off_is_seen_through_by_whoever_lists_the_lane() -> None:  # K4
+    steps: list[str] = []
+
+    def stop(name: str) -> None:
+        steps.append(name)
+        if steps[-2:] == ["decide", "marks"]:  # the row is a stub, and nothing more
+            raise Stopped
+
+    cluster = Cluster()
+    store = SteppedMemoryStore(HandClock(), cluster=cluster)
+    dead = row_of(1)._replace(lane=row_of(1).lane._replace(queue="default" + DEAD_SUFFIX))
+    assert store.add([dead]) == [True]
+    token, listing = Ids().token(), bucket_of(NOW_US, WIDTH_US)
+    back = Move(dead, NOW_US, token, listing, 0, 0, to=row_of(1).lane)
+    with pytest.raises(Stopped):
+        SteppedMemoryStore(HandClock(), cluster=cluster, step=stop).settle([back])
+    assert rows_in(store, dead.lane) == []
+    assert ids_of(rows_in(store, row_of(1).lane)) == [dead.id]

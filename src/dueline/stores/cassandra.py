@@ -122,7 +122,9 @@ class CassandraStore:
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
     ) -> JobPage:
         """Read a lane in (at, id) order."""
-        return cassandra_find.scan(self._pages, lane, after=after, until_us=until_us, limit=limit)
+        return cassandra_find.scan(
+            self._pages, self._verdicts, lane, after=after, until_us=until_us, limit=limit
+        )
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int

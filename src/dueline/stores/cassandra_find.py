@@ -63,9 +63,15 @@ def _look(session: CassandraSession, ids: Sequence[JobId]) -> list[Found]:
 
 
 def scan(
-    pages: LanePages, lane: Lane, *, after: Order | None, until_us: int | None, limit: int
+    pages: LanePages,
+    verdicts: Verdicts,
+    lane: Lane,
+    *,
+    after: Order | None,
+    until_us: int | None,
+    limit: int,
 ) -> JobPage:
-    """Read a lane in (at, id) order; rows that are being carried are not shown.
+    """Read a lane in (at, id) order; rows that are being carried are carried to the end.
 
     Which rows come next is read first, and only those are then read whole. A row's `at_us` is
     never below its position, so the reading ends where positions pass the last of them. It begins
@@ -76,7 +82,10 @@ def scan(
     until_us = _AT_US_MAX if until_us is None else until_us
     while True:
         places = _next_places(pages, lane, after=after, until_us=until_us, most=limit + 1)
-        jobs, end = _whole(pages, lane, places[:limit], after)
+        found, end = _whole(pages, lane, places[:limit])
+        # K4: nobody else may ever come by, as with the dead.
+        verdicts.carry([one for one in found if one.stub])
+        jobs = _shown(found, after, end)
         is_last = not places or (len(places) <= limit and end == places[-1][0])
         if jobs or is_last:
             return JobPage(jobs, None if is_last else end)
@@ -133,11 +142,11 @@ def _pages_of(pages: LanePages, part: Slice) -> Iterator[list[tuple[Key, Seen]]]
 
 
 def _whole(
-    pages: LanePages, lane: Lane, places: Sequence[tuple[Order, Key]], after: Order | None
-) -> tuple[list[Job], Order | None]:
+    pages: LanePages, lane: Lane, places: Sequence[tuple[Order, Key]]
+) -> tuple[list[Found], Order | None]:
     """Read rows whole, until they are large enough together; tell how far that is."""
-    jobs: list[Job] = []
-    size, end = 0, after
+    read: list[Found] = []
+    size, end = 0, None
     left = list(places)
     while left and size < BYTES_AT_ONCE:
         most = pages.whole_max(lane.queue)
@@ -146,14 +155,20 @@ def _whole(
         asked = [(lane, keys) for keys in rows.chunks([key for _, key in some])]
         found = [one for answer in pages.some(asked) for one in answer]
         size += sum(map(size_of, found))
-        jobs += [one.job for one in found if not one.stub]
-    # One that was moved meanwhile comes where it belongs now.
+        read += found
+    return read, end
+
+
+def _shown(found: Iterable[Found], after: Order | None, end: Order | None) -> list[Job]:
+    """Give the jobs of a page; one that was moved meanwhile comes where it belongs now."""
     shown = [
-        job
-        for job in jobs
-        if (after is None or _order(job) > after) and (end is None or _order(job) <= end)
+        one.job
+        for one in found
+        if not one.stub
+        and (after is None or _order(one.job) > after)
+        and (end is None or _order(one.job) <= end)
     ]
-    return sorted(shown, key=_order), end
+    return sorted(shown, key=_order)
 
 
 def _order(job: Job) -> Order:

@@ -276,9 +276,7 @@ class SteppedMemoryStore(SteppedCensus):
         failed, unlisted = self._lists.acknowledge(
             {target.lane: listing}, lambda: self._insert({target.lane: [target]})
         )
-        if not (
-            failed or unlisted
-        ):  # otherwise the stub stays, and the next one to meet it does this again
+        if not (failed or unlisted):  # else the stub stays, and who meets it next does this again
             self._decide(found.job.lane, Change(key_of(found.job), found.job.token), None)
 
     # Reads
@@ -306,9 +304,11 @@ class SteppedMemoryStore(SteppedCensus):
     def scan(
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
     ) -> JobPage:
-        """Read a lane in (at, id) order; rows that are being carried are not shown."""
-        rows = [row for row, stub in self._node.every(lane) if stub is None]
-        return jobs_page(rows, after, until_us, limit)
+        """Read a lane in (at, id) order; rows that are being carried are carried to the end."""
+        found = list(self._node.every(lane))
+        for stub in [one for one in found if one.stub]:  # K4: with the dead nobody else comes by
+            self._complete(stub)
+        return jobs_page([one.job for one in found if not one.stub], after, until_us, limit)
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
