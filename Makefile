@@ -25,13 +25,16 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
 CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-spark check models mutants simulate kills products bench cassandra-up cassandra-down lock clean
+.PHONY: help demo demo-spark test test-spark check models mutants simulate kills products bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing was lost
 	$(PY) -m examples.demo.run
+
+demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, an audit of their history (JOBS=20000)
+	$(if $(JOBS),JOBS=$(JOBS)) $(SPARK_VENV)/bin/python -m examples.demo_spark.run
 
 test: check ## check, then run all tests; in CI, hold the branch coverage
 	@rm -rf .coverage

@@ -69,6 +69,13 @@ def test_batches_of_so_many_rows_come_to_all_rows(shop: Dueline) -> None:
     assert len(whole[0]) == sum(expected.values())
 
 
+def test_a_shard_with_little_is_not_kept_waiting_by_one_with_much(shop: Dueline) -> None:
+    from dueline.spark.offsets import shared
+
+    assert shared({"much": 1000, "little": 1, "none": 0}, 10) == {"much": 9, "little": 1}
+    assert shared({"much": 1000, "little": 1}, 2000) == {"much": 1000, "little": 1}
+
+
 def test_an_offset_is_the_same_text_while_nothing_is_new(shop: Dueline) -> None:
     shop.store.append([row("calm", 1, 5)])
     reader = follower_of(shop, "calm")

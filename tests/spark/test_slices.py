@@ -133,7 +133,9 @@ def test_rows_at_one_instant_are_cut_nowhere(shop: Dueline, small: None) -> None
 
 def test_a_row_that_lies_twice_is_told_once(shop: Dueline) -> None:
     shop.store.append([Row("twice", 0, at_us, b"same", b"{}") for at_us in (5, 6, 9)])
-    assert len(list(rows_of(reader_of(shop, table="stream", stream="twice")))) == 1
+    for page in ("1", "100"):
+        reader = reader_of(shop, table="stream", stream="twice", fetchSize=page)
+        assert len(list(rows_of(reader))) == 1
 
 
 def test_a_span_of_time_can_be_asked_for(shop: Dueline) -> None:
@@ -192,3 +194,16 @@ def test_reading_makes_no_store(tmp_path: Path) -> None:
 
 def test_a_task_without_a_part_reads_nothing(shop: Dueline) -> None:
     assert list(reader_of(shop).read(None)) == []
+
+
+def test_jobs_at_the_instant_of_a_cut_are_in_one_slice(shop: Dueline) -> None:
+    from dueline.spark.slices import LaneSlice, jobs_of
+
+    job = next(job for job in shop.queues.jobs_of("mail") if job.at_us > job.enqueued_us)
+    alike = [other for other in shop.queues.jobs_of("mail") if other.at_us == job.at_us]
+    cuts = LaneSlice(job.lane, None, job.at_us), LaneSlice(job.lane, job.at_us, None)
+    before, after = (
+        [one for page in jobs_of(shop.store, cut, page=2) for one in page] for cut in cuts
+    )
+    assert {one.id for one in alike if one.lane == job.lane} <= {one.id for one in before}
+    assert not {one.id for one in before} & {one.id for one in after}

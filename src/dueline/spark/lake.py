@@ -1,0 +1,158 @@
+"""What a history tells, as tables made of tables.
+
+Functions of data frames, and nothing else: read the attempts however you like (a store, Parquet),
+and write what comes out wherever you like. `lake_arrow` does the same without Spark.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
+
+from dueline.checker import EARLY_US_MAX
+from dueline.spark.rules import ENDED, OUTCOMES, RULES, SPAN_COLUMNS, Audited, audited
+
+_SILVER: Final = (
+    "queue", "shard", "job_id", "attempt", "task", "tenant", "priority", "enqueued", "due",
+    "claimed", "started", "ended", "outcome", "error", "worker",
+)  # fmt: skip
+
+
+def silver(attempts: DataFrame) -> DataFrame:
+    """Make one row of each attempt, with the spans that people ask for.
+
+    Args: attempts: the table `attempts`; rows that were told twice are one.
+
+    Returns: its columns, and wait_us (from when it could first run), lateness_us (from its due
+    time), run_us, is_takeover (the attempt before it crashed).
+    """
+    claim = Window.partitionBy("job_id", "attempt").orderBy("at", "outcome")
+    once = attempts.withColumn("place", F.row_number().over(claim)).where("place = 1")
+    started, ended = F.unix_micros("started"), F.unix_micros("ended")
+    could = F.greatest(F.unix_micros("due"), F.unix_micros("enqueued"))
+    life = Window.partitionBy("job_id").orderBy("attempt")
+    return once.select(
+        *_SILVER,
+        (started - could).alias("wait_us"),
+        (started - F.unix_micros("due")).alias("lateness_us"),
+        (ended - started).alias("run_us"),
+        F.coalesce(F.lag("outcome").over(life) == "crashed", F.expr("false")).alias("is_takeover"),
+    )
+
+
+def gold_minute(silver_attempts: DataFrame) -> DataFrame:
+    """Count what ended in each minute, by queue and tenant.
+
+    Returns: queue, tenant, minute, attempts, a count for each outcome, takeovers, and the sums
+    of the spans; sums of minutes are those of hours.
+    """
+    return silver_attempts.groupBy("queue", "tenant", _minute().alias("minute")).agg(
+        F.count("*").alias("attempts"),
+        *[F.count_if(F.col("outcome") == name).alias(name) for name in OUTCOMES],
+        F.count_if("is_takeover").alias("takeovers"),
+        *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SPAN_COLUMNS],
+    )
+
+
+def gold_lateness(silver_attempts: DataFrame) -> DataFrame:
+    """Count the lateness of starts, in steps that double; histograms of minutes add up.
+
+    Returns: queue, tenant, minute, step (0: not late; n: below 2**n us), attempts.
+    """
+    late = F.col("lateness_us")
+    step = F.when(late <= 0, 0).otherwise(F.length(F.bin(late))).cast("int")
+    started = silver_attempts.where("lateness_us IS NOT NULL")
+    return started.groupBy("queue", "tenant", _minute().alias("minute"), step.alias("step")).agg(
+        F.count("*").alias("attempts")
+    )
+
+
+def audit(
+    attempts: DataFrame, *, living: DataFrame | None = None, expected: DataFrame | None = None
+) -> Audited:
+    """Find what must not be, by the verdicts of `dueline.checker`.
+
+    Args:
+      attempts: the table `attempts`, of a queue whose history is whole from its first job on.
+      living: the jobs that have a row (job_id), read after the attempts; without them nothing
+        is said about lost jobs.
+      expected: the jobs that were acknowledged (job_id); without them nothing is said about jobs
+        that nobody enqueued, nor about those that left no trace.
+
+    Returns: verdict, job_id, attempt, words of each finding; and which verdicts were looked for.
+    """
+    claim = Window.partitionBy("job_id", "attempt")
+    claims = F.size(F.collect_set(F.struct("claimed", "worker")).over(claim))
+    places = attempts.withColumn("claims", claims)
+    first = Window.partitionBy("job_id", "attempt").orderBy("at", "outcome")
+    once = places.withColumn("place", F.row_number().over(first)).where("place = 1")
+    life = Window.partitionBy("job_id").orderBy("attempt")
+    whole = Window.partitionBy("job_id")
+    is_end = F.col("outcome").isin(*ENDED)
+    seen = once.select(
+        "job_id", "attempt", "outcome", "claims",
+        *[F.unix_micros(name).alias(name) for name in ("due", "claimed", "started", "ended")],
+        F.lag("outcome").over(life).alias("before"),
+        F.lag(F.unix_micros("claimed")).over(life).alias("before_claimed"),
+        F.lag(F.unix_micros("ended")).over(life).alias("before_ended"),
+        F.min(F.when(is_end, F.col("attempt"))).over(whole).alias("end"),
+        F.max("attempt").over(whole).alias("last"),
+    )  # fmt: skip
+    if living is not None:
+        alive = living.select("job_id").distinct().withColumn("lives", F.expr("true"))
+        seen = seen.join(alive, "job_id", "left")
+    if expected is not None:
+        known = expected.select("job_id").distinct().withColumn("asked", F.expr("true"))
+        seen = seen.join(known, "job_id", "left")
+    rules = _rules(has_living=living is not None, has_expected=expected is not None)
+    found = [
+        F.when(rules[name], F.struct(F.lit(verdict).alias("verdict"), F.lit(words).alias("words")))
+        for name, (verdict, words) in RULES.items()
+        if name in rules
+    ]
+    findings = seen.select(
+        F.explode(F.array_compact(F.array(*found))).alias("found"), "job_id", "attempt"
+    ).select("found.verdict", "job_id", "attempt", "found.words")
+    if living is not None and expected is not None:
+        gone = expected.select("job_id").distinct()
+        gone = gone.join(attempts, "job_id", "left_anti").join(living, "job_id", "left_anti")
+        verdict, words = RULES["no trace"]
+        findings = findings.unionByName(
+            gone.select(
+                F.lit(verdict).alias("verdict"),
+                "job_id",
+                F.lit(0).alias("attempt"),
+                F.lit(words).alias("words"),
+            )
+        )
+    return audited(findings, has_living=living is not None, has_expected=expected is not None)
+
+
+def _minute() -> Column:
+    return F.date_trunc("minute", F.col("ended"))
+
+
+def _rules(*, has_living: bool, has_expected: bool) -> dict[str, Column]:
+    """Say of a row, with that of the attempt before it, what must not be."""
+    is_end = F.col("outcome").isin(*ENDED)
+    after_end = F.col("attempt") > F.col("end")
+    crashed = F.col("before") == "crashed"
+    claimed = F.col("claimed")
+    rules = {
+        "two ends": after_end & is_end,
+        "after its end": after_end & ~is_end,
+        "before the lease ended": crashed & (claimed < F.col("before_ended")),
+        "late verdict": ~crashed & (F.col("before_ended") > claimed + EARLY_US_MAX),
+        "early": F.col("started") < F.col("due") - EARLY_US_MAX,
+        "time went back": claimed < F.col("before_claimed") - EARLY_US_MAX,
+        "one fence": F.col("claims") > 1,
+    }
+    if has_living:
+        is_over = is_end | (F.col("outcome") == "dead") | F.col("end").isNotNull()
+        is_last = F.col("attempt") == F.col("last")
+        rules["gone"] = is_last & ~is_over & F.col("lives").isNull()
+        is_dead = (F.col("outcome") == "dead") & F.col("end").isNull()
+        rules["dead and gone"] = is_last & is_dead & F.col("lives").isNull()
+    if has_expected:
+        rules["nobody asked"] = F.col("asked").isNull() & (F.col("attempt") == F.col("last"))
+    return rules

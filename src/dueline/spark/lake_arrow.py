@@ -1,0 +1,148 @@
+"""The same tables as `lake`, without Spark.
+
+For one machine, and for tests: it shares the names of the rules with `lake`, and no line of code.
+Rows are plain mappings, as `pyarrow.Table.to_pylist` makes them, instants in microseconds.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute
+
+from dueline.checker import EARLY_US_MAX
+from dueline.spark.rules import ENDED, OUTCOMES, RULES, SPAN_COLUMNS, Audited, audited
+
+Line = Mapping[str, Any]
+
+_MINUTE_US: Final = 60_000_000
+_INSTANTS: Final = ("at", "enqueued", "due", "claimed", "started", "ended")
+
+
+def lines_of(attempts: pa.Table) -> list[Line]:
+    """Read the rows of a table of attempts, instants as microseconds."""
+    for name in set(_INSTANTS) & set(attempts.column_names):
+        place = attempts.column_names.index(name)
+        instants = compute.cast(attempts.column(name), pa.timestamp("us", "UTC"))
+        attempts = attempts.set_column(place, name, instants.cast(pa.int64()))
+    rows: list[Line] = attempts.to_pylist()
+    return rows
+
+
+def silver(attempts: Iterable[Line]) -> list[Line]:
+    """Make one row of each attempt; see `lake.silver`."""
+    found: list[Line] = []
+    for told in _lives(attempts).values():
+        before = None
+        for line in _once(told):
+            started = line["started"]
+            spans: dict[str, Any] = dict.fromkeys(SPAN_COLUMNS)
+            if started is not None:
+                spans["wait_us"] = started - max(line["due"], line["enqueued"])
+                spans["lateness_us"] = started - line["due"]
+                spans["run_us"] = line["ended"] - started
+            takeover = {"is_takeover": before == "crashed"}
+            kept = {name: value for name, value in line.items() if name not in ("at", "id")}
+            found.append(kept | spans | takeover)
+            before = line["outcome"]
+    return found
+
+
+def gold_minute(silver_attempts: Iterable[Line]) -> list[Line]:
+    """Count what ended in each minute; see `lake.gold_minute`."""
+    counts: dict[tuple[str, str, int], Counter[str]] = defaultdict(Counter)
+    for line in silver_attempts:
+        cell = counts[_cell_of(line)]
+        cell.update(attempts=1, takeovers=int(line["is_takeover"]))
+        cell[line["outcome"]] += 1
+        cell.update({name: line[name] or 0 for name in SPAN_COLUMNS})
+    names = ("attempts", *OUTCOMES, "takeovers", *SPAN_COLUMNS)
+    return [
+        {"queue": queue, "tenant": tenant, "minute": minute} | {name: cell[name] for name in names}
+        for (queue, tenant, minute), cell in counts.items()
+    ]
+
+
+def gold_lateness(silver_attempts: Iterable[Line]) -> list[Line]:
+    """Count the lateness of starts, in steps that double; see `lake.gold_lateness`."""
+    counts = Counter(
+        (*_cell_of(line), max(0, line["lateness_us"]).bit_length())
+        for line in silver_attempts
+        if line["lateness_us"] is not None
+    )
+    names = ("queue", "tenant", "minute", "step")
+    return [dict(zip(names, key, strict=True)) | {"attempts": n} for key, n in counts.items()]
+
+
+def audit(
+    attempts: Iterable[Line],
+    *,
+    living: Collection[str] | None = None,
+    expected: Collection[str] | None = None,
+) -> Audited:
+    """Find what must not be; see `lake.audit`. Jobs are given by their ids."""
+    lives = _lives(attempts)
+    findings: list[Line] = []
+
+    def find(rule: str, job_id: str, attempt: int) -> None:
+        verdict, words = RULES[rule]
+        findings.append({"verdict": verdict, "job_id": job_id, "attempt": attempt, "words": words})
+
+    for job_id, told in lives.items():
+        for rule, attempt in _faults(told):
+            find(rule, job_id, attempt)
+        last = _once(told)[-1]
+        has_ended = any(line["outcome"] in ENDED for line in told)
+        if living is not None and job_id not in living and not has_ended:
+            find("dead and gone" if last["outcome"] == "dead" else "gone", job_id, last["attempt"])
+        if expected is not None and job_id not in expected:
+            find("nobody asked", job_id, last["attempt"])
+    if living is not None and expected is not None:
+        for job_id in set(expected) - set(living) - lives.keys():
+            find("no trace", job_id, 0)
+    return audited(findings, has_living=living is not None, has_expected=expected is not None)
+
+
+def _faults(told: Sequence[Line]) -> Iterable[tuple[str, int]]:
+    """Name the rules that a job's life breaks, each with the attempt."""
+    life = _once(told)
+    for line in life:
+        attempt = line["attempt"]
+        claims = {(one["claimed"], one["worker"]) for one in told if one["attempt"] == attempt}
+        if len(claims) > 1:
+            yield "one fence", attempt
+        if line["started"] is not None and line["started"] < line["due"] - EARLY_US_MAX:
+            yield "early", attempt
+    ends = [line["attempt"] for line in life if line["outcome"] in ENDED]
+    for line in life:
+        if ends and line["attempt"] > ends[0]:
+            yield "two ends" if line["outcome"] in ENDED else "after its end", line["attempt"]
+    for before, line in pairwise(life):
+        if before["outcome"] == "crashed":
+            if line["claimed"] < before["ended"]:
+                yield "before the lease ended", line["attempt"]
+        elif before["ended"] > line["claimed"] + EARLY_US_MAX:
+            yield "late verdict", line["attempt"]
+        if line["claimed"] < before["claimed"] - EARLY_US_MAX:
+            yield "time went back", line["attempt"]
+
+
+def _lives(attempts: Iterable[Line]) -> dict[str, list[Line]]:
+    lives: dict[str, list[Line]] = defaultdict(list)
+    for line in attempts:
+        lives[line["job_id"]].append(line)
+    return lives
+
+
+def _once(told: Sequence[Line]) -> list[Line]:
+    """Take the first telling of each attempt, in their order."""
+    first: dict[int, Line] = {}
+    for line in sorted(told, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
+        first.setdefault(line["attempt"], line)
+    return list(first.values())
+
+
+def _cell_of(line: Line) -> tuple[str, str, int]:
+    return line["queue"], line["tenant"], line["ended"] // _MINUTE_US * _MINUTE_US
