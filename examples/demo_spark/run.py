@@ -1,4 +1,4 @@
-"""The demo on Spark: jobs from a table, real workers, one killed, and an audit of their history.
+"""The demo on Spark: a table, real workers, a kill, an audit.
 
 `make demo-spark` runs it (JOBS=20000). It ends well only if the audit finds nothing, and each
 row of the table is told of in the history.

@@ -1,4 +1,4 @@
-"""Tables made of a history, and what an audit finds in it; two engines agree to the row."""
+"""Tables made of a history, by two engines that agree to the row."""
 
 from collections import Counter
 from collections.abc import Mapping
