@@ -1,0 +1,40 @@
+"""Letting go of old history."""
+
+from dueline.chores.chore import Report
+from dueline.chores.forget import QUEUES_A_STEP, forget_history
+from dueline.clock import SECOND_US
+from dueline.contract.given import stream_of
+from dueline.history import HISTORY_SUFFIX, HISTORY_US
+from dueline.store import Row
+from tests.world import World
+
+
+def told(world: World, number: int, queue: str = "q") -> Row:
+    """Append a row to a queue's history, now."""
+    world.queues.catalog.settings(queue)
+    at_us = world.clock.wall_us()
+    row = Row(queue + HISTORY_SUFFIX, 0, at_us, number.to_bytes(16), b"{}")
+    assert world.store.append([row])[0] is not None
+    return row
+
+
+def test_history_goes_when_it_is_older_than_it_is_kept_and_the_rest_stays(world: World) -> None:
+    told(world, 1)
+    world.clock.advance(us=HISTORY_US // 2)
+    young = told(world, 2)
+    assert forget_history(world.queues, None).acts == 0
+    world.clock.advance(us=HISTORY_US // 2 + SECOND_US)
+    assert forget_history(world.queues, None).acts == 1
+    left = stream_of(world.store, "q" + HISTORY_SUFFIX)
+    assert [row.id for row in left] == [young.id]
+    assert forget_history(world.queues, None).acts == 0
+
+
+def test_a_step_looks_at_some_queues_and_the_next_goes_on_there(world: World) -> None:
+    names = [f"q{number:03}" for number in range(QUEUES_A_STEP + 1)]
+    for name in names:
+        told(world, 1, name)
+    world.clock.advance(us=HISTORY_US + SECOND_US)
+    report = forget_history(world.queues, None)
+    assert (report.acts, report.after) == (QUEUES_A_STEP, names[QUEUES_A_STEP - 1])
+    assert forget_history(world.queues, report.after) == Report(acts=1)
