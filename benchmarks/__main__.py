@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000] [--tenants 100000]
          [--events 100000] [--peer-jobs 20000] [--cassandra-jobs 20000]
-         [--cassandra-singles 200] [--only sqlite|latency|cassandra]
+         [--cassandra-singles 200] [--idle-lanes 1000000] [--only sqlite|latency|idle|cassandra]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import against_raw, against_stream, latency, ours, peers, raw
+from benchmarks import against_raw, against_stream, idle, latency, ours, peers, raw
 from benchmarks.against_raw import Comparison
 from benchmarks.rounds import Rounds
 
@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of everything, interleaved")
     parser.add_argument("--cassandra-jobs", type=int, default=20_000, help="as --jobs")
     parser.add_argument("--cassandra-singles", type=int, default=200, help="with a lock each")
-    parser.add_argument("--only", choices=("sqlite", "latency", "cassandra"), help="measure this")
+    parser.add_argument("--idle-lanes", type=int, default=1_000_000, help="beside a claim")
+    choices = ("sqlite", "latency", "idle", "cassandra")
+    parser.add_argument("--only", choices=choices, help="measure this")
     asked = parser.parse_args()
     if asked.jobs < raw.BATCH or asked.jobs % raw.BATCH:
         parser.error(f"--jobs is a multiple of {raw.BATCH}")
@@ -52,6 +54,8 @@ def main() -> None:
         report |= _sqlite(asked)
     if asked.only in {None, "latency"}:
         report["latency"] = _latency()
+    if asked.only in {None, "idle"}:
+        report["idle"] = _idle(asked)
     if asked.only in {None, "cassandra"}:
         report["cassandra"] = _cassandra(asked)
     print(json.dumps(report, indent=2))
@@ -76,6 +80,12 @@ def _latency() -> Mapping[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         found = latency.measure(Path(folder))
     return {**found, "bars": latency.bars(found)}
+
+
+def _idle(asked: argparse.Namespace) -> Mapping[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = idle.measure(Path(folder), most=asked.idle_lanes)
+    return {**found, "bars": idle.bars(found)}
 
 
 def _cassandra(asked: argparse.Namespace) -> Mapping[str, object] | str:

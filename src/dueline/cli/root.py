@@ -19,6 +19,8 @@ from dueline.cli import (
     migrate,
     monitor,
     queues,
+    settings,
+    shards,
     stats,
     top,
     worker,
@@ -44,7 +46,9 @@ root.command("enqueue")(enqueue.enqueue)
 root.add_typer(jobs.jobs, name="jobs")
 root.add_typer(dead.dead, name="dead")
 root.add_typer(queues.queues, name="queues")
+root.add_typer(shards.shards, name="shards")
 root.add_typer(workers.workers, name="workers")
+queues.queues.command("set")(settings.set_queue)
 root.command("stats")(stats.stats)
 root.command("top")(top.top)
 root.command("events")(events.events)
@@ -79,7 +83,7 @@ def version(context: typer.Context) -> None:
 
 
 _ANYWHERE = ("--store", "--app", "--output", "-o")
-_GROUPS = ("jobs", "dead", "queues", "workers")
+_GROUPS = ("jobs", "dead", "queues", "shards", "workers")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

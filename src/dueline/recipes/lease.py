@@ -42,6 +42,18 @@ class Grant:
     until_us: int
 
 
+def grants(records: Records, scope: str) -> Mapping[str, Grant]:
+    """Read all leases of a scope that were ever granted, by name, without holding any."""
+    found: dict[str, Grant] = {}
+    after = None
+    while True:
+        page = records.read(scope, after=after, limit=_PAGE)
+        found.update((record.key, decode(record.value, Grant)) for record in page)
+        if len(page) < _PAGE:
+            return found
+        after = page[-1].key
+
+
 class _Sight(NamedTuple):
     """A record as it was read, and since when it was seen unchanged, on this machine's clock."""
 

@@ -1,0 +1,75 @@
+"""Claims beside idle queues, and beside idle lanes of the same queue.
+
+Each measures the whole of what a worker does for a job that has just come: look, claim, end.
+Times of the processor, since other programs of the machine are no part of it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from dueline.clock import DAY_US, SystemClock
+from dueline.codec import JSON
+from dueline.ids import Ids
+from dueline.job import Job
+from dueline.lane import Lane, bucket_of
+from dueline.queue import Calls, Queues
+from dueline.settings import QueueSettings
+from dueline.store import Drop
+from dueline.stores.sqlite import SqliteStore
+from dueline.worker.claimer import Claimer
+
+FEW = 1_000
+RATIO_MAX = 2.0
+CLAIMS = 300
+
+_BATCH = 5_000
+
+
+def measure(folder: Path, *, most: int) -> Mapping[str, object]:
+    """Time claims beside 1,000 and beside `most` idle lanes, of others' queues and of its own."""
+    found: dict[str, object] = {"lanes": [FEW, most]}
+    for kind in ("queues", "tenants"):
+        claims_us = [_claim_us(folder, kind, count) for count in (FEW, most)]
+        found[f"claim_us_beside_idle_{kind}"] = [round(one, 1) for one in claims_us]
+        found[f"ratio_beside_idle_{kind}"] = round(claims_us[1] / claims_us[0], 2)
+    return found
+
+
+def bars(found: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """Compare with what is asked (H9)."""
+    return [
+        {"what": name, "at_most": RATIO_MAX, "median": ratio, "is_met": ratio <= RATIO_MAX}
+        for name, ratio in found.items()
+        if name.startswith("ratio") and isinstance(ratio, float)
+    ]
+
+
+def _claim_us(folder: Path, kind: str, count: int) -> float:
+    clock = SystemClock()
+    store = SqliteStore(folder / f"{kind}-{count}.db", clock=clock, synchronous="NORMAL")
+    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    for start in range(0, count, _BATCH):
+        store.add([_idle(queues, kind, start + number) for number in range(min(_BATCH, count))])
+    claimer = Claimer(queues, ["default"], "w")
+    times_us = []
+    for _ in range(CLAIMS):
+        queues.enqueue(Calls("default", "t", JSON, [b"[]"]))
+        began = time.process_time()
+        claimer.refresh()
+        taken = claimer.claim(10, {})
+        assert store.settle([Drop(one.job) for one in taken]) == [True]
+        times_us.append((time.process_time() - began) * 1e6)
+    store.close()
+    return median(times_us)
+
+
+def _idle(queues: Queues, kind: str, number: int) -> Job:
+    """Make a job for the day after tomorrow, in a lane of its own."""
+    at_us = queues.time.latest_us() + 2 * DAY_US
+    (job_id,) = queues.ids.many(1, at_us)
+    name = f"{kind}{number}"
+    queue, tenant = (name, "") if kind == "queues" else ("default", name)
+    lane = Lane(queue, 0, bucket_of(at_us, QueueSettings().width_us), 0, tenant)
+    return Job(lane, at_us, job_id, 0, at_us, at_us, "t", JSON, b"[]", b"", at_us)

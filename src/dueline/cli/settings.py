@@ -1,0 +1,65 @@
+"""`dueline queues set`: change how a queue is set, while it is in use."""
+
+from typing import Annotated, Any
+
+import typer
+
+from dueline.cli.output import Output, Span
+from dueline.cli.session import session_of
+from dueline.errors import BadInput
+from dueline.span import parse_span
+
+
+def set_queue(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")],
+    *,
+    shards: Annotated[
+        int | None, typer.Option(metavar="N", help="Slices that new jobs spread over.")
+    ] = None,
+    lease: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long a claim lasts without a beat.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long results are kept; 0s: not at all.")
+    ] = None,
+    aging: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Waited for a step of priority; 0s: none.")
+    ] = None,
+    history: Annotated[
+        str | None, typer.Option(metavar="WHAT", help="attempts, all or off.")
+    ] = None,
+    deliver: Annotated[
+        str | None, typer.Option(metavar="HOW", help="at_least_once or at_most_once.")
+    ] = None,
+) -> None:
+    """Change a queue's settings while it is in use; everybody goes by them after 5 s at most.
+
+    Jobs that are there stay where they are, and are found there: another number of shards
+    concerns new ones alone.
+
+    Example: dueline queues set mail --shards 7
+    """
+    changes: dict[str, Any] = {"shards": shards, "history": history, "deliver": deliver}
+    changes |= {
+        key: None if text is None else parse_span(text)
+        for key, text in (("lease_us", lease), ("keep_us", keep), ("aging_us", aging))
+    }
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if not changes:
+        raise BadInput("Nothing is to be changed.", hint="Give --shards 7, for example.")
+    with session_of(context).queues() as queues:
+        (name,) = queues.catalog.chosen(name)
+        settings = queues.catalog.configure(name, **changes)
+        Output.of(context, queues).entry(
+            {
+                "queue": name,
+                "shards": settings.shards,
+                "shards_read": settings.shards_read,
+                "lease": Span(settings.lease_us),
+                "keep": Span(settings.keep_us),
+                "aging": Span(settings.aging_us),
+                "history": settings.history,
+                "deliver": settings.deliver,
+            }
+        )

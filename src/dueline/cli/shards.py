@@ -1,0 +1,108 @@
+"""`dueline shards`: how work is cut, who holds which part, how late each is."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from dueline.cli.output import Entry, Instant, Output, Span, note
+from dueline.cli.session import session_of
+from dueline.queue import Queues
+from dueline.recipes.lease import Grant, grants
+from dueline.recipes.offices import OFFICES
+from dueline.shards import Shard, shards_of
+
+COLUMNS = ("queue", "shard", "takes_new", "lanes", "swept", "closed", "lag")
+LAG_COLUMNS = ("queue", "shard", "lag", "ready_since", "lanes")
+OWNER_COLUMNS = ("scope", "name", "holder", "epoch", "until", "is_held")
+
+shards = typer.Typer(help="See shards of queues, and who holds what by lease.")
+
+QueueOption = Annotated[
+    str | None, typer.Option("-q", "--queue", metavar="NAME", help="Only this queue.")
+]
+ScopeOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SCOPE", help="Leases of this scope; the offices by default."),
+]
+
+
+@shards.command("list")
+def list_shards(context: typer.Context, *, queue: QueueOption = None) -> None:
+    """List the shards of queues: their lanes, their marks, whether new jobs come to them.
+
+    One that is left over from a larger number of shards takes no new jobs and is only read.
+
+    Example: dueline shards list -q mail
+    """
+    with session_of(context).queues() as queues:
+        now_us = queues.time.latest_us()
+        shown = [_entry(one, now_us) for one in _shards(queues, queue)]
+        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+
+
+@shards.command()
+def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
+    """List the shards in which jobs are ready, the latest first.
+
+    Example: dueline shards lag
+    """
+    with session_of(context).queues() as queues:
+        now_us = queues.time.latest_us()
+        late = [one for one in _shards(queues, queue) if one.ready_since_us is not None]
+        late.sort(key=lambda one: -one.lag_us(now_us))
+        shown = [_entry(one, now_us) for one in late]
+        Output.of(context, queues).entries(shown, LAG_COLUMNS, count=len(shown))
+    if not late:
+        note("Nothing is ready.")
+
+
+@shards.command()
+def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
+    """List who holds what by lease: the office of the monitor, or the shards of a scope.
+
+    A queue's shards have no owner: any worker may claim from any of them.
+
+    Example: dueline shards owners --scope stream-leases/clicks/billing
+    """
+    with session_of(context).queues() as queues:
+        now_us = queues.time.earliest_us()
+        shown = [
+            _owner(one, name, grant, now_us)
+            for one in scope or [OFFICES]
+            for name, grant in grants(queues.store, one).items()
+        ]
+        Output.of(context, queues).entries(shown, OWNER_COLUMNS, count=len(shown))
+    if not shown:
+        note("Nobody ever held one.")
+
+
+def _shards(queues: Queues, queue: str | None) -> Iterator[Shard]:
+    for name in queues.catalog.chosen(queue):
+        yield from shards_of(queues, name)
+
+
+def _entry(one: Shard, now_us: int) -> Entry:
+    since_us = one.ready_since_us
+    return {
+        "queue": one.queue,
+        "shard": one.number,
+        "takes_new": one.takes_new,
+        "lanes": one.lanes,
+        "swept": one.marks.swept,
+        "closed": one.marks.closed,
+        "lag": Span(one.lag_us(now_us)),
+        "ready_since": None if since_us is None else Instant(since_us),
+        "capped": one.is_capped,
+    }
+
+
+def _owner(scope: str, name: str, grant: Grant, now_us: int) -> Entry:
+    return {
+        "scope": scope,
+        "name": name,
+        "holder": grant.holder,
+        "epoch": grant.epoch,
+        "until": Instant(grant.until_us) if grant.until_us else None,
+        "is_held": grant.until_us > now_us,
+    }
