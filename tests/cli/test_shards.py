@@ -56,4 +56,9 @@ def test_owners_are_told_with_their_epochs_and_whether_they_still_hold_it(shell:
     leases.release([MONITOR])
     (one,) = shell.app("shards", "owners", "-o", "json").data
     assert (one["is_held"], one["until"]) == (False, None)
+    assert leases.stand(MONITOR) == 2
+    data = shell.app("shards", "release", "monitor", "-o", "json").data
+    assert (data["holder"], data["epoch"], data["is_held"]) == ("host:1:ab", 2, False)
+    assert leases.renew() == [MONITOR]
+    assert shell.app("shards", "release", "nosuch").code == 4
     app.close()

@@ -1,14 +1,16 @@
 """`dueline shards`: how work is cut, who holds which part, how late each is."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from dueline.cli.output import Entry, Instant, Output, Span, note
 from dueline.cli.session import session_of
+from dueline.errors import NotFound
 from dueline.queue import Queues
-from dueline.recipes.lease import Grant, grants
+from dueline.recipes.lease import Grant, grants, set_free
 from dueline.recipes.offices import OFFICES
 from dueline.shards import Shard, shards_of
 
@@ -75,6 +77,32 @@ def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
         Output.of(context, queues).entries(shown, OWNER_COLUMNS, count=len(shown))
     if not shown:
         note("Nobody ever held one.")
+
+
+@shards.command()
+def release(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A lease, such as `monitor`.")],
+    *,
+    scope: Annotated[str, typer.Option(metavar="SCOPE", help="Its scope.")] = OFFICES,
+) -> None:
+    """Take a lease from whoever holds it, so that others may take it at once.
+
+    Who held it finds it lost at its next beat; what it still writes under it is refused as soon
+    as another has begun.
+
+    Example: dueline shards release monitor
+    """
+    with session_of(context).queues() as queues:
+        grant = set_free(queues.store, scope, name, version=queues.ids.token())
+        if grant is None:
+            raise NotFound(
+                f"There is no lease {name} in {scope}, or it changed just now.",
+                hint="See `dueline shards owners`.",
+            )
+        freed = replace(grant, until_us=0)
+        now_us = queues.time.earliest_us()
+        Output.of(context, queues).entry(_owner(scope, name, freed, now_us))
 
 
 def _shards(queues: Queues, queue: str | None) -> Iterator[Shard]:

@@ -54,6 +54,22 @@ def grants(records: Records, scope: str) -> Mapping[str, Grant]:
         after = page[-1].key
 
 
+def set_free(records: Records, scope: str, name: str, *, version: bytes) -> Grant | None:
+    """Take a lease from whoever holds it, who finds it lost at the next beat; version: random.
+
+    Until then both it and the next holder may believe to hold it: its epoch refuses what it
+    writes from then on.
+
+    Returns: what was granted; None: nobody ever had it, or it changed just now.
+    """
+    for record in records.read(scope, after=None, limit=_PAGE):
+        if record.key == name:
+            grant = decode(record.value, Grant)
+            put = Put(name, version, encode(replace(grant, until_us=0)), expect=record.version)
+            return grant if records.commit(scope, (put,)) else None
+    return None
+
+
 class _Sight(NamedTuple):
     """A record as it was read, and since when it was seen unchanged, on this machine's clock."""
 
