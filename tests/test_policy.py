@@ -40,6 +40,9 @@ BORN_US = NOW_US - 60 * SECOND_US
 RETRY = Retry()
 
 
+DEAD = Outcome("dead", NOW_US, error="ValueError: no", traceback="Traceback …")
+
+
 def failed(message: str = "no", *, retry: bool = True, after_us: int | None = None) -> Failed:
     """Make a failure."""
     return Failed("ValueError", message, "Traceback …", retry, after_us)
@@ -94,17 +97,15 @@ def test_the_last_attempt_is_the_one_the_policy_names() -> None:
     policy = Retry(attempts=3)
     words = [decided(failed(), job._replace(errors=errors), retry=policy) for errors in range(4)]
     assert [isinstance(one, Again) for one in words] == [True, True, False, False]
-    assert words[2] == Outcome("dead", NOW_US, error="ValueError: no")
+    assert words[2] == DEAD
 
 
 def test_one_attempt_means_no_retry() -> None:
-    assert decided(failed(), retry=Retry(attempts=1)) == Outcome(
-        "dead", NOW_US, error="ValueError: no"
-    )
+    assert decided(failed(), retry=Retry(attempts=1)) == DEAD
 
 
 def test_an_error_the_policy_does_not_want_is_dead_at_once() -> None:
-    assert decided(failed(retry=False)) == Outcome("dead", NOW_US, error="ValueError: no")
+    assert decided(failed(retry=False)) == DEAD
 
 
 def test_an_error_that_says_when_to_come_again_is_obeyed_beyond_the_cap() -> None:
@@ -263,8 +264,11 @@ def test_a_job_that_crashed_as_often_as_allowed_is_poison() -> None:
 
 def test_no_error_is_longer_than_its_cell() -> None:
     long = "x" * 10_000
-    for ending in (failed(long), Cancelled(long), Crashed(long), failed(long, retry=False)):
+    for ending in (failed(long), Cancelled(long), Crashed(long)):
         assert len(decided(ending).error) == ERROR_CHARACTERS_MAX
+    dead = decided(failed(long, retry=False))
+    assert isinstance(dead, Outcome)
+    assert 3000 < len(dead.error) < len(dead.epitaph()) < ERROR_CHARACTERS_MAX
 
 
 # --- the buffer ------------------------------------------------------------------------------

@@ -7,6 +7,11 @@ from dueline.job import Job
 
 ERROR_CHARACTERS_MAX = 4096
 
+ERROR_OF_DEAD_CHARACTERS_MAX = 3072
+"""Of the error of a dead job that has a traceback; the rest of its cell is for that."""
+
+_TRACEBACK = "\n--- traceback ---\n"
+
 FinalState = Literal["done", "dead", "cancelled", "expired", "lost"]
 
 
@@ -79,12 +84,38 @@ class Outcome:
     """How a job ended for good.
 
     value: the result as JSON (done only). error: type and message, at most 4 KiB.
+    traceback: of the last failure (dead only), cut as the row of a dead job holds it.
     """
 
     state: FinalState
     ended_us: int
     value: str = ""
     error: str = ""
+    traceback: str = ""
+
+    def epitaph(self) -> str:
+        """Write the error of a dead job's row: the traceback rides along, at most 4 KiB in all."""
+        return f"{self.error}{_TRACEBACK}{self.traceback}" if self.traceback else self.error
+
+
+def epitaph_of(error: str, traceback: str, message: str) -> tuple[str, str]:
+    """Cut an error and its traceback to what a dead job's row holds: of the latter, the end.
+
+    Args: message: of the error; a long one ends the traceback too, where frames say more.
+    """
+    if not traceback:
+        return error[:ERROR_CHARACTERS_MAX], ""
+    error = error[:ERROR_OF_DEAD_CHARACTERS_MAX]
+    room = ERROR_CHARACTERS_MAX - len(error) - len(_TRACEBACK)
+    if len(traceback) > room:
+        traceback = traceback.rstrip("\n").removesuffix(message)[-room:]
+    return error, traceback
+
+
+def read_epitaph(error: str) -> tuple[str, str]:
+    """Read the error and the traceback of a dead job's row."""
+    error, _, traceback = error.partition(_TRACEBACK)
+    return error, traceback
 
 
 @dataclass(slots=True)

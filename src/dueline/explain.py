@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from dueline.attempt import FinalState, Outcome
+from dueline.attempt import FinalState, Outcome, read_epitaph
 from dueline.errors import NotFound
 from dueline.job import Job, JobId, State
 from dueline.options import read_options
@@ -71,7 +71,7 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
         return _ended(found.outcome, now_us)
     job = found.row
     if job.state == State.DEAD:
-        return _dead(job.at_us, job.error, now_us)
+        return _dead(job.at_us, read_epitaph(job.error)[0], now_us)
     workers = [one for one in present(queues.store) if job.lane.queue in one.queues]
     status = status_of(job, now_us)
     if status == "running":

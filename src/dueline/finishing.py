@@ -259,5 +259,5 @@ def _grave(job: Job, end: Finish) -> Job:
         alone=False,
         state=State.DEAD,
         outcome=b"",
-        error=end.outcome.error,
+        error=end.outcome.epitaph(),
     )

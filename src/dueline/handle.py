@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
+from dueline.attempt import read_epitaph
 from dueline.clock import SECOND_US, Clock, asked_instant_us, asked_span_us
 from dueline.codec import decode_result
 from dueline.errors import BadInput, JobFailed
@@ -104,7 +105,8 @@ class Job(Generic[R_co]):
         if found.status == "expired":
             raise JobFailed(f"The job {self.id} is expired: its time was over before it ran.")
         if outcome is None:
-            raise JobFailed(f"The job {self.id} is dead: {found.row and found.row.error}")
+            error, _ = read_epitaph(found.row.error if found.row else "")
+            raise JobFailed(f"The job {self.id} is dead: {error}")
         if outcome.state != "done":
             why = f"The job {self.id} is {outcome.state}: {outcome.error}"
             raise JobFailed(why.rstrip(": "))

@@ -17,6 +17,7 @@ from dueline.attempt import (
     Outcome,
     Settled,
     Snoozed,
+    epitaph_of,
 )
 from dueline.clock import DAY_US, SECOND_US
 from dueline.errors import BadInput
@@ -127,7 +128,7 @@ def _ended_once(ending: Ending, now_us: int) -> Outcome | None:
     """Say how a job ended whose handler was called and is never called again; None: it was not."""
     match ending:
         case Failed():
-            return Outcome("dead", now_us, error=_error_of(ending))
+            return _dead(ending, now_us)
         case Snoozed():
             error = "It asked to be run again, but its queue delivers at most once."
             return Outcome("dead", now_us, error=error)
@@ -145,13 +146,18 @@ def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) 
     errors = job.errors + 1
     error = _error_of(ending)
     if not ending.retry or errors >= retry.attempts:
-        return Outcome("dead", now_us, error=error)
+        return _dead(ending, now_us)
     wait_us = ending.retry_after_us
     if wait_us is None:
         wait_us = retry.wait_us(errors, chance)
     # An error shows that the job does not kill its process: it need not run alone any more.
     at_us = _later(now_us, wait_us)
     return Again(at_us, errors, job.crashes, alone=False, error=error, word="retried")
+
+
+def _dead(ending: Failed, now_us: int) -> Outcome:
+    error, traceback = epitaph_of(_error_of(ending), ending.traceback, ending.message)
+    return Outcome("dead", now_us, error=error, traceback=traceback)
 
 
 def _error_of(ending: Failed) -> str:

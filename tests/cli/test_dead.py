@@ -40,6 +40,19 @@ def test_a_dead_job_is_shown_whole(shell: Shell, dead: list[str]) -> None:
     assert [one["outcome"] for one in data["attempts"]] == ["dead"]
 
 
+def test_a_dead_job_is_shown_with_its_traceback(shell: Shell, dead: list[str]) -> None:
+    data = shell.app("dead", "show", dead[0], "-o", "json").data
+    assert data["error"] == "ValueError: one"
+    head, *_, frame, error = data["traceback"].strip().splitlines()
+    assert head == "Traceback (most recent call last):"
+    assert (frame, error) == ("    raise ValueError(why)", "ValueError: one")
+    text = shell.app("jobs", "show", dead[0]).out
+    assert "traceback" in text
+    assert "\n    raise ValueError(why)\nValueError: one\n" in text
+    assert "Traceback" not in shell.app("dead", "list", "-o", "csv").out
+    assert "Traceback" not in shell.app("jobs", "explain", dead[0], "-o", "json").out
+
+
 def test_only_dead_jobs_are_shown(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.add", "1")
     answer = shell.app("dead", "show", job_id)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from dueline.attempt import Crashed, Ended, Ending, Outcome
+from dueline.attempt import Crashed, Ended, Ending, Outcome, read_epitaph
 from dueline.clock import DAY_US
 from dueline.codec import decode
 from dueline.errors import StoreUnavailable
@@ -111,7 +111,7 @@ class Stage:
             if row.outcome:
                 self._note(row.id, stored(row).finish.outcome)
             elif row.lane.queue == self.dead_queue:
-                self._note(row.id, Outcome("dead", row.at_us, error=row.error))
+                self._note(row.id, Outcome("dead", row.at_us, error=read_epitaph(row.error)[0]))
         for job_id, outcome in self.results():
             self._note(job_id, outcome)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from dueline.attempt import read_epitaph
 from dueline.errors import Conflict, NotFound
 from dueline.handler import Cancel, Snooze
 from dueline.history import attempts
@@ -132,7 +133,9 @@ def check_end(stage: Stage, life: Life) -> None:
     if life.settings.keep_us or life.state == "dead":
         found = queues.find(job_id)
         assert found.status == end.state
-        told = found.row.error if found.row else found.outcome and found.outcome.error
+        told = (
+            read_epitaph(found.row.error)[0] if found.row else found.outcome and found.outcome.error
+        )
         assert told == end.error
         assert not found.outcome or found.outcome.value == end.value
     else:

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from dueline.attempt import Attempt, Outcome
+from dueline.attempt import Attempt, Outcome, read_epitaph
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.errors import BadInput, StoreCorrupt
 from dueline.explain import Facts
@@ -39,13 +39,13 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
         "claims": job.fence,
         "claimed": Instant(job.claimed_us) if job.claimed_us else None,
         "worker": job.worker,
-        "error": job.error,
+        "error": read_epitaph(job.error)[0],
         "tags": list(tags_of(job)),
     }
 
 
 def body_of(job: Job) -> dict[str, Value]:
-    """Show a job's arguments, and what else its call asked for."""
+    """Show a job's arguments, what else its call asked for, and of what it died."""
     try:
         shown: dict[str, Value] = {"arguments": Raw(as_json(job.codec, job.body))}
     except BadInput as error:  # nor are they opened here: whoever sealed them had a reason
@@ -56,6 +56,8 @@ def body_of(job: Job) -> dict[str, Value]:
             shown["expires"] = Instant(options.expires_us)
         if options.unique is not None:
             shown["unique"] = options.unique.key
+    if traceback := read_epitaph(job.error)[1]:
+        shown["traceback"] = f"\n{traceback.rstrip()}"
     return shown
 
 
