@@ -17,7 +17,6 @@ from dueline.attempt import (
     GivenBack,
     Outcome,
     Snoozed,
-    read_epitaph,
 )
 from dueline.clock import SECOND_US
 from dueline.contract.failing import FailingStore, Fault
@@ -101,11 +100,7 @@ def test_a_last_failure_carries_the_job_to_the_dead(queues: Queues, clock: HandC
     job = claimed(queues, clock)
     settler_of(queues, Retry(attempts=1)).settle([ended(job, FAILED)], [])
     row = row_in(queues.store, job.id)
-    assert (row.lane.queue, row.state, read_epitaph(row.error)[0]) == (
-        "default!dead",
-        State.DEAD,
-        "ValueError: no",
-    )
+    assert (row.lane.queue, row.state, row.error[:15]) == ("default!dead", 3, "ValueError: no\n")
     assert (row.errors, row.crashes, row.at_us) == (1, 0, NOW_US + RUN_US)
     assert [(one.outcome, one.error) for one in told(queues)] == [("dead", "ValueError: no")]
 
