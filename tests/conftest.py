@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let few test processes use the Cassandra node at once: more make it too slow for them."""
     if not config.pluginmanager.hasplugin("xdist"):
