@@ -25,7 +25,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
 CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check models mutants simulate kills products bench cassandra-up cassandra-down lock clean
+.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills products bench cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -60,8 +60,10 @@ models: $(VENV)/.project ## explore the protocols, and see that each rule is nee
 mutants: $(VENV)/.project ## break one rule after the other, and see that a test notices each
 	$(PY) -m pytest -q -n $(WORKERS) -m mutants
 
-simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all kinds (SEEDS=2000), then fail each call in turn
+simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all kinds (SEEDS=2000)
 	$(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS))
+
+calls: $(VENV)/.project ## lead scripted lives in which each call of the store fails in turn (13,000)
 	$(PY) -m simulation --calls
 
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s, then power failures
