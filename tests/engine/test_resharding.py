@@ -130,7 +130,7 @@ def test_no_job_is_lost_or_doubled_while_shards_become_more_and_fewer(
         site.end()
     claimed = Counter(job.id for claim in site.claims for job in claim)
     assert claimed == Counter(job.id for job in site.put)
-    assert {job.lane.shard for job in site.put} > {0, 6}
+    assert max(job.lane.shard for job in site.put) >= min(COUNTS)  # some came when it was 7
     for claim in site.claims:  # inside a lane a claim takes the first in their order
         for lane in {job.lane for job in claim}:
             mine = [(job.pos_us, job.id) for job in claim if job.lane == lane]
