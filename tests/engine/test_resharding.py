@@ -48,6 +48,7 @@ class Site:
         self.put: list[Job] = []
         self.claims: list[list[Job]] = []
         self.is_over = threading.Event()
+        self._producers: list[threading.Thread] = []
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
 
@@ -69,6 +70,7 @@ class Site:
 
     def produce(self, seed: int) -> None:
         """Enqueue until the end; the settings are read anew now and then, as they age."""
+        self._producers.append(threading.current_thread())
         engine, chance = self.engine(), random.Random(seed)
         while not self.is_over.is_set():
             if chance.random() < 0.1:
@@ -80,7 +82,7 @@ class Site:
         engine = self.engine()
         claimer = Claimer(engine, ["default"], "w")
         while True:
-            was_over = self.is_over.is_set()
+            was_over = self.is_over.is_set() and not any(one.is_alive() for one in self._producers)
             claimer.refresh()
             taken = [one.job for one in claimer.claim(10, {})]
             if taken:

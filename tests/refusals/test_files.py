@@ -130,7 +130,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(
     assert after.get("theirs.db-wal", b"") == before.get("theirs.db-wal", b"")
 
 
-@pytest.mark.parametrize("version", [2, 99, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("version", [3, 99, -1, 2**31 - 1, -(2**31)])
 def test_a_schema_of_another_release_is_refused_and_left_alone(
     good: Path, tmp_path: Path, version: int
 ) -> None:
