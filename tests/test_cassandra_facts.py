@@ -44,7 +44,7 @@ class Cluster:
         self._clock, self._delay_us = clock, delay_us
 
     def read(self, *_: object) -> list[tuple[str]]:
-        return [("1",)]
+        return [("2",)]
 
     def ask(self, _: str) -> list[tuple[Mapping[str, str]]]:
         return [(self._replication,)]
