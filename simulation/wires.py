@@ -23,7 +23,9 @@ LANDING = WRITES - {"add", "together"}
 """Births may not happen once their callers gave up: where there are transactions a key that went
 may be born again, so what was sent has to be known to be over before it is sent again."""
 
-READ_STEPS = frozenset({"page", "some", "places", "marks", "pointers", "read", "tail", "mark_of"})
+READ_STEPS = frozenset(
+    {"page", "some", "places", "marks", "pointers", "read", "tail", "mark_of", "lanes_held"}
+)
 WRITE_STEPS = frozenset(
     {
         "index", "insert", "decide", "raise_marks", "put_pointer", "remove_pointer", "commit",

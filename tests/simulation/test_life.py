@@ -27,6 +27,7 @@ def digests(hash_seed: str) -> str:
     return "\n".join(line for line in led.stdout.splitlines() if len(line.split()) == 2)
 
 
+@pytest.mark.timeout(600)  # a hundred lives, in processes that coverage slows down
 def test_a_seed_is_the_same_life_whatever_hashes_are() -> None:
     first = digests("1")
     assert first.count("\n") >= 50
