@@ -6,13 +6,12 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from dueline.codec import decode, encode
+from dueline.paging import records_in
 from dueline.recipes.checkpoint import Checkpoint, read_all
-from dueline.store import NO_VERSION, Delete, Put, Record, Records, Store
+from dueline.store import NO_VERSION, Delete, Put, Records, Store
 
 ROWS_COUNTED_MAX: Final = 10_000
 """Up to how many rows a lag is counted."""
-
-_PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def forget(records: Records, stream: str, group: str) -> None:
 
 def registered(records: Records, stream: str) -> Mapping[str, Group]:
     """Read the groups of a stream."""
-    return {one.key: decode(one.value, Group) for one in _all(records, _groups_at(stream))}
+    return {one.key: decode(one.value, Group) for one in records_in(records, _groups_at(stream))}
 
 
 def beat(
@@ -95,7 +94,7 @@ def leave(records: Records, stream: str, group: str, name: str) -> None:
 
 def members(records: Records, stream: str, group: str) -> Sequence[Member]:
     """Read who is there, by name."""
-    return [decode(one.value, Member) for one in _all(records, _members_at(stream, group))]
+    return [decode(one.value, Member) for one in records_in(records, _members_at(stream, group))]
 
 
 def share(names: Collection[str], name: str, shards: int) -> int:
@@ -148,13 +147,3 @@ def _groups_at(stream: str) -> str:
 
 def _members_at(stream: str, group: str) -> str:
     return f"stream-members/{stream}/{group}"
-
-
-def _all(records: Records, partition: str) -> list[Record]:
-    found: list[Record] = []
-    while True:
-        after = found[-1].key if found else None
-        page = records.read(partition, after=after, limit=_PAGE)
-        found += page
-        if len(page) < _PAGE:
-            return found

@@ -16,9 +16,10 @@ from dueline.exclusive import Exclusive, rule_of
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State
-from dueline.lane import Lane, Pointer, bucket_of, living_queue
+from dueline.lane import Lane, bucket_of, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options, read_tags
+from dueline.paging import lane_pages
 from dueline.peek import peek
 from dueline.recipes import cancels, results
 from dueline.sending import Send, send, send_again
@@ -222,15 +223,7 @@ class Queues:
     def pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
         """Read the lane lists of all shards of a queue, up to a listing bucket."""
         for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
-            after: Pointer | None = None
-            while True:
-                page = self.store.lanes(
-                    queue, shard, until_bucket=until_bucket, after=after, limit=_PAGE
-                )
-                yield page
-                if page.after is None:
-                    break
-                after = page.after
+            yield from lane_pages(self.store, queue, shard, until_bucket=until_bucket)
 
     def jobs_of(self, queue: str) -> Iterator[Job]:
         """Read all rows of a queue, lane by lane."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dueline.clock import SECOND_US
-from dueline.lane import Lane, Marks, Pointer, bucket_of
+from dueline.lane import Lane, Marks, bucket_of
+from dueline.paging import lane_pages
 from dueline.queue import Queues
 
 LANES_MAX = 10_000
@@ -12,8 +13,6 @@ LANES_MAX = 10_000
 
 LATE_US = 300 * SECOND_US
 """A shard whose oldest ready job waits for longer is neglected, if its queue is served."""
-
-_PAGE = 500
 
 
 class Shard(NamedTuple):
@@ -49,21 +48,18 @@ def shards_of(queues: Queues, queue: str) -> Sequence[Shard]:
 
 def _look(queues: Queues, queue: str, number: int, today: int, *, takes_new: bool) -> Shard:
     now_us = queues.time.latest_us()
-    after: Pointer | None = None
     lanes: set[Lane] = set()
     heads_us: list[int] = []
-    while True:
-        page = queues.store.lanes(queue, number, until_bucket=today, after=after, limit=_PAGE)
+    for page in lane_pages(queues.store, queue, number, until_bucket=today):
         new = {pointer.lane for pointer in page.pointers} - lanes
         heads_us += [at_us for lane in new if (at_us := _head(queues, lane, page.heads, now_us))]
         lanes |= new
-        after = page.after
-        if after is None or len(lanes) >= LANES_MAX:
+        if len(lanes) >= LANES_MAX:
             break
     ready_us = [at_us for at_us in heads_us if at_us <= now_us]
     return Shard(
         queue, number, takes_new, len(lanes), page.marks,
-        min(ready_us, default=None), is_capped=after is not None,
+        min(ready_us, default=None), is_capped=page.after is not None,
     )  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from dueline.census import Census
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.job import Job
-from dueline.lane import Lane, Pointer, bucket_of, living_queue
+from dueline.lane import Lane, bucket_of, living_queue
+from dueline.paging import lane_pages
 from dueline.queue import Queues
 from dueline.recipes.findings import Finding, added
 from dueline.store import Move
@@ -23,7 +24,6 @@ LANES_A_STEP = 500
 OVERDUE_US = 60 * SECOND_US
 """Jobs due for less are not looked at: what is being listed now is nobody's error."""
 
-_PAGE = 1000
 _EVER = 2**62
 
 
@@ -54,13 +54,8 @@ def _listed(queues: Queues, lanes: Iterable[Lane]) -> set[Lane]:
     wanted = set(lanes)
     found: set[Lane] = set()
     for queue, shard in {(lane.queue, lane.shard) for lane in wanted}:
-        after: Pointer | None = None
-        while True:
-            page = queues.store.lanes(queue, shard, until_bucket=_EVER, after=after, limit=_PAGE)
+        for page in lane_pages(queues.store, queue, shard, until_bucket=_EVER):
             found |= wanted.intersection(pointer.lane for pointer in page.pointers)
-            after = page.after
-            if after is None:
-                break
     return found
 
 

@@ -4,12 +4,13 @@ A wish is written twice: under the job, where whoever claims it next looks befor
 under the worker that holds it, which reads its own while it runs anything.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from dueline.clock import DAY_US
 from dueline.ids import born_us
 from dueline.job import Claim, Job, JobId
-from dueline.store import Delete, Put, Record, Records
+from dueline.paging import records_in
+from dueline.store import Delete, Put, Records
 
 KEEP_US = 7 * DAY_US
 """How long a wish holds for later claims."""
@@ -47,7 +48,7 @@ def asked(records: Records, job_ids: Iterable[JobId]) -> set[JobId]:
     return {
         wanted[record.key]
         for place, wanted in by_place.items()
-        for record in _all(records, place)
+        for record in records_in(records, place)
         if record.key in wanted
     }
 
@@ -71,13 +72,3 @@ def note(records: Records, worker: str, claims: Sequence[Claim]) -> None:
     """Clear a worker's desk of what it has taken note of."""
     deletes = [Delete(f"{claim.job_id.hex()}/{claim.fence}") for claim in claims]
     records.commit(_desk(worker), deletes)
-
-
-def _all(records: Records, partition: str) -> Iterator[Record]:
-    after = None
-    while True:
-        page = records.read(partition, after=after, limit=_PAGE)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key

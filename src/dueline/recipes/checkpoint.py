@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from dueline.codec import decode, encode
 from dueline.errors import Conflict, Unknown
+from dueline.paging import records_in
 from dueline.store import NO_VERSION, Commit, Put, Record, Records
 
 Place = tuple[int, bytes]
 """A position: rows at or below it, in the order of (at_us, id), are behind the reader."""
 
-_PAGE: Final = 500
 _ROUNDS_MAX: Final = 20
 
 
@@ -47,14 +47,7 @@ class _Stored:
 
 def read_all(records: Records, partition: str) -> Mapping[str, Checkpoint]:
     """Read all checkpoints of a partition, by key."""
-    found: dict[str, Checkpoint] = {}
-    after = None
-    while True:
-        page = records.read(partition, after=after, limit=_PAGE)
-        found.update((record.key, _read(partition, record)) for record in page)
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].key
+    return {record.key: _read(partition, record) for record in records_in(records, partition)}
 
 
 def open_under(

@@ -15,6 +15,7 @@ from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
 from dueline.errors import Unknown
 from dueline.ids import Ids
+from dueline.paging import records_in
 from dueline.store import NO_VERSION, Put, Record, Records
 
 TTL_US_MIN: Final = 2 * SECOND_US
@@ -44,14 +45,7 @@ class Grant:
 
 def grants(records: Records, scope: str) -> Mapping[str, Grant]:
     """Read all leases of a scope that were ever granted, by name, without holding any."""
-    found: dict[str, Grant] = {}
-    after = None
-    while True:
-        page = records.read(scope, after=after, limit=_PAGE)
-        found.update((record.key, decode(record.value, Grant)) for record in page)
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].key
+    return {record.key: decode(record.value, Grant) for record in records_in(records, scope)}
 
 
 def set_free(records: Records, scope: str, name: str, *, version: bytes) -> Grant | None:
@@ -282,13 +276,7 @@ class Leases:
             self._seen[record.key] = _Sight(decode(record.value, Grant), record.version, now_us)
 
     def _all(self) -> Iterator[Record]:
-        after = None
-        while True:
-            page = self._records.read(self._scope, after=after, limit=_PAGE)
-            yield from page
-            if len(page) < _PAGE:
-                return
-            after = page[-1].key
+        return records_in(self._records, self._scope)
 
 
 def _is_same(one: Grant, other: Grant) -> bool:

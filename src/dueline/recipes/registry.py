@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dueline.codec import decode, encode
+from dueline.paging import records_in
 from dueline.store import Delete, Put, Records
 from dueline.version import VERSION
 
 PARTITION = "workers"
 BEATS_MISSED_MAX = 3
-_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,4 @@ def leave(records: Records, worker: str) -> None:
 
 def present(records: Records) -> Sequence[Presence]:
     """Read who is alive, by worker id."""
-    found: list[Presence] = []
-    after = None
-    while True:
-        page = records.read(PARTITION, after=after, limit=_PAGE)
-        found += [decode(record.value, Presence) for record in page]
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].key
+    return [decode(record.value, Presence) for record in records_in(records, PARTITION)]

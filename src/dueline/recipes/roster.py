@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dueline.codec import decode, encode
+from dueline.paging import records_in
 from dueline.store import Delete, Put, Records
 
 PARTITION = "roster"
-_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,7 @@ def strike(records: Records, worker: str, *, version: bytes | None = None) -> bo
 
 def members(records: Records) -> Sequence[Entry]:
     """Read the roster, by worker id."""
-    found: list[Entry] = []
-    after = None
-    while True:
-        page = records.read(PARTITION, after=after, limit=_PAGE)
-        found += [Entry(decode(record.value, Member), record.version) for record in page]
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].key
+    return [
+        Entry(decode(record.value, Member), record.version)
+        for record in records_in(records, PARTITION)
+    ]

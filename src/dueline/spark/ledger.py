@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from dueline.errors import StoreUnavailable, Unknown
 from dueline.job import Job, JobId
+from dueline.paging import records_in
 from dueline.store import NO_VERSION, Commit, Group, Put, Store
 
 ROUNDS_MAX: Final = 20
@@ -133,16 +134,11 @@ class Ledger:
         return found
 
     def _read(self, after: str) -> None:
-        while True:
-            page = self._store.read(self._place, after=after, limit=_PAGE)
-            for record in page:
-                chunk = _chunk_of(record.key, record.version, record.value)
-                self._chunks[record.key] = chunk
-                if chunk.is_whole:
-                    self._put.update(chunk.ids)
-            if len(page) < _PAGE:
-                return
-            after = page[-1].key
+        for record in records_in(self._store, self._place, after=after, page_size=_PAGE):
+            chunk = _chunk_of(record.key, record.version, record.value)
+            self._chunks[record.key] = chunk
+            if chunk.is_whole:
+                self._put.update(chunk.ids)
 
     def _record(
         self, key: str, state: bytes, now_us: int, ids: Sequence[JobId], expect: bytes

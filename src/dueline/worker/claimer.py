@@ -10,6 +10,7 @@ from dueline.clock import SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.job import Job
 from dueline.lane import Lane, Pointer, bucket_of
+from dueline.paging import lane_pages
 from dueline.planner import plan, prospects
 from dueline.queue import Queues
 from dueline.rota import Rota
@@ -23,7 +24,6 @@ READERS_MAX = 8
 HEADS_MAX = 100
 """How many lanes' first jobs are looked at in a refresh, where jobs age."""
 
-_PAGE = 1000
 
 _Lanes = tuple[list[Pointer], Mapping[Lane, int | None]]
 
@@ -106,22 +106,12 @@ class Claimer:
         queue, shard, width_us = place
         now_us = self._queues.time.earliest_us()
         today = bucket_of(now_us, width_us)
-        after: Pointer | None = None
+        until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
         found: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
-        while True:
-            page = self._queues.store.lanes(
-                queue,
-                shard,
-                until_bucket=bucket_of(now_us + self._look_ahead_us, width_us),
-                after=after,
-                limit=_PAGE,
-            )
+        for page in lane_pages(self._queues.store, queue, shard, until_bucket=until_bucket):
             found += page.pointers
             heads |= page.heads
-            after = page.after
-            if after is None:
-                break
         if not self._queues.catalog.is_current(queue, page.settings_version):
             self._queues.catalog.forget(queue)
         if self._queues.catalog.settings(queue).is_paused:
