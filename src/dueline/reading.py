@@ -61,12 +61,6 @@ class ShardReader:
         self.place = page.after
         return list(page.rows) if not self._guard_us else self._new(page.rows)
 
-    def back_to(self, place: Place | None) -> None:
-        """Read again from an earlier place on."""
-        self.place = place
-        self._known.clear()
-        self._has_read_all = self._mark < 0
-
     def _raise_mark(self) -> None:
         """Close what lies behind the place, if anything does and can be closed."""
         page = self._store.tail(self._stream, self._shard, after=self.place, limit=1)

@@ -20,7 +20,6 @@ from dueline.status import status_of
 SCAN_MAX = 100_000
 """Rows that one search reads."""
 
-LIVING_STATES = ("scheduled", "ready", "running", "retrying")
 ENDED_STATES = ("done", "cancelled", "expired", "lost")
 
 _PAGE_MAX = 500
