@@ -47,13 +47,7 @@ class Event:
         if self._is_set:
             world.sleep(1)  # to go round in circles takes time, too
             return True
-        assert world.fiber is not None, "only fibers wait"
-        self._waiters.append(world.fiber)
-        try:
-            world.wait(_us(timeout))
-        finally:
-            if world.fiber in self._waiters:
-                self._waiters.remove(world.fiber)
+        _wait_among(self._waiters, timeout)
         return self._is_set
 
 
@@ -95,14 +89,7 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> None:
         """Let others go on until `notify`, or the time is over."""
-        world = _world()
-        assert world.fiber is not None, "only fibers wait"
-        self._waiters.append(world.fiber)
-        try:
-            world.wait(_us(timeout))
-        finally:
-            if world.fiber in self._waiters:
-                self._waiters.remove(world.fiber)
+        _wait_among(self._waiters, timeout)
 
     def notify(self, count: int = 1) -> None:
         """Let the first who wait go on."""
@@ -170,6 +157,18 @@ class Times:
 
 
 _PRESENT: list[World] = []
+
+
+def _wait_among(waiters: list[Fiber], timeout: float | None) -> None:
+    """Stand among those who wait until this fiber is woken, or the time is over."""
+    world = _world()
+    assert world.fiber is not None, "only fibers wait"
+    waiters.append(world.fiber)
+    try:
+        world.wait(_us(timeout))
+    finally:
+        if world.fiber in waiters:
+            waiters.remove(world.fiber)
 
 
 def _world() -> World:
