@@ -8,7 +8,6 @@ import pytest
 from dueline import Dueline
 from dueline.clock import SECOND_US
 from dueline.errors import BadInput, Conflict
-from dueline.ids import Ids
 from dueline.job import BORN_TOKEN, Job
 from dueline.lane import bucket_of
 from dueline.options import TAGS_MAX, CallOptions, Rule, read_options, tags_of
@@ -26,11 +25,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
     store = store_on(request.param, tmp_path, clock)
     yield store
     store.close()
-
-
-@pytest.fixture
-def queues(store: Store, clock: HandClock) -> Queues:
-    return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
 
 
 def tagged(queues: Queues, number: int, *tags: str, due_us: int | None = None) -> Job:
