@@ -1,0 +1,42 @@
+"""Tests that share a Cassandra node stay in one process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FEW_TESTS = """
+import os
+from pathlib import Path
+import pytest
+
+pytestmark = pytest.mark.cassandra
+
+@pytest.mark.parametrize("number", range(8))
+def test_that_tells_its_process(number: int) -> None:
+    with (Path(__file__).parent / "processes").open("a") as told:
+        told.write(f"{os.getpid()}\\n")
+"""
+
+
+def test_tests_on_a_node_stay_in_one_process(tmp_path: Path) -> None:
+    """Two processes would start the same node, at the same addresses, side by side."""
+    hook = "from tests.conftest import pytest_collection_modifyitems\n"
+    (tmp_path / "conftest.py").write_text(hook)
+    for name in ("test_one.py", "test_other.py"):
+        (tmp_path / name).write_text(FEW_TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cassandra: on a node\n")
+    command = ["-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, *command, str(tmp_path)],
+        env=own | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout
+    told = (tmp_path / "processes").read_text().split()
+    assert len(told) == 16
+    assert len(set(told)) == 1
