@@ -4,6 +4,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -64,7 +65,7 @@ def led(seeds: Sequence[int]) -> Sum:
         total.simulated_us += life.simulated_us
         total.drained_us_max = max(total.drained_us_max, life.drained_us)
         total.counts.update(life.counts)
-        total.befell.update(" ".join(what.split(" ")[1:]) for _, _, what in life.accidents)
+        total.befell.update(_kind(what) for _, _, what in life.accidents)
         total.digests[seed] = life.digest
         if life.faults:
             total.failed[seed] = sorted(life.faults)
@@ -72,15 +73,19 @@ def led(seeds: Sequence[int]) -> Sum:
     return total
 
 
-def lead(base: int, count: int, *, processes: int | None = None) -> Iterator[Sum]:
-    """Lead lives with the seeds from `base` on, on all cores; yield sums as they come."""
-    seeds = range(base, base + count)
-    chunks = [seeds[start : start + CHUNK] for start in range(0, count, CHUNK)]
-    processes = min(processes or os.cpu_count() or 1, len(chunks))
-    if processes <= 1:
+def _kind(accident: str) -> str:
+    """Leave out to which call, or by which job, it happened."""
+    return re.sub(r"^(job \d+|\S+) ", "", accident)
+
+
+def lead(seeds: Sequence[int], *, workers: int | None = None) -> Iterator[Sum]:
+    """Lead lives on all cores, or in so many processes; yield sums in the order of the seeds."""
+    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+    workers = min(workers or os.cpu_count() or 1, len(chunks))
+    if workers <= 1:
         quieten()
         yield from map(led, chunks)
         return
     context = multiprocessing.get_context("forkserver")
-    with context.Pool(processes, initializer=quieten) as pool:
-        yield from pool.imap_unordered(led, chunks)
+    with context.Pool(workers, initializer=quieten) as pool:
+        yield from pool.imap(led, chunks)

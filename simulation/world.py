@@ -1,8 +1,8 @@
 """The world in which processes live: its time, who goes on when, how they die."""
 
-import heapq
 from collections.abc import Callable
 from hashlib import blake2b
+from heapq import heappop, heappush
 from typing import ParamSpec
 
 from greenlet import getcurrent, greenlet
@@ -15,6 +15,9 @@ BEGIN_US = 1_800_000_000_000_000
 
 STEPS_MAX = 400_000
 """No life takes more steps, unless somebody goes round in circles."""
+
+LINES_MAX = 500
+"""So many lines are kept before they go into the digest."""
 
 P = ParamSpec("P")
 
@@ -87,6 +90,7 @@ class World:
         self._hub = getcurrent()
         self._heap: list[tuple[int, int, Fiber | None, int, Callable[[], object] | None]] = []
         self._count = 0
+        self._until_us = 0
         self._digest = blake2b(digest_size=8)
         self._lines: list[str] = []
         self._trace = trace
@@ -101,23 +105,15 @@ class World:
 
     def sleep(self, span_us: int) -> None:
         """Let others go on for so long."""
-        fiber = self._going()
-        self._count += 1
-        fiber.ticket += 1
-        heapq.heappush(
-            self._heap, (self.now_us + max(span_us, 1), self._count, fiber, fiber.ticket, None)
-        )
-        self._leave(fiber)
+        self._rest(self._going(), self.now_us + max(1, span_us))
 
     def wait(self, span_us: int | None) -> None:
         """Let others go on until `wake` is called for this fiber, or the time is over."""
         fiber = self._going()
-        fiber.ticket += 1
         if span_us is not None:
-            self._count += 1
-            heapq.heappush(
-                self._heap, (self.now_us + max(span_us, 1), self._count, fiber, fiber.ticket, None)
-            )
+            self._rest(fiber, self.now_us + max(1, span_us))
+            return
+        fiber.ticket += 1
         self._leave(fiber)
 
     def _going(self) -> Fiber:
@@ -127,10 +123,69 @@ class World:
             raise Died
         return fiber
 
+    def _rest(self, fiber: Fiber, at_us: int) -> None:
+        """Let others go on until a time, or until this fiber is woken."""
+        fiber.ticket += 1
+        heap = self._heap
+        if (
+            (not heap or at_us < heap[0][0])
+            and at_us <= self._until_us
+            and fiber.process.asleep_us <= at_us
+            and self.steps < STEPS_MAX
+        ):  # nobody else goes on before, nor can anybody wake it
+            self._go_on(fiber, at_us)
+            return
+        self._count += 1
+        heappush(heap, (at_us, self._count, fiber, fiber.ticket, None))
+        self._leave(fiber)
+
     def _leave(self, fiber: Fiber) -> None:
-        self._hub.switch()
+        """Let others go on: whoever is next at once, and the hub where that takes more."""
+        other = self._next()
+        if other is None:
+            self._hub.switch()
+        elif other is not fiber:
+            other.greenlet.switch()
         if fiber.process.is_dead:
             raise Died
+
+    def _next(self) -> Fiber | None:
+        """Begin the step of the fiber that is next; None if that is for the hub.
+
+        The hub does what happens `later`, starts fibers, puts off those whose process stands
+        still, and ends the life.
+        """
+        heap = self._heap
+        while heap:
+            at_us, _, fiber, ticket, _ = heap[0]
+            if fiber is None:
+                return None
+            if fiber.ticket == ticket and not fiber.is_over:
+                break
+            heappop(heap)
+        else:
+            return None
+        if (
+            not fiber.greenlet
+            or fiber.process.asleep_us > at_us
+            or at_us > self._until_us
+            or self.steps >= STEPS_MAX
+        ):
+            return None
+        heappop(heap)
+        self._go_on(fiber, at_us)
+        return fiber
+
+    def _go_on(self, fiber: Fiber, at_us: int) -> None:
+        """Take a step: it is a fiber's turn now."""
+        self.now_us = at_us
+        self.steps += 1
+        fiber.ticket += 1
+        lines = self._lines
+        lines.append(f"{at_us} {fiber.name}")
+        if len(lines) > LINES_MAX:
+            self._digested()
+        self.fiber = fiber
 
     def say(self, what: str) -> None:
         """Write down what happens: the same in every life of a seed."""
@@ -149,12 +204,12 @@ class World:
     def wake(self, fiber: Fiber) -> None:
         """Let a fiber that waits go on now."""
         self._count += 1
-        heapq.heappush(self._heap, (self.now_us, self._count, fiber, fiber.ticket, None))
+        heappush(self._heap, (self.now_us, self._count, fiber, fiber.ticket, None))
 
     def later(self, span_us: int, act: Callable[[], object]) -> None:
         """Have something happen later, whoever is alive then."""
         self._count += 1
-        heapq.heappush(self._heap, (self.now_us + span_us, self._count, None, 0, act))
+        heappush(self._heap, (self.now_us + span_us, self._count, None, 0, act))
 
     def process(self, name: str) -> Process:
         """Make a process."""
@@ -211,14 +266,17 @@ class World:
     def run(self, until_us: int, is_over: Callable[[], bool]) -> bool:
         """Go on until a time, or until something is so; tell whether it is.
 
+        Args: is_over: only what happens `later` changes its answer.
+
         Raises: Endless: it takes far too many steps.
         """
         assert getcurrent() is self._hub
         heap = self._heap
+        self._until_us = until_us
         while heap and heap[0][0] <= until_us:
             if self.failures or is_over():
                 break
-            at_us, count, fiber, ticket, act = heapq.heappop(heap)
+            at_us, count, fiber, ticket, act = heappop(heap)
             if fiber is None:
                 self.now_us = max(at_us, self.now_us)
                 assert act is not None
@@ -227,19 +285,12 @@ class World:
                 continue
             if fiber.ticket != ticket or fiber.is_over:
                 continue
-            process = fiber.process
-            if process.asleep_us > at_us:
-                heapq.heappush(heap, (process.asleep_us, count, fiber, ticket, None))
+            if fiber.process.asleep_us > at_us:
+                heappush(heap, (fiber.process.asleep_us, count, fiber, ticket, None))
                 continue
-            self.now_us = at_us
-            self.steps += 1
-            if self.steps > STEPS_MAX:
+            if self.steps >= STEPS_MAX:
                 raise Endless
-            fiber.ticket += 1
-            self._lines.append(f"{at_us} {fiber.name}")
-            if len(self._lines) > 500:
-                self._digested()
-            self.fiber = fiber
+            self._go_on(fiber, at_us)
             fiber.greenlet.switch()
         self.fiber = None
         return is_over()

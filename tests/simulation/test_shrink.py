@@ -2,8 +2,8 @@
 
 import pytest
 
-from simulation.__main__ import told
 from simulation.life import live
+from simulation.report import story
 from simulation.shrink import Shrinker
 from tests.mutants import claims
 
@@ -17,6 +17,6 @@ def test_what_goes_wrong_remains_with_hardly_a_choice(monkeypatch: pytest.Monkey
     assert "stale" in shrunk.faults
     assert sum(map(bool, shrunk.tape)) < sum(map(bool, life.tape)) / 4
     assert live(life.seed, shrunk.tape).digest == shrunk.digest
-    story = told(shrunk, at="abc")
-    assert f"seed {life.seed} at commit abc: " in story
-    assert "took a verdict" in story
+    said = story(shrunk, at="abc")
+    assert f"seed {life.seed} at commit abc: " in said
+    assert "took a verdict" in said

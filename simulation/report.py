@@ -1,0 +1,91 @@
+"""What came of lives, in words."""
+
+import time
+from collections.abc import Callable
+
+from dueline.checker import VERDICTS
+from simulation.crowd import Sum
+from simulation.life import Life
+from simulation.world import BEGIN_US
+
+HOUR_US = 3600 * 1_000_000
+PROGRESS_S = 60.0
+ACCIDENTS_SHOWN = 30
+
+JUDGED = (
+    *VERDICTS, "doubled", "phantom", "wrong", "recorded twice", "beside", "twice", "stalled",
+    "broken", "endless",
+)  # fmt: skip
+"""All that can be wrong with a life: the checker's verdicts, the judge's, and the life's own."""
+
+
+def story(life: Life, *, at: str) -> str:
+    """Tell what went wrong in a life. at: the commit."""
+    lines = [f"seed {life.seed} at commit {at}: {', '.join(sorted(life.faults)) or 'all well'}"]
+    lines.append(
+        f"  {sum(map(bool, life.tape))} of {len(life.tape)} choices are not 0; {life.steps} steps, "
+        f"{life.simulated_us / 1e6:.1f} s"
+    )
+    for when_us, who, what in life.accidents[:ACCIDENTS_SHOWN]:
+        lines.append(f"  {(when_us - BEGIN_US) / 1e6:10.6f} s  {who}: {what}")
+    for verdict, stories in sorted(life.faults.items()):
+        lines.append(f"  {verdict}: {len(stories)}")
+        lines += ["    " + line for line in stories[0].splitlines()]
+    return "\n".join(lines)
+
+
+def summary(total: Sum, took_s: float) -> str:
+    """Tell what many lives came to."""
+    events = ", ".join(f"{count} {name}" for name, count in sorted(total.counts.items()) if count)
+    befell = "\n".join(f"  {count:8} {what}" for what, count in total.befell.most_common())
+    wrong = dict.fromkeys(JUDGED, 0)
+    for names in total.failed.values():
+        for name in names:
+            wrong[name] = wrong.get(name, 0) + 1
+    verdicts = "all verdicts zero"
+    if total.failed:
+        seeds = ", ".join(f"{seed}" for seed in sorted(total.failed))
+        verdicts = f"{len(total.failed)} FAILED: {seeds}"
+    return (
+        f"{events}\n{befell}\n"
+        f"{total.lives} lives, {total.steps} steps, {total.calls} calls of the store, "
+        f"{total.simulated_us / HOUR_US:.1f} simulated hours, "
+        f"{sum(total.befell.values())} accidents; drained at most "
+        f"{total.drained_us_max / 1e6:.0f} s after the last; {total.cpu_s:.0f} CPU s, "
+        f"{took_s:.0f} s, {total.steps / max(took_s, 0.1):.0f} steps a second\n"
+        f"lives with a verdict: {', '.join(f'{count} {name}' for name, count in wrong.items())}\n"
+        f"{verdicts}"
+    )
+
+
+class Progress:
+    """Says once a minute how far many lives are."""
+
+    def __init__(
+        self,
+        first: int,
+        say: Callable[[str], object],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin. first: the place of the first life among the seeds."""
+        self._first = first
+        self._say = say
+        self._now_s = now_s
+        self._began_s = self._told_s = now_s()
+
+    def tell(self, total: Sum) -> None:
+        """Say how far it is, if that was not said for a minute."""
+        now_s = self._now_s()
+        if now_s - self._told_s < PROGRESS_S:
+            return
+        self._told_s = now_s
+        took_s = now_s - self._began_s
+        self._say(
+            f"{took_s:.0f} s: {total.lives} lives, {total.steps} steps, "
+            f"{total.steps / took_s:.0f} a second, {len(total.failed)} failed; "
+            f"what is left begins at --from {self._first + total.lives}"
+        )
+
+    def took_s(self) -> float:
+        """Tell how long it has taken."""
+        return self._now_s() - self._began_s
