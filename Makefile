@@ -4,6 +4,9 @@ VENV    ?= .venv
 SPARK_VENV ?= .venv-spark
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
+# Each of the thousand processes that tests start would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(VENV)/bin
 PY  := $(BIN)/python
 

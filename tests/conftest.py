@@ -40,13 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let few test processes use the Cassandra node at once: more make it too slow for them."""
+    """Let one test process use the Cassandra node, beside others that keep the cores busy.
+
+    Two would start the same nodes at once, and wait for each other at the shared one.
+    """
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
         if item.get_closest_marker("cassandra"):
-            law = item.getparent(pytest.Class)
-            item.add_marker(pytest.mark.xdist_group(f"cassandra {law.name if law else ''}"))
+            item.add_marker(pytest.mark.xdist_group("cassandra"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

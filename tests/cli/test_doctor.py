@@ -53,4 +53,5 @@ def test_damage_exits_6(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_version_is_printed(shell: Shell) -> None:
     assert shell("version").out == f"dueline {__version__}\n"
+    assert shell("--version").out == f"dueline {__version__}\n"
     assert json.loads(shell("version", "-o", "json").out)["data"]["version"] == __version__

@@ -114,6 +114,8 @@ def run(arguments: Sequence[str]) -> int:
     about = "dueline"
     try:
         front, rest = _split(arguments)
+        if rest == ["--version"]:  # as most programs have it
+            rest = ["version"]
         about = " ".join([about, *rest[: 2 if rest[:1] and rest[0] in _GROUPS else 1]])
         code = root(front + (rest or ["--help"]), prog_name="dueline", standalone_mode=False)
     except DuelineError as error:
