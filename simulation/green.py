@@ -47,7 +47,7 @@ class Event:
         if self._is_set:
             world.sleep(1)  # to go round in circles takes time, too
             return True
-        _wait_among(self._waiters, timeout)
+        wait_among(self._waiters, timeout)
         return self._is_set
 
 
@@ -89,7 +89,7 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> None:
         """Let others go on until `notify`, or the time is over."""
-        _wait_among(self._waiters, timeout)
+        wait_among(self._waiters, timeout)
 
     def notify(self, count: int = 1) -> None:
         """Let the first who wait go on."""
@@ -159,7 +159,7 @@ class Times:
 _PRESENT: list[World] = []
 
 
-def _wait_among(waiters: list[Fiber], timeout: float | None) -> None:
+def wait_among(waiters: list[Fiber], timeout: float | None) -> None:
     """Stand among those who wait until this fiber is woken, or the time is over."""
     world = _world()
     assert world.fiber is not None, "only fibers wait"

@@ -1,0 +1,120 @@
+"""The store of a stream's life, watched, and transactions on it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+from dueline import groups
+from dueline.codec import decode
+from dueline.errors import StoreUnavailable
+from dueline.recipes.offices import OFFICES
+from dueline.store import NO_VERSION, Bindings, Commit, Group, Inside, Put, Record, Store, Write
+from dueline.stores.memory import MemoryStore
+from dueline.stores.memory_cluster import Cluster
+from dueline.stores.memory_steps import SteppedMemoryStore
+from simulation.clocks import StoreClock
+from simulation.link import Link
+from simulation.streams.ledger import Ledger, Place, Watched
+from simulation.streams.scenario import GROUPS, STREAM
+from simulation.wires import stepped, wired
+from simulation.world import World
+
+
+class Data:
+    """What is stored, as a ledger sees it. store: as seen by nobody's link."""
+
+    def __init__(self, world: World, ledger: Ledger, *, is_stepped: bool) -> None:
+        """Start empty."""
+        clock = StoreClock(world)
+        self.store: Store
+        self.reach: Callable[[Link], Store]
+        if is_stepped:
+            cluster = Cluster()
+            cluster.closed = ledger.marks()
+            tables: dict[str, Any] = cluster.records
+            self.store = SteppedMemoryStore(clock, cluster=cluster)
+            self.reach = lambda link: stepped(cluster, link, clock)
+        else:
+            memory = MemoryStore(clock)
+            memory._closed = ledger.marks()  # noqa: SLF001  (it is watched where it is stored)
+            tables = memory._records  # noqa: SLF001
+            self.store = memory
+            self.reach = lambda link: _transacting(memory, link)
+        tables[OFFICES] = ledger.leases(OFFICES)
+        for group in GROUPS:
+            scope = groups.leases_at(STREAM, group)
+            tables[scope] = ledger.leases(scope)
+            tables[groups.checkpoints_at(STREAM, group)] = ledger.checkpoints(group)
+            tables[products_at(group)] = Watched(partial(_produced, ledger, group))
+
+
+def products_at(group: str) -> str:
+    """Name the partition of a group's products, a key for each position."""
+    return f"products/{group}"
+
+
+def product_key(place: Place) -> str:
+    """Name a position's product."""
+    return f"{place.shard}/{place.at_us}/{place.id}"
+
+
+def _produced(ledger: Ledger, group: str, key: str, put: Put) -> None:
+    shard, at_us, row_id = key.split("/")
+    series, number = decode(put.value, list[Any])
+    ledger.produce(group, (series, number), Place(int(shard), int(at_us), row_id))
+
+
+def _transacting(store: MemoryStore, link: Link) -> Store:
+    """Reach a store by a link, and hold transactions on it."""
+    wire = wired(store, link)
+    vars(wire)["transaction"] = partial(_transaction, store, link)
+    return wire
+
+
+class _Inside:
+    """A store as a transaction sees it: what it writes happens at its end, as one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.transactional = store.transactional
+        self.scope = store.scope
+        self.commits: list[Commit] = []
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Write if all expectations hold now; they have to hold at the end, too."""
+        for write in writes:
+            if write.expect is not None and write.expect != self._version(partition, write.key):
+                return False
+        self.commits.append(Commit(partition, writes))
+        return True
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read what was committed before."""
+        return self._store.read(partition, after=after, limit=limit)
+
+    def _version(self, partition: str, key: str) -> bytes:
+        for record in self._store.read(partition, after=None, limit=1000):
+            if record.key == key:
+                return record.version
+        return NO_VERSION
+
+
+def _no_tables(_statement: str, _bindings: Bindings) -> list[tuple[Any, ...]]:
+    raise AssertionError("nobody has tables here")
+
+
+def _is_blind(commit: Commit) -> bool:
+    """Tell whether a write expects nothing; those come last, so that none is taken back."""
+    return all(write.expect is None for write in commit.writes)
+
+
+@contextmanager
+def _transaction(store: Store, link: Link) -> Iterator[Inside]:
+    """Begin, and commit at the end: two calls, of which either can fail as any call can."""
+    link.call("begin", lambda: None, lands=False)
+    inside = _Inside(store)
+    yield Inside(cast("Store", inside), _no_tables)
+    group = Group(commits=sorted(inside.commits, key=_is_blind))
+    if link.call("commit a transaction", lambda: store.together([group])) != [True]:
+        raise StoreUnavailable("another transaction came first; nothing was committed")

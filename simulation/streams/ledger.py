@@ -1,0 +1,196 @@
+"""What is written down of a life, and what is seen of it where it is stored."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from dueline.codec import decode
+from dueline.recipes.lease import Grant
+from dueline.store import Put
+
+Told = tuple[str, int]
+"""An event as its producer knows it: its series (a producer's events of one key), and which."""
+
+
+class Watched(dict[Any, Any]):
+    """A table whose writes are looked at as they happen."""
+
+    def __init__(self, look: Callable[[Any, Any], object]) -> None:
+        """Take what is called with the key and the new value of each write."""
+        super().__init__()
+        self._look = look
+
+    def __setitem__(self, key: Any, value: Any) -> None:  # noqa: ANN401
+        self._look(key, value)
+        super().__setitem__(key, value)
+
+
+class Place(NamedTuple):
+    """Where something lies: in which shard, at which position."""
+
+    shard: int
+    at_us: int
+    id: str
+
+
+class Ledger:
+    """Everything that was told and seen. faults: stories by verdict, in words.
+
+    unsure: events of appends whose outcome somebody once did not know: they may lie twice.
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        """Hold nothing yet. now: tells the time, in microseconds since the beginning."""
+        self.sent: set[Told] = set()
+        self.acknowledged: dict[Told, Place] = {}
+        self.unsure: set[Told] = set()
+        self.faults: dict[str, list[str]] = {}
+        self.counts: Counter[str] = Counter()
+        self.handled: dict[str, set[Told]] = defaultdict(set)
+        self.produced: dict[str, dict[Told, Place]] = defaultdict(dict)
+        self.grants: dict[tuple[str, str], Grant] = {}
+        self._now = now
+        self._begun: dict[str, set[Told]] = defaultdict(set)
+        self._furthest: dict[tuple[str, str], int] = {}
+        self._at_work: Counter[tuple[str, str]] = Counter()
+        self._checkpoints: dict[tuple[str, str], tuple[int, int, str, int]] = {}
+        self._marks: dict[Any, int] = {}
+
+    def blame(self, verdict: str, story: str) -> None:
+        """Write down that something was wrong."""
+        at_s = self._now() / 1e6
+        self.faults.setdefault(verdict, []).append(f"at {at_s:.6f} s: {story}")
+
+    # What producers say
+
+    def append(self, told: Iterable[Told]) -> None:
+        """Note what is sent."""
+        self.sent |= set(told)
+
+    def acknowledge(self, told: Told, place: Place) -> None:
+        """Note what is durable, and where."""
+        self.counts["appended"] += 1
+        self.acknowledged[told] = place
+
+    # What handlers say
+
+    def begin(self, group: str, told: Told, place: Place) -> None:
+        """Note that an event is handed to a group: for the first time in the order of its key."""
+        self.counts["handed"] += 1
+        if told not in self.sent:
+            self.blame("unexpected", f"{group} is handed {_text(told)}, which nobody appended")
+        if told in self._begun[group]:
+            self.counts["handed again"] += 1
+            return
+        self._begun[group].add(told)
+        series, number = told
+        furthest = self._furthest.get((group, series), -1)
+        if number < furthest:
+            self.blame(
+                "order",
+                f"{group} is handed {_text(told)} of {place} after number {furthest} of its series",
+            )
+        self._furthest[group, series] = max(number, furthest)
+
+    def work(self, group: str, shard: int, epoch: int) -> None:
+        """Note that a batch is handed out under an epoch."""
+        place = group, str(shard)
+        self._at_work[place] = max(epoch, self._at_work[place])
+
+    def end(self, group: str, told: Iterable[Told]) -> None:
+        """Note that a handler has done with events."""
+        self.handled[group] |= set(told)
+
+    def produce(self, group: str, told: Told, place: Place) -> None:
+        """Note that a product was committed beside its position."""
+        self.counts["produced"] += 1
+        before = self.produced[group].get(told)
+        if before is not None and (before == place or told not in self.unsure):
+            self.blame(
+                "doubled",
+                f"{group} has two products of {_text(told)}: of {before}, and of {place}",
+            )
+        self.produced[group][told] = place
+        self.handled[group].add(told)
+
+    # What is seen where it is stored
+
+    def leases(self, scope: str) -> Watched:
+        """Make the table of a scope's leases: no epoch is granted twice, none goes back."""
+
+        def look(name: str, put: Put) -> None:
+            new = decode(put.value, Grant)
+            old = self.grants.get((scope, name))
+            has_changed = old is not None and old.holder != new.holder
+            if old is not None and (new.epoch < old.epoch + has_changed):
+                self.blame(
+                    "epoch",
+                    f"{new.holder} is granted {scope}/{name} under epoch {new.epoch}, "
+                    f"which {old.holder} had before, or a later one ({old.epoch})",
+                )
+            self.counts["granted"] += old is None or new.epoch != old.epoch
+            self.grants[scope, name] = new
+
+        return Watched(look)
+
+    def checkpoints(self, group: str) -> Watched:
+        """Make the table of a group's checkpoints: they only move forward, as their epochs do."""
+
+        def look(shard: str, put: Put) -> None:
+            told = decode(put.value, dict[str, Any])
+            new = (told["epoch"], -1 if told["at_us"] is None else told["at_us"], told["id"])
+            old = self._checkpoints.get((group, shard))
+            if old is not None and (new[0] < old[0] or new[1:] < old[1:3]):
+                self.blame(
+                    "back",
+                    f"the checkpoint of {group} in shard {shard} goes from {old[1:3]} under epoch "
+                    f"{old[0]} back to {new[1:]} under epoch {new[0]}",
+                )
+            if new[0] < self._at_work[group, shard]:
+                self.blame(
+                    "stale",
+                    f"the checkpoint of {group} in shard {shard} is moved under epoch {new[0]}, "
+                    f"though batches were handed out under {self._at_work[group, shard]}",
+                )
+            self.counts["checkpoints"] += 1
+            self._checkpoints[group, shard] = (*new, told["rows"])
+
+        return Watched(look)
+
+    def marks(self) -> Watched:
+        """Make the table of marks: they only grow."""
+
+        def look(shelf: Any, mark: int) -> None:  # noqa: ANN401
+            if mark < self._marks.get(shelf, -1):
+                self.blame("mark", f"the mark of {shelf} goes back from {self._marks[shelf]}")
+            self._marks[shelf] = mark
+
+        return Watched(look)
+
+    def mark(self, stream: str, shard: int) -> int:
+        """Tell the mark of a shard, as it is stored now."""
+        return self._marks.get((stream, shard), -1)
+
+    # At the end
+
+    def waiting(self, groups: Iterable[str]) -> list[str]:
+        """Say which acknowledged events some group has not handled."""
+        return [
+            f"{group} was not handed {_text(told)}, acknowledged at {place}"
+            for group in groups
+            for told, place in self.acknowledged.items()
+            if told not in self.handled[group]
+        ]
+
+    def unproduced(self, groups: Iterable[str]) -> list[str]:
+        """Say of which acknowledged events there is no product."""
+        return [
+            f"{group} has no product of {_text(told)}, acknowledged at {place}"
+            for group in groups
+            for told, place in self.acknowledged.items()
+            if told not in self.produced[group]
+        ]
+
+
+def _text(told: Told) -> str:
+    return f"number {told[1]} of {told[0]}"

@@ -1,0 +1,46 @@
+"""The threads of consumers, as fibers."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dueline.worker import consuming
+from simulation import green
+from simulation.world import World
+
+PAUSE_S = 1.0
+"""How long an idle thread waits here: shorter waits only make lives longer."""
+
+
+class Thread(green.Thread):
+    """A fiber that others can wait for, for some time."""
+
+    def is_alive(self) -> bool:
+        """Tell whether it goes on."""
+        return self._fiber is not None and not self._fiber.is_over
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, or until the time is over."""
+        if self._fiber is not None and not self._fiber.is_over:
+            green.wait_among(self._fiber.waiters, timeout)
+
+
+class Threads(green.Threads):
+    """Stands in for the module `threading`."""
+
+    Thread = Thread
+
+
+@contextmanager
+def planted(world: World) -> Iterator[None]:
+    """Have consumers find fibers where they look for threads."""
+    place = vars(consuming)
+    before = {name: place[name] for name in ("PAUSE_S", "PAUSE_UNHEARD_S")}
+    try:
+        place |= dict.fromkeys(before, PAUSE_S)
+        place |= {"threading": Threads, "time": green.Times}
+        with green.planted(world):
+            yield
+    finally:
+        place |= {"threading": threading, "time": time, **before}

@@ -1,0 +1,356 @@
+"""Who lives with a stream: producers, members of groups, monitors."""
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import cast
+
+from dueline.batch import Batch, Terms
+from dueline.clock import SECOND_US, Clock
+from dueline.codec import encode
+from dueline.consumer import Consumer
+from dueline.errors import AppendUnknown, DuelineError, StoreUnavailable
+from dueline.event import Event
+from dueline.groups import leases_at
+from dueline.handler import Handler
+from dueline.monitor import Monitor
+from dueline.queue import Queues
+from dueline.settings import QueueSettings
+from dueline.store import Put, Row
+from dueline.stream import Stream, bell
+from dueline.transaction import transaction
+from dueline.waker import LocalWaker, Silence, Waker
+from dueline.worker.consuming import Consuming
+from simulation.clocks import ProcessClock
+from simulation.link import Link
+from simulation.people import AGAIN_US, BETWEEN_US, DRIFTS_PPM, SeededIds
+from simulation.streams.data import Data, product_key, products_at
+from simulation.streams.ledger import Ledger, Place, Told
+from simulation.streams.scenario import GROUPS, KEYS, SKEWS_US, STALL_US, STREAM, Scenario
+from simulation.world import BEGIN_US, Process, World
+
+TOOK_US = (1_000, 20_000, 200_000, 3_000_000, 12_000_000)
+"""How long a handler runs; the last outlast a lease."""
+
+STALL_WITHIN_US = (0, 100, 250, 450, 700, 1_500, 5_000)
+"""How long after the beginning of an append its producer stands still."""
+
+
+class Host:
+    """What streams and transactions need of an application: one for each process."""
+
+    tasks: Mapping[str, Handler] = {}
+
+    def __init__(self, queues: Queues, clock: Clock, scenario: Scenario) -> None:
+        """Take the engine and the clock of a process."""
+        self.queues = queues
+        self.clock = clock
+        keep_us = scenario.keep_us or None
+        self.stream = Stream(self, STREAM, shards=scenario.shards, keep_us=keep_us)
+
+
+class Left:
+    """What a producer has yet to do, outside of its process: on disk, say."""
+
+    def __init__(self, calls: int, unsure: Sequence[Row] = ()) -> None:
+        """Take how many appends, and which rows nobody knows of."""
+        self.calls = calls
+        self.unsure = list(unsure)
+        self.is_over = False
+
+
+class Town:
+    """Starts people, each in a process of its own, and knows what they share."""
+
+    def __init__(
+        self, world: World, scenario: Scenario, ledger: Ledger, data: Data, *, seed: int
+    ) -> None:
+        """Take the world, its story, its ledger, and what is stored."""
+        self.world = world
+        self.scenario = scenario
+        self.groups = GROUPS[: scenario.groups]
+        self.producing = 0
+        self._ledger = ledger
+        self._data = data
+        self._seed = seed
+        self._waker: Waker = LocalWaker() if scenario.hears else Silence()
+        self._started = 0
+        self._members: list[tuple[Process, list[Consuming]]] = []
+        self._monitors: list[Process] = []
+
+    def begin(self) -> None:
+        """Start everybody."""
+        for _ in range(self.scenario.producers):
+            self.produce(self.scenario.calls, [])
+        self.look_after_members()
+
+    # Processes
+
+    def _process(self, kind: str) -> Process:
+        self._started += 1
+        process = self.world.process(f"{kind}{self._started}")
+        tape = self.world.tape
+        if self.scenario.drifts:
+            process.drift_ppm = DRIFTS_PPM[tape.pick(len(DRIFTS_PPM))]
+        if self.scenario.is_skewed:
+            process.off_us = (0, *SKEWS_US)[tape.pick(1 + len(SKEWS_US))]
+        return process
+
+    def host(self, process: Process) -> Host:
+        """Make the application of a process."""
+        clock = ProcessClock(self.world, process)
+        queues = Queues(
+            self._data.reach(Link(self.world, process, self.scenario.faults)),
+            clock=clock,
+            ids=SeededIds(f"{self._seed}/{process.name}"),
+            defaults=QueueSettings(),
+            waker=self._waker,
+        )
+        return Host(queues, clock, self.scenario)
+
+    def wait(self) -> None:
+        """Wait for the store to be there again."""
+        self.world.sleep(AGAIN_US)
+
+    # Producers
+
+    def produce(self, calls: int, unsure: Sequence[Row]) -> None:
+        """Start somebody who appends so often, and first repeats what nobody knows of."""
+        process = self._process("producer")
+        self.producing += 1
+        left = Left(calls, unsure)
+        self.world.spawn(process, process.name, self._produce, process, left)
+        self._succeed(process, left)
+
+    def _succeed(self, process: Process, left: Left) -> None:
+        """Have somebody else go on where a producer was killed."""
+
+        def look() -> None:
+            if left.is_over:
+                self.producing -= 1
+            elif process.is_dead:
+                self.producing -= 1
+                self.produce(left.calls, left.unsure)
+            else:
+                self.world.later(SECOND_US, look)
+
+        self.world.later(SECOND_US, look)
+
+    def _produce(self, process: Process, left: Left) -> None:
+        tape = self.world.tape
+        stream = self.host(process).stream
+        numbers = dict.fromkeys(KEYS, 0)
+        while left.calls or left.unsure:
+            if left.unsure:
+                self._append_again(stream, left)
+                continue
+            left.calls -= 1
+            batch: list[tuple[Told, str | None]] = []
+            for _ in range(1 + (tape.pick(6) if tape.pick(3) == 2 else 0)):  # noqa: PLR2004
+                key = KEYS[tape.pick(len(KEYS))]
+                numbers[key] += 1
+                series = f"{process.name}'s {key}"
+                if key is None:  # those keep no order
+                    series += f" {numbers[key]}"
+                batch.append(((series, numbers[key]), key))
+            self._stall(process)
+            self._append(stream, batch, left)
+            self.world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
+        left.is_over = True
+
+    def _stall(self, process: Process) -> None:
+        """Have a producer stand still in the middle of what it does next, by choice."""
+        world = self.world
+        is_early = world.now_us < BEGIN_US + self.scenario.lasts_us - STALL_US
+        if not self.scenario.stalls or not is_early or not world.tape.is_rare(4):
+            return
+
+        def stall() -> None:
+            if not process.is_dead:
+                world.tell(process.name, "an append", "stands still for five minutes")
+                process.asleep_us = world.now_us + STALL_US
+
+        world.later(STALL_WITHIN_US[world.tape.pick(len(STALL_WITHIN_US))], stall)
+
+    def _append(self, stream: Stream, batch: list[tuple[Told, str | None]], left: Left) -> None:
+        """Append until it is stored, or until nobody knows whether it is."""
+        ledger = self._ledger
+        ledger.append(told for told, _ in batch)
+        while True:
+            try:
+                events = stream.append_many(batch)
+            except AppendUnknown as error:
+                left.unsure = list(error.rows)
+                ledger.unsure |= {_told(Event(row)) for row in error.rows}
+                return  # of the others it is known that they are there; nobody says where
+            except StoreUnavailable:
+                self.wait()
+                continue
+            for event in events:
+                ledger.acknowledge(_told(event), _place(event))
+            return
+
+    def _append_again(self, stream: Stream, left: Left) -> None:
+        """Send again what may be stored or not, until it is."""
+        ledger = self._ledger
+        ledger.unsure |= {_told(Event(row)) for row in left.unsure}
+        try:
+            events = stream.append_again(left.unsure)
+        except AppendUnknown as error:
+            left.unsure = list(error.rows)
+        except StoreUnavailable:
+            self.wait()
+        else:
+            left.unsure.clear()
+            for event in events:
+                ledger.acknowledge(_told(event), _place(event))
+
+    # Members
+
+    def look_after_members(self) -> None:
+        """Start members in the place of those that died; replace one by choice."""
+        tape, world = self.world.tape, self.world
+        self._members = [one for one in self._members if not one[0].is_dead]
+        missing = self.scenario.members - len(self._members)
+        for _ in range(missing):
+            if world.is_healed or tape.pick(4) == 0:
+                self._start_member()
+        if self.scenario.is_redeployed and not world.is_healed and tape.is_rare(8):
+            for process, loops in self._members[:1]:
+                world.tell(process.name, "deploy", "stops it")
+                for loop in loops:
+                    loop.stop()
+        self._look_after_monitors()
+        world.later(SECOND_US, self.look_after_members)
+
+    def _start_member(self) -> None:
+        process = self._process("member")
+        loops: list[Consuming] = []
+        self._members.append((process, loops))
+        self.world.spawn(process, process.name, self._consume, process, loops)
+
+    def _consume(self, process: Process, loops: list[Consuming]) -> None:
+        host = self.host(process)
+        while True:
+            try:
+                settings = host.stream.settings
+                break
+            except StoreUnavailable:
+                self.wait()
+        for group in self.groups:
+            consumer = Consumer(
+                host.queues,
+                host.clock,
+                process.name,
+                stream=STREAM,
+                shards=settings.shards,
+                group=group,
+                terms=Terms(self.scenario.batch, self.scenario.ttl_us),
+                host=host,
+            )
+            loop = Consuming(
+                consumer,
+                Clerk(self, self._ledger, host, process, group),
+                ttl_us=self.scenario.ttl_us,
+                threads=min(self.scenario.threads, settings.shards),
+                waker=self._waker,
+                bell=bell(STREAM),
+                tidy=host.stream.expire,
+            )
+            loop.start()
+            loops.append(loop)
+        for loop in loops:
+            while not loop.join(1.0):
+                self.world.sleep(SECOND_US)
+        process.is_dead = True
+
+    # Monitors
+
+    def _look_after_monitors(self) -> None:
+        self._monitors = [one for one in self._monitors if not one.is_dead]
+        for _ in range(self.scenario.monitors - len(self._monitors)):
+            process = self._process("monitor")
+            self._monitors.append(process)
+            self.world.spawn(process, process.name, self._watch, process)
+
+    def _watch(self, process: Process) -> None:
+        host = self.host(process)
+        chance = random.Random(f"{self._seed}/{process.name}/chance").random
+        monitor = Monitor(host.queues, process.name, clock=host.clock, chance=chance)
+        while True:
+            wait_us = 2 * SECOND_US
+            with suppress(DuelineError):
+                wait_us = monitor.step()
+            self.world.sleep(max(wait_us, SECOND_US // 10))
+
+
+class Clerk:
+    """What a member does with a batch: it is written down, and a product made of it."""
+
+    def __init__(
+        self, town: Town, ledger: Ledger, host: Host, process: Process, group: str
+    ) -> None:
+        """Take whose clerk it is."""
+        self._town = town
+        self._ledger = ledger
+        self._host = host
+        self._process = process
+        self._group = group
+
+    def __call__(self, batch: Batch) -> None:
+        """Handle a batch, as it is fated."""
+        world, ledger, group = self._town.world, self._ledger, self._group
+        tape = world.tape
+        self._look(batch)
+        ledger.work(group, batch.shard, batch.epoch)
+        told = [_told(event) for event in batch.events]
+        mark_us = ledger.mark(STREAM, batch.shard)
+        for event in batch.events:
+            ledger.begin(group, _told(event), _place(event))
+            if event.position.at_us > mark_us:
+                ledger.blame(
+                    "unclosed", f"{group} is handed {_place(event)}; the mark is {mark_us}"
+                )
+        if not world.is_healed:
+            world.sleep(TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(4) == 3 else TOOK_US[0])  # noqa: PLR2004
+            if tape.is_rare(16):
+                raise RuntimeError("fails by choice")
+        self._look(batch)
+        if self._host.queues.store.transactional:
+            self._produce(batch)
+        ledger.end(group, told)
+
+    def _look(self, batch: Batch) -> None:
+        """Compare what a member believes to hold with what was granted.
+
+        One whose machine was suspended cannot know; nothing else may deceive it.
+        """
+        if not batch.is_held or self._process.stood_us:
+            return
+        grant = self._ledger.grants[leases_at(STREAM, self._group), str(batch.shard)]
+        if grant.epoch != batch.epoch:
+            self._ledger.blame(
+                "owners",
+                f"{self._process.name} believes to hold shard {batch.shard} for {self._group} "
+                f"under epoch {batch.epoch}; {grant.holder} has it under epoch {grant.epoch}",
+            )
+
+    def _produce(self, batch: Batch) -> None:
+        """Store a product of each event in the transaction that moves the position."""
+        ids = self._host.queues.ids
+        with transaction(self._host) as tx:
+            puts = [
+                Put(product_key(_place(event)), ids.token(), encode(_told(event)))
+                for event in batch.events
+            ]
+            tx.queues_of(self._host).store.commit(products_at(self._group), puts)
+            batch.commit(tx)
+
+
+def _told(event: Event) -> Told:
+    series, number = event.value
+    return cast("str", series), cast("int", number)
+
+
+def _place(event: Event) -> Place:
+    return Place(event.shard, event.position.at_us, event.id)
