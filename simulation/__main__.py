@@ -1,13 +1,18 @@
-"""Leads lives: `python -m simulation --seeds 2000`, or one: `--seed 7 --trace`."""
+"""Leads lives: `python -m simulation --seeds 2000`, or one: `--seed 7 --trace`.
+
+Every eighth is a stream's, and has a seed below 0.
+"""
 
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from simulation.crowd import FAILURES_MAX, Sum, lead, quieten
-from simulation.life import Life, live
+from simulation.life import Life
+from simulation.lives import live, seeds_from
 from simulation.nth import KINDS, every
 from simulation.report import Progress, story, summary
 from simulation.scripts import SCRIPTS
@@ -53,13 +58,13 @@ def one(seed: int, *, trace: bool, shrinks: bool) -> int:
     return int(bool(life.faults))
 
 
-def many(seeds: range, first: int, workers: int | None, *, digests: bool) -> int:
+def many(seeds: Sequence[int], first: int, workers: int | None, *, digests: bool) -> int:
     """Lead many lives, and those that once failed; tell the counts, and what went wrong.
 
     Args: first: the place among the seeds of the first life that is led.
     """
     at = commit()
-    print(f"commit {at}, seeds {seeds[first]} to {seeds[-1]}, and the list", flush=True)
+    print(f"commit {at}, seeds from {seeds[first]} on, and the list", flush=True)
     listed = Sum()
     for some in lead(regressions(), workers=1):
         listed.add(some)
@@ -104,7 +109,7 @@ def main() -> int:
     if asked.seed is not None:
         return one(asked.seed, trace=asked.trace, shrinks=not asked.no_shrink)
     base = base_of(commit()) if asked.base is None else asked.base
-    seeds = range(base, base + asked.seeds)
+    seeds = seeds_from(base, asked.seeds)
     if not 0 <= asked.first < len(seeds):
         parser.error("--from has to leave some of --seeds")
     return many(seeds, asked.first, asked.workers, digests=asked.digests)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from simulation.life import live
+from simulation.lives import live
 
 CHUNK = 20
 FAILURES_MAX = 20

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dueline.checker import VERDICTS
 from simulation.crowd import Sum
 from simulation.life import Life
+from simulation.streams.life import STREAM_VERDICTS
 from simulation.world import BEGIN_US
 
 HOUR_US = 3600 * 1_000_000
@@ -14,9 +15,9 @@ ACCIDENTS_SHOWN = 30
 
 JUDGED = (
     *VERDICTS, "doubled", "phantom", "wrong", "recorded twice", "beside", "twice", "stalled",
-    "broken", "endless",
+    "broken", "endless", *STREAM_VERDICTS,
 )  # fmt: skip
-"""All that can be wrong with a life: the checker's verdicts, the judge's, and the life's own."""
+"""All that can be wrong with a life: the checker's verdicts, the judge's, a life's, a stream's."""
 
 
 def story(life: Life, *, at: str) -> str:

@@ -8,7 +8,8 @@ if the same verdict remains.
 import time
 from collections.abc import Callable, Sequence
 
-from simulation.life import Life, live
+from simulation.life import Life
+from simulation.lives import live
 
 LIVES_MAX = 600
 SECONDS_MAX = 120.0

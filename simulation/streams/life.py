@@ -18,6 +18,9 @@ DRAINED_WITHIN_US = 300 * SECOND_US
 
 SHOWN_MAX = 5
 
+STREAM_VERDICTS = ("missed", "unproduced", "order", "unclosed", "owners", "epoch", "back", "mark")
+"""What can be wrong with a stream's life only; "stale" and "doubled" are so with a queue's, too."""
+
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
@@ -28,7 +31,8 @@ def live(
     unproduced and doubled (products that share a transaction with their position), order (of the
     events that one producer gave one key), unclosed (handed from beyond the mark), owners (two
     that believe to hold a shard beyond doubt), epoch and back and mark (what only grows did
-    not), stale (a checkpoint moved under an epoch before that of batches), unexpected, broken, endless.
+    not), stale (a checkpoint moves under an epoch before that of batches), unexpected, broken,
+    endless.
     """
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)

@@ -146,7 +146,7 @@ class Town:
                 continue
             left.calls -= 1
             batch: list[tuple[Told, str | None]] = []
-            for _ in range(1 + (tape.pick(6) if tape.pick(3) == 2 else 0)):  # noqa: PLR2004
+            for _ in range(1 + (tape.pick(6) if tape.pick(3) == 2 else 0)):
                 key = KEYS[tape.pick(len(KEYS))]
                 numbers[key] += 1
                 series = f"{process.name}'s {key}"
@@ -312,7 +312,7 @@ class Clerk:
                     "unclosed", f"{group} is handed {_place(event)}; the mark is {mark_us}"
                 )
         if not world.is_healed:
-            world.sleep(TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(4) == 3 else TOOK_US[0])  # noqa: PLR2004
+            world.sleep(TOOK_US[tape.pick(len(TOOK_US))] if tape.pick(4) == 3 else TOOK_US[0])
             if tape.is_rare(16):
                 raise RuntimeError("fails by choice")
         self._look(batch)

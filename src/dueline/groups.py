@@ -132,7 +132,10 @@ def lags(store: Store, stream: str, group: str, shards: int, *, now_us: int) -> 
 
 
 def needed_us(records: Records, stream: str, shard: int) -> int | None:
-    """Tell from which instant on registered groups need a shard's rows; None: nobody does."""
+    """Tell from which instant on registered groups need a shard's rows; None: nobody does.
+
+    What lies before it may expire (rule F4).
+    """
     needed = []
     for name, group in registered(records, stream).items():
         present = places(records, stream, name).get(shard)
