@@ -43,7 +43,7 @@ def _run(way: Synchronous, seed: int, images: int) -> Report:
                 Path(place),
                 images=count,
                 seed=seed + total.images,
-                may_lose=way == "NORMAL",
+                may_lose="all" if way == "NORMAL" else "claims",
             )
         total = Report(
             total.images + count, total.ahead + found.ahead, [*total.faults, *found.faults]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from dueline.clock import SECOND_US
 from dueline.contract.given import LEASE_US, NOW_US, born, lane_of, move, row_of, token_of
+from dueline.flushing import flush_claims
 from dueline.job import Job
 from dueline.store import Commit, Drop, Extend, Group, Put, Store, Want
 
@@ -16,7 +17,10 @@ KEYS = 20
 
 
 class Life:
-    """What producers and a worker do to a store; each call is one transaction."""
+    """What producers and a worker do to a store; each call is one transaction.
+
+    has_claimed, has_flushed: the last call was a claim, or a flush of claims.
+    """
 
     def __init__(self, store: Store, chance: random.Random) -> None:
         """Take an empty store."""
@@ -25,12 +29,20 @@ class Life:
         self._numbers = 0
         self._now_us = NOW_US
         self._claimed: list[Job] = []
+        self.has_claimed = False
+        self.has_flushed = False
 
     def call(self) -> None:
         """Make one call."""
-        ways: Sequence[Callable[[], object]] = (self._add, self._claim, self._end, self._finish)
+        ways: Sequence[Callable[[], object]] = (
+            *(self._add, self._claim, self._end, self._finish),
+            lambda: flush_claims(self._store),
+        )
         self._now_us += self._chance.randrange(SECOND_US)
-        self._chance.choice(ways)()
+        way = self._chance.choice(ways)
+        way()
+        self.has_claimed = way == self._claim
+        self.has_flushed = way == ways[-1]
 
     def _number(self) -> int:
         self._numbers += 1

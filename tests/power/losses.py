@@ -24,11 +24,13 @@ class Recording(NamedTuple):
     """A life on a disk.
 
     steps: what the disk did, with a mark after each acknowledged call; mark 0 is the new file.
-    states: what the file held at each mark, as a fingerprint.
+    states: what the file held at each mark, as a fingerprint. sure: the first of them that may be
+    found from each mark on: claims may be taken back, until anything else is written.
     """
 
     steps: Sequence[Step]
     states: Sequence[str]
+    sure: Sequence[int]
 
 
 class Report(NamedTuple):
@@ -48,6 +50,7 @@ def record(
     """
     path = folder / NAME
     states: list[str] = []
+    sure: list[int] = []
     with recording(folder, flushes=flushes) as disk:
         store = open_store(f"sqlite:///{path}?synchronous={synchronous}")
         store.find([id_of(0)])
@@ -57,19 +60,28 @@ def record(
                 life.call()
             disk.steps.append(Mark(number))
             states.append(fingerprint(path))
+            is_written = number and states[-1] != states[-2] and not life.has_claimed
+            is_sure = not number or is_written or life.has_flushed
+            sure.append(number if is_sure else sure[-1])
         steps = list(disk.steps)
         store.close()
-    return Recording(steps, states)
+    return Recording(steps, states, sure)
 
 
 def fail(
-    recorded: Recording, folder: Path, *, images: int, seed: int, may_lose: bool = False
+    recorded: Recording,
+    folder: Path,
+    *,
+    images: int,
+    seed: int,
+    may_lose: Literal["claims", "all", "nothing"] = "claims",
 ) -> Report:
     """Let the power fail at random steps of a recording, and look at what is left each time.
 
     Args:
       folder: an empty one, for the images.
-      may_lose: what was acknowledged last may be gone, but nothing before what is there.
+      may_lose: what was acknowledged last may be gone, if it was a claim or whatever it was, but
+        nothing before what is there.
     """
     chance = random.Random(seed)
     begin = recorded.steps.index(Mark(0))
@@ -86,7 +98,9 @@ def fail(
         under_way = recorded.states[acknowledged + 1 : acknowledged + 2]
         found = _state_of(platter.image(chance), folder)
         ahead += found in under_way
-        oldest = 0 if may_lose else acknowledged
+        oldest = {"claims": recorded.sure[acknowledged], "all": 0, "nothing": acknowledged}[
+            may_lose
+        ]
         if found not in (*recorded.states[oldest : acknowledged + 1], *under_way):
             what = found if " " in found else "holds another state than acknowledged"
             faults.append(f"step {cut}, call {acknowledged}: {what}")

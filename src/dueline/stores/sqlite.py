@@ -35,14 +35,7 @@ from dueline.store import (
 )
 from dueline.stores import sqlite_ahead, sqlite_claim, sqlite_jobs, sqlite_streams
 from dueline.stores.sqlite_census import SqliteCensus
-from dueline.stores.sqlite_connection import (
-    Database,
-    Runs,
-    SqliteConnection,
-    blobs,
-    fetch,
-    first,
-)
+from dueline.stores.sqlite_connection import Database, Runs, SqliteConnection, blobs, fetch, first
 from dueline.stores.sqlite_gather import Gathering
 from dueline.stores.sqlite_jobs import CELLS, GREATEST, LEAST
 from dueline.stores.sqlite_transaction import Guard, SqliteTransaction
@@ -131,7 +124,7 @@ class SqliteStore(SqliteCensus):
         token: Token,
     ) -> Claimed:
         """Claim the first rows that are due, want by want."""
-        return self._connection.write(
+        return self._connection.write_unflushed(
             lambda database: sqlite_claim.claim(
                 database,
                 wants,
@@ -155,7 +148,7 @@ class SqliteStore(SqliteCensus):
         token: Token,
     ) -> ClaimedAhead:
         """Claim the first rows that wait for a time soon to come."""
-        return self._connection.write(
+        return self._connection.write_unflushed(
             lambda database: sqlite_ahead.claim_ahead(
                 database,
                 wants,
@@ -167,6 +160,10 @@ class SqliteStore(SqliteCensus):
                 token=token,
             )
         )
+
+    def flush(self) -> None:
+        """Let no loss of power take back what was claimed (rule P8)."""
+        self._file.flush()
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply verdicts, each on its own."""

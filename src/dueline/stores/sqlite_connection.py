@@ -41,6 +41,7 @@ LOCK_WAIT_S = 60.0
 """How long a call waits for other writers before it gives up."""
 
 _PAUSE_S_MAX = 0.016
+_UNFLUSHED = "NORMAL"
 _inherited: list[apsw.Connection] = []
 """Connections of a parent process: never used, and never closed, in a forked child."""
 
@@ -85,6 +86,7 @@ class Runs(Protocol):
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
     def write(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
+    def write_unflushed(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
 
 
 class SqliteConnection:
@@ -98,6 +100,7 @@ class SqliteConnection:
         """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL."""
         self._path = path
         self._synchronous = synchronous
+        self._flushes = ""  # as which the connection is set; "" if that is not sure
         self._clock = clock
         self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
         self._database: apsw.Connection | None = None
@@ -145,17 +148,36 @@ class SqliteConnection:
         """
         return self._run(lambda database: self.commit(database, work))
 
-    def commit(self, database: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
+    def write_unflushed(self, work: Callable[[apsw.Connection], T]) -> T:
+        """As `write`, but a loss of power may take it back until something is flushed."""
+        return self._run(lambda database: self.commit(database, work, _UNFLUSHED))
+
+    def flush(self) -> None:
+        """Let no loss of power take back what was written unflushed."""
+        if self._synchronous != _UNFLUSHED:  # a commit flushes all that are before it in the log
+            self.write(lambda database: database.pragma("user_version", SCHEMA_VERSION))
+
+    def commit(
+        self, database: apsw.Connection, work: Callable[[apsw.Connection], T], flushes: str = ""
+    ) -> T:
         """Run `work` as a transaction of the thread that holds the connection."""
         refuse_beside(database)
         try:  # from here on: a handler's time limit may strike behind any call
-            database.execute("BEGIN IMMEDIATE")
+            self._begin(database, flushes or self._synchronous)
             result = work(database)
             self._commit(database)
         except BaseException:
             _roll_back(database)
             raise
         return result
+
+    def _begin(self, database: apsw.Connection, flushes: str) -> None:
+        """Begin a transaction whose commit is flushed as asked."""
+        if self._flushes != flushes:
+            self._flushes = ""
+            database.execute(f"PRAGMA synchronous = {flushes}")
+            self._flushes = flushes
+        database.execute("BEGIN IMMEDIATE")
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
@@ -168,7 +190,7 @@ class SqliteConnection:
             database = self._patiently(lambda: self._database or self._open())
             refuse_beside(database)
             try:
-                self._patiently(lambda: database.execute("BEGIN IMMEDIATE"))
+                self._patiently(lambda: self._begin(database, self._synchronous))
                 yield database
                 self.expect_open(database)
                 self._commit(database)
@@ -253,7 +275,7 @@ class SqliteConnection:
             self._set_up(database)
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute(f"PRAGMA synchronous = {self._synchronous}")
+            self._flushes = ""
             database.execute("PRAGMA temp_store = MEMORY")
             database.execute("PRAGMA cache_size = -16000")
         except BaseException:

@@ -93,6 +93,10 @@ class SqliteTransaction:
 
         return self._run(call)
 
+    def write_unflushed(self, work: Callable[[Database], T]) -> T:
+        """As `write`: it is flushed with the transaction."""
+        return self.write(work)
+
     def _run(self, work: Callable[[Database], T]) -> T:
         self._connection.expect_open(self._database)
         try:

@@ -236,6 +236,10 @@ class Settler:
         }
         return [job for job in jobs if job.task in tasks] if tasks else []
 
+    def tells_fences(self, jobs: Sequence[Job]) -> bool:
+        """Tell whether a handler or a hook is told the fence of some of these jobs."""
+        return bool(jobs) and (self._hooks.hear_runs or bool(self.taking_context(jobs)))
+
     def _extend(self, job: Job, *, is_started: bool) -> Extend:
         lease_us = self._queues.catalog.settings(job.lane.queue).lease_us
         return Extend(job, self._queues.time.latest_us() + lease_us, is_started)

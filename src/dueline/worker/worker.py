@@ -8,6 +8,7 @@ from types import MappingProxyType
 from dueline.attempt import Crashed, Done, Ended, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import StoreUnavailable
+from dueline.flushing import flush_claims
 from dueline.job import Job, JobId
 from dueline.policy import buffer_size
 from dueline.queue import Queues
@@ -246,9 +247,7 @@ class Worker:
         if refused:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
-        self._held.last |= self._reports.last(
-            self._settler.taking_context([job for job, _ in taken])
-        )
+        self._inform([job for job, _ in taken])
         plain, careful = parted(taken, self._queues.catalog.settings)
         assignments = self._held.assignments(plain)
         self._arrived = []
@@ -256,6 +255,12 @@ class Worker:
         self._careful.add(careful)  # rule A2
         if plain:
             self._runner.submit(assignments)
+
+    def _inform(self, jobs: Sequence[Job]) -> None:
+        """Get ready what handlers are told: a fence that lasts, and how far the job has come."""
+        if self._settler.tells_fences(jobs):
+            flush_claims(self._queues.store)
+        self._held.last |= self._reports.last(self._settler.taking_context(jobs))
 
     def _held_by_runner(self) -> int:
         return self._present() - len(self._careful)
@@ -284,7 +289,7 @@ class Worker:
         plain, _ = parted(triage(taken, settings, self._queues.time.latest_us()).fit, settings)
         gone = {one.job.id for one in self._wishes.refused(plain)}
         jobs = [job for job in plain if job.id not in gone]
-        self._held.last |= self._reports.last(self._settler.taking_context(jobs))
+        self._inform(jobs)
         self._early.prepare(self._held.assignments(jobs))
 
     def _start_early(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:
