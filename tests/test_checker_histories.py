@@ -292,6 +292,16 @@ def finish_again(
     )
 
 
+def extend_after_the_end(
+    history: list[Event], final: dict[str, str], chance: random.Random
+) -> Corruption | None:
+    end = _chosen(history, chance, "settle")
+    if end is None:
+        return None
+    again = replace(end, t=end.t + 10**7, f="extend", at=end.t + 10**8)
+    return Corruption("unexplained", [*history, again], final)
+
+
 def start_early(
     history: list[Event], final: dict[str, str], chance: random.Random
 ) -> Corruption | None:
@@ -339,8 +349,8 @@ def poll_out_of_order(
 
 CORRUPT: tuple[Corrupt, ...] = (
     lose, forget_the_enqueue, start_twice, start_after_the_end, start_beside_a_living_claim,
-    accept_a_stale_verdict, finish_again, start_early, claim_again_with_a_fence,
-    claim_with_an_old_fence, lower_a_mark, poll_out_of_order,
+    accept_a_stale_verdict, finish_again, extend_after_the_end, start_early,
+    claim_again_with_a_fence, claim_with_an_old_fence, lower_a_mark, poll_out_of_order,
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from dueline.checker.ends import ENDED, finished_twice, lost, refenced, stale
 from dueline.checker.life import Fault, Life, Seen, is_ok
+from dueline.checker.order import unexplained
 from dueline.checker.readings import crossed, fallen, late_of, regranted
 from dueline.checker.starts import EARLY_US_MAX, early, illegitimate
 from dueline.diary import Event, told
@@ -28,18 +29,19 @@ STORY_EVENTS_MAX = 20
 
 Verdict = Literal[
     "lost", "unexpected", "illegitimate", "stale", "finished twice", "early", "order",
-    "backwards", "crossed",
+    "backwards", "crossed", "unexplained",
 ]  # fmt: skip
 VERDICTS: tuple[Verdict, ...] = (
     "lost", "unexpected", "illegitimate", "stale", "finished twice", "early", "order",
-    "backwards", "crossed",
+    "backwards", "crossed", "unexplained",
 )  # fmt: skip
 """lost: acknowledged, and has not ended. unexpected: ran, and nobody enqueued it.
 illegitimate: started again though nothing ended the claim before, or after its end.
 stale: a verdict was accepted whose token was no longer the row's. finished twice: ended for
 good more than once. early: started before it was due. order: one poll brought too many jobs
 after less urgent ones. backwards: a fence, an epoch or a mark did not grow. crossed: the mark
-`swept` was above `closed`."""
+`swept` was above `closed`. unexplained: none of these, and yet no order of a job's claims and
+verdicts explains how they were answered."""
 
 
 class Finding(NamedTuple):
@@ -104,7 +106,10 @@ def check(
                 polls[event.proc, event.token, event.shard].append(event)
     findings: list[Finding] = []
     for job, life in lives.items():
-        findings += _judged(job, life, seen, final)
+        found = list(_judged(job, life, seen, final))
+        if not found:  # those say more exactly what is wrong
+            found = [Finding("unexplained", job, *fault) for fault in unexplained(life, seen)]
+        findings += found
     inversions = {key: late_of(poll) for key, poll in polls.items() if len(poll) > 1}
     for (proc, _, shard), late in inversions.items():
         if len(late) > prefetch:
@@ -157,5 +162,6 @@ def _counts(lives: Mapping[str, Life], seen: Seen, final: Mapping[str, str]) -> 
             event.type == "no" for life in every for event in (*life.settle, *life.release)
         ),
         **{state: states[state] for state in ENDED if states[state]},
+        **({"too long to order": seen.given_up} if seen.given_up else {}),
         **{f"started again: {reason}": count for reason, count in sorted(seen.again.items())},
     }

@@ -45,11 +45,15 @@ class Life:
 
 @dataclass(slots=True)
 class Seen:
-    """What is not about one job: when processes died, when claims were asked for, by token."""
+    """What is not about one job: when processes died, when claims were asked for, by token.
+
+    again: why jobs were started again. given_up: jobs whose calls are too many to be ordered.
+    """
 
     crashes: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     asked: dict[str, int] = field(default_factory=dict)
     again: Counter[str] = field(default_factory=Counter)
+    given_up: int = 0
 
 
 def claim_of(life: Life, attempt: int) -> Event | None:

@@ -28,9 +28,9 @@ RULES: Final[Mapping[str, tuple[Verdict, str]]] = {
 }
 """Each rule's verdict, and its words."""
 
-NEVER: Final[Sequence[Verdict]] = ("order", "crossed")
-"""What a history of attempts cannot tell: who else waited in which lane at each poll, and where
-the marks stood."""
+NEVER: Final[Sequence[Verdict]] = ("order", "crossed", "unexplained")
+"""What a history of attempts cannot tell: who else waited in which lane at each poll, where the
+marks stood, and what was asked and answered when."""
 
 
 class Audited(NamedTuple):
