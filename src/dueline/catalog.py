@@ -1,26 +1,45 @@
 """Which queues there are, what they are set to."""
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
-from dueline.clock import Clock
+from dueline.clock import SECOND_US, Clock
 from dueline.codec import decode, encode
-from dueline.errors import Conflict, NotFound
+from dueline.errors import Conflict, NotFound, StoreUnavailable, Unknown
 from dueline.ids import Ids
 from dueline.settings import QueueSettings, check_queue_name, check_settings
-from dueline.store import NO_VERSION, SETTINGS_PARTITION, Put, Records
+from dueline.store import NO_VERSION, SETTINGS_PARTITION, Delete, Put, Records
 
 SETTINGS_AGE_US_MAX = 4_900_000  # then read again: a change is seen everywhere within 5 s
+
+LATE_US = 10 * SECOND_US
+"""Who put a job into a queue this long after it read of it looks whether it still stands."""
 
 _PAGE = 500
 _ROUNDS_MAX = 5
 _NAMES_SHOWN = 5
 
 
-class _Read(NamedTuple):
+class Entry(NamedTuple):
+    """A queue as it was read.
+
+    read_us: on the own clock, up to when it is known to be so. seen_us: when it was read last.
+    leaving_us: None: it stays. 0: it is about to vanish. Else since when all who read of it,
+    by the store's clock, see that it is.
+    """
+
     settings: QueueSettings
     version: bytes
     read_us: int
+    seen_us: int
+    leaving_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What the record of a queue says beside its settings."""
+
+    leaving_us: int | None = None
 
 
 class Catalog:
@@ -34,7 +53,7 @@ class Catalog:
         self._ids = ids
         self._clock = clock
         self._defaults = defaults
-        self._settings: dict[str, _Read] = {}
+        self._settings: dict[str, Entry] = {}
 
     @property
     def defaults(self) -> QueueSettings:
@@ -78,7 +97,7 @@ class Catalog:
         check_queue_name(queue)
         check_settings(replace(self._defaults, **changes))  # type: ignore[arg-type]  # see below
         for _ in range(_ROUNDS_MAX):
-            old, version, _ = self._read(queue)
+            old, version, *_ = self._read(queue)
             new = replace(old, **changes)  # type: ignore[arg-type]  # names checked by replace
             new = replace(new, shards_read=max(new.shards, old.shards_read))
             if new == old or self._put(queue, new, version):
@@ -100,24 +119,69 @@ class Catalog:
             )
         return [queue]
 
-    def _read(self, queue: str) -> _Read:
-        check_queue_name(queue)
+    # Queues that nobody uses
+
+    def used(self, queue: str) -> None:
+        """Keep a queue into which a job was just put; most often that takes no look (rule Q1).
+
+        Raises: Unknown: the store did not answer; the queue may not be known any more.
+        """
+        cached = self._settings.get(queue)
+        now_us = self._clock.monotonic_us()
+        if cached and cached.leaving_us is None and now_us - cached.seen_us <= LATE_US:
+            return
+        try:
+            for _ in range(_ROUNDS_MAX):
+                entry = self._read(queue)
+                if entry.leaving_us is None or self._put(queue, entry.settings, entry.version):
+                    return
+        except (StoreUnavailable, Conflict) as error:
+            raise Unknown(f"The store did not say whether the queue {queue} stands.") from error
+        raise Unknown(f"The queue {queue} keeps changing.")
+
+    def entry(self, queue: str) -> Entry | None:
+        """Read how a queue stands now; it is not made."""
         # No name lies between this and the queue's: "~" sorts behind every character of one.
         before = queue[:-1] + chr(ord(queue[-1]) - 1) + "~"
+        read_us = self._clock.monotonic_us()
+        for record in self._records.read(SETTINGS_PARTITION, after=before, limit=1):
+            if record.key == queue:
+                settings = decode(record.value, QueueSettings)
+                leaving_us = decode(record.value, _Mark).leaving_us
+                return Entry(settings, record.version, read_us, read_us, leaving_us)
+        return None
+
+    def mark_leaving(self, queue: str, entry: Entry, since_us: int) -> bool:
+        """Say that a queue is about to vanish, if it stands as it was read."""
+        return self._put(queue, entry.settings, entry.version, leaving_us=since_us)
+
+    def remove(self, queue: str, entry: Entry) -> bool:
+        """Let a queue vanish, if it stands as it was read."""
+        self.forget(queue)
+        return self._records.commit(SETTINGS_PARTITION, (Delete(queue, expect=entry.version),))
+
+    def _read(self, queue: str) -> Entry:
+        """Read how a queue stands; make it if need be."""
+        check_queue_name(queue)
         for _ in range(_ROUNDS_MAX):
-            read_us = self._clock.monotonic_us()
-            for record in self._records.read(SETTINGS_PARTITION, after=before, limit=1):
-                if record.key == queue:
-                    settings = decode(record.value, QueueSettings)
-                    self._settings[queue] = read = _Read(settings, record.version, read_us)
-                    return read
+            entry = self.entry(queue)
+            if entry is not None:
+                self._settings[queue] = entry
+                return entry
             self._put(queue, self._defaults, NO_VERSION)
         raise Conflict(f"The queue {queue} cannot be made.", hint="Try again.")
 
-    def _put(self, queue: str, settings: QueueSettings, expect: bytes) -> bool:
+    def _put(
+        self, queue: str, settings: QueueSettings, expect: bytes, leaving_us: int | None = None
+    ) -> bool:
         self.forget(queue)
-        put = Put(queue, self._ids.token(), encode(settings), expect=expect)
+        value = encode(settings)
+        if leaving_us is not None:
+            value = encode({**asdict(settings), "leaving_us": leaving_us})
+        put = Put(queue, self._ids.token(), value, expect=expect)
         return self._records.commit(SETTINGS_PARTITION, (put,))
+
+    # All of them
 
     def names(self) -> list[str]:
         """List the queues, in order of their names."""

@@ -161,7 +161,7 @@ class Queues:
 
     def _place(self, job: Job, *, again: bool = False) -> Job:
         placed = self._exclusive.place(job, again=again)
-        self.wake([(job.lane.queue, job.at_us)])
+        self._landed([job])
         return placed
 
     def _add(self, jobs: Sequence[Job], sent: Send = send) -> None:
@@ -173,7 +173,16 @@ class Queues:
             raise EnqueueUnknown.about(
                 [job for job, sure in zip(jobs, stored, strict=True) if not sure]
             )
+        self._landed(jobs)
+
+    def _landed(self, jobs: Sequence[Job]) -> None:
+        """Wake the workers of jobs that were stored, and see that their queues still stand."""
         self.wake((job.lane.queue, job.at_us) for job in jobs)
+        try:
+            for queue in {job.lane.queue for job in jobs}:
+                self.catalog.used(queue)
+        except Unknown as error:
+            raise EnqueueUnknown.about(jobs) from error
 
     def wake(self, places: Iterable[tuple[str, int]]) -> None:
         """Wake the workers of queues in which a job may soon be claimed: queue and `at_us`."""
@@ -307,6 +316,7 @@ class Queues:
         else:
             is_moved = self.told.settle([move])[0]
         self.wake([place_of(move)])
+        self.catalog.used(living_queue(row.lane.queue))
         return is_moved
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
@@ -379,6 +389,8 @@ class Queues:
             moves = [self.redrive(row) for row in some]
             count += sum(self.told.settle(moves))
             self.wake(map(place_of, moves))
+            for queue in {living_queue(row.lane.queue) for row in some}:
+                self.catalog.used(queue)
         return count
 
     def redrive(self, row: Job) -> Move:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from dueline.chores import departed, diary
+from dueline.catalog import Catalog, Entry
+from dueline.chores import departed, diary, vanish
 from dueline.job import Job
 from dueline.queue import Queues
 from dueline.recipes import notes
@@ -53,3 +54,39 @@ def a_freed_claim_counts_no_crash(patch: Patch) -> None:
         return lapsing(queues, job)._replace(state=0)
 
     patch.setattr(departed, "_lapsing", as_if_it_waited)
+
+
+def nobody_looks_whether_a_queue_still_stands(patch: Patch) -> None:
+    def blindly(_catalog: Catalog, _queue: str) -> None:
+        """Look at nothing."""
+
+    patch.setattr(Catalog, "used", blindly)
+
+
+def a_queue_vanishes_without_a_mark(patch: Patch) -> None:
+    def at_once(queues: Queues, name: str) -> bool:
+        entry = queues.catalog.entry(name)
+        if entry is None or any(vanish._left(queues, name, entry.settings.shards_read)):
+            return False
+        return queues.catalog.remove(name, entry)
+
+    patch.setattr(vanish, "_advance", at_once)
+
+
+def a_mark_counts_from_before_it_is_seen(patch: Patch) -> None:
+    mark = Catalog.mark_leaving
+
+    def since(catalog: Catalog, queue: str, entry: Entry, since_us: int) -> bool:
+        return mark(catalog, queue, entry, since_us or catalog._clock.wall_us())
+
+    patch.setattr(Catalog, "mark_leaving", since)
+
+
+def a_marked_queue_vanishes_whatever_is_in_it(patch: Patch) -> None:
+    left = vanish._left
+
+    def unless_marked(queues: Queues, name: str, shards: int) -> Sequence[bool]:
+        entry = queues.catalog.entry(name)
+        return () if entry and entry.leaving_us else list(left(queues, name, shards))
+
+    patch.setattr(vanish, "_left", unless_marked)

@@ -10,6 +10,7 @@ import pytest
 from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
 from tests.chores import test_monitor as monitor
+from tests.chores import test_vanish as vanishing
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_races as races
@@ -126,6 +127,14 @@ MUTANTS = (
         departed.test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster)),
     Mutant("M4", chores.a_freed_claim_counts_no_crash, in_a_world(
         departed.test_what_a_dead_worker_held_is_due_long_before_its_lease_ends)),
+    Mutant("Q1", chores.nobody_looks_whether_a_queue_still_stands,
+           Named(vanishing.producer_against_monitor)),
+    Mutant("Q2", chores.a_queue_vanishes_without_a_mark,
+           Named(vanishing.producer_against_monitor)),
+    Mutant("Q2", chores.a_mark_counts_from_before_it_is_seen,
+           Named(vanishing.hurried_producer_against_monitor)),
+    Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
+           Named(vanishing.hurried_producer_against_monitor)),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

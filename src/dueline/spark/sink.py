@@ -94,6 +94,8 @@ class _Sink:
                 rows += len(some)
                 added += ledger.put(list(by_id), make, now_us=queues.time.earliest_us())
                 queues.wake((job.lane.queue, job.at_us) for job in made)
+                for queue in {job.lane.queue for job in made}:
+                    queues.catalog.used(queue)
             ledger.close()
         return Message(write, rows, added)
 
