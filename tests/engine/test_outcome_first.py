@@ -19,6 +19,8 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from tests.engine.lives import AFTER_LEASES_US, KEEPING, ChildDied, Killed, Stage, Stopped, put_one
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 STEPS_MAX = 400
 FINAL = ("done", "dead", "cancelled")
 

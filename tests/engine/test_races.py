@@ -18,6 +18,8 @@ from tests.engine.interleaving import Turns, every_order
 from tests.engine.lives import AFTER_LEASES_US, WIDTH_US, Stage, Stopped, put_one
 from tests.engine.test_outcome_first import STEPS_MAX, text_of
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 SWITCHES_MAX = 3
 JOB = JobId((1).to_bytes(16))
 

@@ -17,6 +17,8 @@ from tests.engine.interleaving import Turns, every_order
 from tests.engine.lives import AFTER_LEASES_US, Stage, Stopped
 from tests.engine.test_unique import KEEPING_NOTHING, MODES, alive, end_of, keyed, keys_held
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 STEPS_MAX = 200
 
 

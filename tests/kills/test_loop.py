@@ -7,6 +7,8 @@ import pytest
 from tests.kills.disk import MountError, small_disk
 from tests.kills.loop import Loop
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 KILLS, PAUSES, JOBS = 8, 4, 2000
 FILLS, FULL_JOBS = 3, 800
 

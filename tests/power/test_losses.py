@@ -6,6 +6,8 @@ import pytest
 
 from tests.power.losses import Synchronous, fail, record
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 IMAGES = 100
 
 

@@ -12,6 +12,8 @@ from simulation.life import live
 from simulation.scenario import scenario_of
 from simulation.tape import Tape
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 SEEDS = range(40)
 
 

@@ -7,6 +7,8 @@ from simulation.report import story
 from simulation.shrink import Shrinker
 from tests.mutants import claims
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 
 @pytest.mark.timeout(600)  # coverage makes its lives some times longer
 def test_what_goes_wrong_remains_with_hardly_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
