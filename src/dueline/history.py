@@ -3,15 +3,15 @@
 from binascii import hexlify
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha1
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import groupby, islice
+from operator import itemgetter, mod
 
 from dueline.attempt import Attempt, Crashed, Ended
 from dueline.clock import DAY_US, SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
 from dueline.ids import derived
 from dueline.job import Job, JobId
-from dueline.lane import living_queue
+from dueline.lane import Lane, living_queue
 from dueline.reading import ShardReader
 from dueline.store import Row, Store, Streams
 from dueline.tuples import made
@@ -67,43 +67,56 @@ def row_of_happening(told: Attempt, job: Job, cause: bytes) -> Row:
 def rows_of_done(done: Sequence[Ended]) -> list[Row]:
     """Make the rows of attempts that succeeded: the very ones that `row_of` makes of each.
 
-    What the jobs of one claim share is written once for all of them, and what differs by one
-    call for all: 1.5 us a row against 8 (November 2026).
+    What the jobs of one claim share is written once for all of them, and what differs by C code
+    alone: 1.1 us a row against 8 (November 2026).
     """
     rows: list[Row] = []
-    for _, same in groupby(done, key=_claim_of):
-        rows += _rows_of_claim(list(same))
+    kinds = map(_claim_of, map(_job_of, done))
+    together = iter(done)
+    for _, same in groupby(kinds):
+        rows += _rows_of_claim(list(islice(together, len(list(same)))))
     return rows
 
 
-_claim_of = attrgetter("job.task", "job.fence", "job.worker", "job.claimed_us")
-_lane_of, _enqueued_of, _due_of = map(attrgetter, ("lane", "enqueued_us", "due_us"))
+_job_of = itemgetter(0)  # of Ended
+_claim_of = itemgetter(6, 11, 13, 14)  # of a Job: task, fence, worker, claimed_us
+_lane_of, _id_of, _due_of, _enqueued_of = map(itemgetter, (0, 2, 4, 5))  # of a Job
+_queue_of, _shard_of = itemgetter(0), itemgetter(1)  # of a Lane
 
 
 def _rows_of_claim(done: Sequence[Ended]) -> list[Row]:
     """Make the rows of jobs of one task that were claimed at once."""
     jobs, _, started_us, ended_us = zip(*done, strict=True)
     first: Job = jobs[0]
-    before = _shared({"task": first.task})
-    behind = _shared({"outcome": "done", "error": "", "worker": first.worker, "fence": first.fence})
-    told_us = b'"enqueued_us":%%d,"due_us":%%d,"claimed_us":%d,"started_us":%%d,"ended_us":%%d'
-    rest = told_us % first.claimed_us + b"," + behind
-    streams: list[str] = []
-    shards: list[int] = []
-    forms: list[bytes] = []
-    for lane, same in groupby(jobs, key=_lane_of):
-        count = len(list(same))
-        place = _shared({"queue": lane.queue, "tenant": lane.tenant, "priority": lane.priority})
-        streams += [lane.queue + HISTORY_SUFFIX] * count
-        shards += [lane.shard] * count
-        forms += [b'{"job":"%%b",%b,%b,%b}' % (before, place, rest)] * count
-    ids = [job.id for job in jobs]
+    ids = list(map(_id_of, jobs))
+    lanes = list(map(_lane_of, jobs))
+    forms = {lane: _form(lane, first) for lane in set(lanes)}
+    streams = {queue: queue + HISTORY_SUFFIX for queue in set(map(_queue_of, forms))}
     names = hexlify(b"".join(ids), b"\n", len(ids[0])).split(b"\n")
     told = zip(
         names, map(_enqueued_of, jobs), map(_due_of, jobs), started_us, ended_us, strict=True
     )
-    bodies = (b"\n".join(forms) % tuple(chain.from_iterable(told))).split(b"\n")  # JSON has none
-    return made(Row, zip(streams, shards, ended_us, _ids_of(ids, first.fence), bodies, strict=True))
+    return made(
+        Row,
+        zip(
+            map(streams.__getitem__, map(_queue_of, lanes)),
+            map(_shard_of, lanes),
+            ended_us,
+            _ids_of(ids, first.fence),
+            map(mod, map(forms.__getitem__, lanes), told),
+            strict=True,
+        ),
+    )
+
+
+def _form(lane: Lane, first: Job) -> bytes:
+    """Write what the rows of a claim's jobs of one lane share, with places for what differs."""
+    before = _shared({"task": first.task, "queue": lane.queue, "tenant": lane.tenant})
+    behind = _shared({"outcome": "done", "error": "", "worker": first.worker, "fence": first.fence})
+    return (
+        b'{"job":"%%b",%b,"priority":%d,"enqueued_us":%%d,"due_us":%%d,"claimed_us":%d,'
+        b'"started_us":%%d,"ended_us":%%d,%b}'
+    ) % (before, lane.priority, first.claimed_us, behind)
 
 
 def _shared(part: Mapping[str, object]) -> bytes:

@@ -20,12 +20,10 @@ from dueline.store import (
     SETTINGS_PARTITION,
     Claimed,
     Commit,
-    Delete,
     Group,
     Inside,
     JobPage,
     LanePage,
-    Put,
     Record,
     Row,
     RowPage,
@@ -33,7 +31,7 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores import sqlite_ahead, sqlite_claim, sqlite_jobs, sqlite_streams
+from dueline.stores import sqlite_ahead, sqlite_claim, sqlite_groups, sqlite_jobs, sqlite_streams
 from dueline.stores.sqlite_census import SqliteCensus
 from dueline.stores.sqlite_connection import Database, Runs, SqliteConnection, blobs, fetch, first
 from dueline.stores.sqlite_gather import Gathering
@@ -313,84 +311,5 @@ class SqliteStore(SqliteCensus):
             pass
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
-        """Apply groups, each all or nothing, in one transaction.
-
-        All at once first; group by group where some condition fails, or where a job that one
-        group adds again is decided on by another: both are rare.
-        """
-        now_us = self.clock_us()
-
-        def work(database: Database) -> Sequence[bool]:
-            if _may_mix(groups) and _attempt(database, groups, now_us):
-                return [True] * len(groups)
-            return [_attempt(database, [group], now_us) for group in groups]
-
-        return self._connection.write(work) if groups else []
-
-
-def _may_mix(groups: Sequence[Group]) -> bool:
-    """Tell whether adding after all verdicts comes to the same as group by group."""
-    added = {job.id for group in groups for job in group.jobs}
-    return len(groups) == 1 or not any(
-        verdict.job.id in added for group in groups for verdict in group.verdicts
-    )
-
-
-def _attempt(database: Database, groups: Sequence[Group], now_us: int) -> bool:
-    """Apply groups as one; leave nothing behind where a condition fails."""
-    database.execute("SAVEPOINT attempt")
-    held = _apply(database, groups, now_us)
-    if not held:
-        database.execute("ROLLBACK TO attempt")
-    database.execute("RELEASE attempt")
-    return held
-
-
-def _apply(database: Database, groups: Sequence[Group], now_us: int) -> bool:
-    verdicts = [verdict for group in groups for verdict in group.verdicts]
-    if not all(sqlite_jobs.settle(database, verdicts)):
-        return False
-    commits = [commit for group in groups for commit in group.commits]
-    if not all(_commit(database, commit, now_us) for commit in commits):
-        return False
-    jobs = [job for group in groups for job in group.jobs]
-    if jobs:
-        sqlite_jobs.add(database, jobs)
-    rows = [row for group in groups for row in group.rows]
-    if rows:
-        sqlite_streams.append(database, rows)
-    return True
-
-
-def _commit(database: Database, commit: Commit, now_us: int) -> bool:
-    for write in commit.writes:
-        place = (commit.partition, write.key)
-        if write.expect is not None:
-            version = first(
-                database,
-                "SELECT version FROM records WHERE partition = ? AND key = ?"
-                " AND (expires_us IS NULL OR expires_us > ?)",
-                (*place, now_us),
-            )
-            if (version or NO_VERSION) != write.expect:
-                return False
-        if isinstance(write, Delete):
-            database.execute("DELETE FROM records WHERE partition = ? AND key = ?", place)
-        else:
-            _put(database, place, write, now_us)
-    return True
-
-
-def _put(database: Database, place: tuple[str, str], put: Put, now_us: int) -> None:
-    database.execute(
-        "INSERT INTO records (partition, key, version, value, expires_us) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET version = excluded.version, value = excluded.value,"
-        " expires_us = excluded.expires_us",
-        (*place, put.version, put.value, put.expires_us),
-    )
-    if put.expires_us is not None:  # each expiring record takes up to two expired ones along
-        database.execute(
-            "DELETE FROM records WHERE rowid IN"
-            " (SELECT rowid FROM records WHERE expires_us <= ? LIMIT 2)",
-            (now_us,),
-        )
+        """Apply groups, each all or nothing, in one transaction."""
+        return sqlite_groups.together(self._connection, groups, self.clock_us()) if groups else []

@@ -58,8 +58,8 @@ def claim(
             numbers |= (known := _numbers_of(database, lanes))
             rows = _due(database, some, known, (at_us, now_us), limit - len(found))
             rowids += map(_rowid_of, rows)
-            lane_of = {number: lane for lane, number in known.items()}
-            jobs = made(Job, [(lane_of[row[13]], *row[:11], *claimed) for row in rows])
+            lane_of = {number: (lane,) for lane, number in known.items()}
+            jobs = made(Job, [lane_of[row[13]] + row[:11] + claimed for row in rows])
             if any(map(_is_special, rows)):
                 _complete(database, rows, jobs, died)
             found += jobs

@@ -6,7 +6,7 @@ lies at or below a mark that was raised before it was committed.
 
 from collections.abc import Sequence
 from itertools import chain
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final
 
 from dueline.store import Row, RowPage
@@ -24,12 +24,12 @@ _APPEND: Final = (
 )
 _APPEND_ROWS: Final = _APPEND + ", (?, ?, ?, ?, ?)" * (_ROWS - 1)
 
-_instant = attrgetter("at_us")
+_shelf_of, _instant = itemgetter(0, 1), itemgetter(2)  # of a Row
 
 
 def append(database: Database, rows: Sequence[Row]) -> list[int]:
     """Append rows above their marks; answer at which instants they lie."""
-    for shelf in {(row[0], row[1]) for row in rows}:
+    for shelf in set(map(_shelf_of, rows)):
         closed = mark_of(database, *shelf)
         if closed >= min(map(_instant, rows)):
             rows = [_above(database, row, closed) if row[:2] == shelf else row for row in rows]

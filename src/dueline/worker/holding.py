@@ -1,6 +1,7 @@
 """What a worker holds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from dueline.job import Claim, Job, JobId
 from dueline.progress import Progress
@@ -8,6 +9,8 @@ from dueline.settings import QueueSettings
 from dueline.worker.claimer import Taken
 from dueline.worker.execution import Assignment
 from dueline.worker.triage import assigned
+
+_id_of = itemgetter(2)  # of a Job
 
 
 class Holding:
@@ -46,16 +49,19 @@ class Holding:
         """List the jobs."""
         return list(self._jobs.values())
 
-    def add(self, jobs: Iterable[Job]) -> None:
+    def add(self, jobs: Sequence[Job]) -> None:
         """Hold jobs that were claimed."""
-        self._jobs.update((job.id, job) for job in jobs)
+        self._jobs.update(zip(map(_id_of, jobs), jobs, strict=True))
 
     def let_go(self, jobs: Sequence[Job]) -> None:
         """Hold jobs no more, as far as it is these claims that are held."""
+        held, last = self._jobs, self.last
         for job in jobs:
-            if job in self:
-                self._jobs.pop(job.id, None)
-                self.last.pop(job.id, None)
+            mine = held.get(job.id)
+            if mine is not None and (mine is job or mine.fence == job.fence):
+                held.pop(job.id, None)
+                if last:
+                    last.pop(job.id, None)
         if self.marked:
             self.marked.difference_update([job.claim() for job in jobs])
 

@@ -4,7 +4,7 @@ import logging
 import random
 from collections.abc import Container, Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled
 from dueline.finishing import (
@@ -106,7 +106,7 @@ class Settler:
         if not self._queues.store.together([joined(groups)])[0]:
             return False
         over = [one for one, decision in rest if isinstance(decision, Outcome)]
-        with_options = [one.job for one in (*done, *over) if one.job.opts]
+        with_options = [job for job in map(_job_of, (*done, *over)) if job.opts]
         if with_options:
             release(self._queues.store, with_options)
         if log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
@@ -140,10 +140,10 @@ class Settler:
 
     def _leave_nothing(self, ended: Sequence[Ended]) -> bool:
         """Tell whether these attempts leave neither result nor history, and their jobs no key."""
-        if any(one.job.opts for one in ended):
-            return False
         settings = [self._queues.catalog.settings(queue) for queue in _queues_of(ended)]
-        return all(one.history == "off" and one.keep_us == 0 for one in settings)
+        if not all(one.history == "off" and one.keep_us == 0 for one in settings):
+            return False
+        return not any(map(_opts_of, map(_job_of, ended)))
 
     def _drop(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
         """Settle attempts that leave nothing: bare verdicts do, without a group around each."""
@@ -273,12 +273,12 @@ class Settler:
         return Group((move,), rows=rows)
 
 
-_task_of = attrgetter("task")
-_ending_of, _lane_of = attrgetter("ending"), attrgetter("job.lane")
+_job_of, _ending_of = itemgetter(0), itemgetter(1)  # of Ended
+_lane_of, _task_of, _opts_of = map(itemgetter, (0, 6, 9))  # of a Job
 
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:
-    return {lane.queue for lane, _ in groupby(map(_lane_of, ended))}
+    return {lane.queue for lane, _ in groupby(map(_lane_of, map(_job_of, ended)))}
 
 
 def _counted(job: Job, ended: Ended) -> Job:

@@ -1,8 +1,8 @@
 """What becomes of jobs before they run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import NamedTuple
 
 from dueline.attempt import Attempt, Ended, Expired, Outcome
@@ -98,22 +98,26 @@ def assigned(
 ) -> list[Assignment]:
     """Say of jobs how they are to be run. last: what earlier attempts said of their progress."""
     each = {queue: settings(queue) for queue in _queues_of(jobs)}
-    kinds = {queue: (one.keep_us > 0, one.aging_us > 0) for queue, one in each.items()}
+    keep = {queue: one.keep_us > 0 for queue, one in each.items()}
+    firm = {queue: one.aging_us > 0 for queue, one in each.items()}
+    queues = [job.lane.queue for job in jobs] if len(each) > 1 else [*each] * len(jobs)
+    reported = map(last.get, map(_id_of, jobs)) if last else repeat(None)
     return made(
         Assignment,
-        [
-            (job, keep, job.alone, last.get(job.id) if last else None, firm)
-            for job in jobs
-            for keep, firm in (kinds[job.lane.queue],)
-        ],
+        zip(
+            jobs,
+            map(keep.__getitem__, queues),
+            map(_alone_of, jobs),
+            reported,
+            map(firm.__getitem__, queues),
+            strict=False,  # what repeats has no end
+        ),
     )
 
 
 # Read by C code alone: a function of ours for each job takes as long as all of the rest here.
 _job_of, _before_of = itemgetter(0), itemgetter(1)  # of Taken
-_lane_of, _opts_of, _alone_of, _outcome_of = map(
-    attrgetter, ("lane", "opts", "alone", "outcome")
-)  # of a Job
+_lane_of, _id_of, _opts_of, _alone_of, _outcome_of = map(itemgetter, (0, 2, 9, 17, 19))  # of a Job
 
 
 def _queues_of(jobs: Iterable[Job]) -> set[str]:

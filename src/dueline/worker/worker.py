@@ -166,11 +166,11 @@ class Worker:
         self._ended += self._runner.collect()
         now_us = self._clock.monotonic_us()
         starts: list[Job] = []
-        if now_us - self._flushed_us > FLUSH_US:
+        if now_us - self._flushed_us > FLUSH_US and (running := self._runner.running()):
             over = {one.job.id for one in self._ended}
             starts = [
                 job
-                for job in self._runner.running()
+                for job in running
                 if job.id not in over and job.claim() not in self._held.marked and job in self._held
             ]
         if not self._ended and not starts:
@@ -232,7 +232,7 @@ class Worker:
             self._guarded(self._tell)
         self._guarded(lambda: self._settler.end(sorted_.over))
         self._arrived += sorted_.fit
-        self._held.add(job for job, _ in sorted_.fit)
+        self._held.add([job for job, _ in sorted_.fit])
         self._admit()
 
     def _tell(self) -> None:
@@ -243,11 +243,13 @@ class Worker:
     def _admit(self) -> None:
         """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
         taken = self._held.still(self._arrived)
-        refused = self._wishes.refused([job for job, _ in taken])
+        jobs = [job for job, _ in taken]
+        refused = self._wishes.refused(jobs)
         if refused:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
-        self._inform([job for job, _ in taken])
+            jobs = [job for job, _ in taken]
+        self._inform(jobs)
         plain, careful = parted(taken, self._queues.catalog.settings)
         assignments = self._held.assignments(plain)
         self._arrived = []
@@ -278,7 +280,7 @@ class Worker:
         free = self._runner.threads - len(self._held)
         foreseen = self._claimer.claim_ahead(free, self._held.room({}))
         if foreseen:
-            self._held.add(job for job, _ in foreseen)
+            self._held.add([job for job, _ in foreseen])
             self._early.add(foreseen)
             self._early.run_timer()
             self._guarded(lambda: self._prepare([Taken(job, None) for job, _ in foreseen]))
