@@ -23,7 +23,8 @@ class Scenario(NamedTuple):
     many events a member handles at once. calls: how many appends each producer makes. threads:
     how many shards a member handles at once. keep_us: how long events are kept, 0 for ever.
     stalls: producers stand still for STALL_US. is_skewed: wall clocks are off by SKEWS_US.
-    lasts_us: how long there are accidents. hears: members are woken.
+    lasts_us: how long there are accidents. hears: members are woken. cuts: into how many shards
+    the stream is cut, one time after the other.
     """
 
     is_stepped: bool
@@ -44,6 +45,7 @@ class Scenario(NamedTuple):
     hears: bool
     drifts: bool
     lasts_us: int
+    cuts: tuple[int, ...]
 
 
 def scenario_of(seed: int, tape: Tape) -> Scenario:
@@ -68,4 +70,5 @@ def scenario_of(seed: int, tape: Tape) -> Scenario:
         hears=tape.pick(3) == 0,
         drifts=tape.pick(2) == 1,
         lasts_us=(10 + 5 * tape.pick(5)) * SECOND_US + (STALL_US if stalls else 0),
+        cuts=((), (), (7, 3), (3,), (1, 7))[tape.pick(5)],
     )

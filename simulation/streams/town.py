@@ -9,7 +9,7 @@ from dueline.batch import Batch, Terms
 from dueline.clock import SECOND_US, Clock
 from dueline.codec import encode
 from dueline.consumer import Consumer
-from dueline.errors import AppendUnknown, DuelineError, StoreUnavailable
+from dueline.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailable
 from dueline.event import Event
 from dueline.groups import leases_at
 from dueline.handler import Handler
@@ -31,6 +31,9 @@ from simulation.world import BEGIN_US, Process, World
 
 TOOK_US = (1_000, 20_000, 200_000, 3_000_000, 12_000_000)
 """How long a handler runs; the last outlast a lease."""
+
+CUT_US = (2_000_000, 500_000, 6_000_000, 10_000)
+"""How long whoever cuts the stream anew waits before it does."""
 
 STALL_WITHIN_US = (0, 100, 250, 450, 700, 1_500, 5_000)
 """How long after the beginning of an append its producer stands still."""
@@ -83,6 +86,9 @@ class Town:
         for _ in range(self.scenario.producers):
             self.produce(self.scenario.calls, [])
         self.look_after_members()
+        if self.scenario.cuts:
+            process = self._process("operator")
+            self.world.spawn(process, process.name, self._cut, process)
 
     # Processes
 
@@ -205,6 +211,23 @@ class Town:
             for event in events:
                 ledger.acknowledge(_told(event), _place(event))
 
+    # Whoever cuts the stream anew
+
+    def _cut(self, process: Process) -> None:
+        tape = self.world.tape
+        for shards in self.scenario.cuts:
+            self.world.sleep(CUT_US[tape.pick(len(CUT_US))])
+            while not self._is_cut(self.host(process).stream, shards):
+                self.wait()
+
+    def _is_cut(self, stream: Stream, shards: int) -> bool:
+        try:
+            stream.reshard(shards)
+        except (StoreUnavailable, Conflict):
+            return False
+        self._ledger.counts["cut"] += 1
+        return True
+
     # Members
 
     def look_after_members(self) -> None:
@@ -243,7 +266,7 @@ class Town:
                 host.clock,
                 process.name,
                 stream=STREAM,
-                shards=settings.shards,
+                settings=host.stream.look,
                 group=group,
                 terms=Terms(self.scenario.batch, self.scenario.ttl_us),
                 host=host,

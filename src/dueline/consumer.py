@@ -6,12 +6,13 @@ lease's epoch. Nothing here waits or starts a thread: `worker.consuming` does, o
 """
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from dueline import groups, parking
+from dueline import cuts, groups, parking
 from dueline.batch import Batch, Hold, Terms
 from dueline.clock import SECOND_US, Clock
+from dueline.course import Course
 from dueline.errors import Conflict, DuelineError, LeaseLost
 from dueline.groups import Member
 from dueline.parking import Note
@@ -20,6 +21,7 @@ from dueline.reading import ShardReader
 from dueline.recipes import checkpoint
 from dueline.recipes.checkpoint import Checkpoint, Place
 from dueline.recipes.lease import Leases
+from dueline.settings import StreamSettings
 from dueline.store import Row
 
 RETRY_US_MIN: Final = SECOND_US // 10
@@ -36,7 +38,7 @@ class Consumer:
         name: str,
         *,
         stream: str,
-        shards: int,
+        settings: Callable[[], StreamSettings],
         group: str,
         terms: Terms,
         host: object = None,
@@ -46,6 +48,7 @@ class Consumer:
 
         Args:
           name: of the member, another one for each process and start.
+          settings: reads those of the stream, as they are now.
           from_us: where the group begins if it is new.
         """
         self.name = name
@@ -53,7 +56,7 @@ class Consumer:
         self._queues = queues
         self._clock = clock
         self._stream = stream
-        self._shards = shards
+        self._course = Course(queues.store, stream, group, settings=settings, clock=clock)
         self._group = group
         self._terms = terms
         self._from_us = from_us
@@ -98,16 +101,21 @@ class Consumer:
         self._leases.renew()
         self._say()
         self._leases.look()
+        self._course.look()
         names = [one.name for one in groups.members(store, self._stream, self._group)]
-        wanted = groups.share(names, self.name, self._shards)
+        wanted = groups.share(names, self.name, len(self._course.shards))
         self._give_away(wanted)
-        for shard in groups.preferred(self.name, range(self._shards)):
+        for shard in groups.preferred(self.name, self._course.shards):
             if len(self._leases.held) >= wanted:
                 break
             if str(shard) not in self._leases.held and self._leases.is_free(str(shard)):
                 self._leases.take(str(shard))
         if any(hold.note.parked for hold in list(self._holds.values())):
             self._wishes = parking.asked(store, self._stream, self._group)
+
+    def is_recut(self) -> bool:
+        """Look, now and then, whether the stream was cut anew since the last `balance`."""
+        return self._course.is_changed()
 
     def _say(self) -> None:
         now_us = self._queues.time.latest_us()
@@ -127,7 +135,9 @@ class Consumer:
         """Release what is held beyond the share; shards whose batch is under way come later."""
         with self._lock:
             held = [int(key) for key in self._leases.held]
-            surplus = groups.preferred(self.name, held)[wanted:]
+            mine = [shard for shard in held if shard in self._course.shards]
+            surplus = groups.preferred(self.name, mine)[wanted:]
+            surplus += [shard for shard in held if shard not in self._course.shards]
             self._leaving = set(surplus)
             free = [shard for shard in surplus if shard not in self._busy]
         self._release(free)
@@ -167,11 +177,11 @@ class Consumer:
         if hold is None or self._clock.monotonic_us() < hold.again_us:
             return None
         for key in sorted(self._wishes & hold.note.parked.keys()):
-            batch = self._parked(hold, shard, key)
+            batch = None if self._course.waits(shard, key) else self._parked(hold, shard, key)
             if batch is not None:
                 return batch
-        if not hold.handed:
-            hold.handed = hold.reader.read(self._terms.batch)
+        if not hold.handed and not self._read_on(hold, shard):
+            return None
         aside = [row for row in hold.handed if hold.note.has(row)]
         if aside:
             parking.park(self._queues.store, self._group, aside)
@@ -181,6 +191,19 @@ class Consumer:
                 return None
             return self._batch(hold, rows)
         return self._batch(hold, hold.handed) if hold.handed else None
+
+    def _read_on(self, hold: Hold, shard: int) -> bool:
+        """Read the next events of a shard; at the end of a sealed one, say so (rule F5)."""
+        if self._course.is_old(shard):
+            hold.reader.seal()
+        hold.handed = hold.reader.read(self._terms.batch)
+        if not hold.handed and hold.reader.has_ended and not self._course.is_read_out(shard):
+            token = self._queues.ids.token()
+            text = parking.write_note(hold.note)
+            wanted = checkpoint.moved(hold.present, cuts.END, rows=0, version=token, note=text)
+            self._move(shard, hold, wanted)
+            self._course.end(shard)
+        return bool(hold.handed)
 
     def _batch(self, hold: Hold, rows: Sequence[Row]) -> Batch:
         is_careful = hold.careful_until is not None and _place(rows[0]) <= hold.careful_until
@@ -192,6 +215,8 @@ class Consumer:
         hold = self._holds.get(shard)
         if epoch is None or (hold is not None and hold.epoch == epoch):
             return hold if epoch is not None else None
+        if not self._course.may_begin(shard):
+            return None
         queues = self._queues
         present = checkpoint.open_under(
             queues.store,
@@ -211,7 +236,7 @@ class Consumer:
             time=queues.time,
             clock=self._clock,
         )
-        hold = Hold(epoch, present, parking.read_note(present.note), reader)
+        hold = Hold(epoch, present, self._course.note(shard, present), reader)
         self._holds[shard] = hold
         return hold
 
@@ -290,8 +315,9 @@ class Consumer:
         if rows:
             return Batch(self, rows, hold, key=key)
         self._move(shard, hold, self._noted(hold, hold.note.without(key)))
-        parking.withdraw(store, self._stream, self._group, key)
-        self._wishes.discard(key)
+        if not self._course.goes_on(shard, key):
+            parking.withdraw(store, self._stream, self._group, key)
+            self._wishes.discard(key)
         return None
 
     def _moved(self, hold: Hold, rows: Sequence[Row], note: Note) -> Checkpoint:

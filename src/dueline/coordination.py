@@ -178,7 +178,7 @@ class Coordination:
             self._host.clock,
             _identity(),
             stream=stream.name,
-            shards=stream.settings.shards,
+            settings=stream.look,
             group=group,
             terms=terms,
             host=self._host,

@@ -19,6 +19,9 @@ NOTHING_CLOSED: Final = -1
 ROUNDS_MAX: Final = 5
 """How often a row is appended again before it is called unknown."""
 
+SEALED_US: Final = 253_402_300_799_999_999
+"""The last instant of the year 9999: a mark there closes a shard for good (rule F5)."""
+
 SHARDS_KNOWN_MAX: Final = 10_000
 
 

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from dueline.codec import decode, encode
+from dueline.frontier import SEALED_US
 from dueline.paging import records_in
 from dueline.recipes.checkpoint import Checkpoint, read_all
 from dueline.store import NO_VERSION, Delete, Put, Records, Store
@@ -117,15 +118,16 @@ def places(records: Records, stream: str, group: str) -> Mapping[int, Checkpoint
     return {int(key): one for key, one in read_all(records, checkpoints_at(stream, group)).items()}
 
 
-def lags(store: Store, stream: str, group: str, shards: int, *, now_us: int) -> list[Lag]:
+def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int) -> list[Lag]:
     """Tell how far a group is behind, shard by shard."""
     known = places(store, stream, group)
     begun = registered(store, stream).get(group, Group(0))
     found = []
-    for shard in range(shards):
+    for shard in shards:
         present = known.get(shard, Checkpoint("", ""))
         after = present.place or (begun.from_us, b"")
-        rows = store.tail(stream, shard, after=after, limit=ROWS_COUNTED_MAX).rows
+        page = store.tail(stream, shard, after=after, limit=ROWS_COUNTED_MAX, until_us=SEALED_US)
+        rows = page.rows
         waits_us = max(0, now_us - rows[0].at_us) if rows else 0
         found.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch))
     return found

@@ -72,6 +72,12 @@ def name_of(key: str | None, event_id: str) -> str:
     return f"event {event_id}" if key is None else f"key {key}"
 
 
+def key_in(name: str) -> str | None:
+    """Tell the ordering key in such a name; None: it names an event."""
+    kind, _, rest = name.partition(" ")
+    return rest if kind == "key" else None
+
+
 def parked_stream(stream: str, group: str) -> str:
     """Name the stream of what a group has set aside."""
     return f"{stream}!parked/{group}"

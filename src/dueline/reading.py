@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dueline.clock import Clock, StoreTime
+from dueline.frontier import SEALED_US
 from dueline.recipes.checkpoint import Place
 from dueline.store import Row, Store
 
@@ -48,6 +49,17 @@ class ShardReader:
         self._young: tuple[Place, int] | None = None
         self._known: dict[bytes, None] = {}
 
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether nothing more will ever come: all was read below the seal."""
+        return self._has_read_all and self._mark >= SEALED_US
+
+    def seal(self) -> None:
+        """Close the shard for good; what lies in it now is all there ever is to read."""
+        if self._mark < SEALED_US:
+            self._mark = self._store.close_until(self._stream, self._shard, at_us=SEALED_US)
+            self._has_read_all = False
+
     def read(self, limit: int) -> list[Row]:
         """Read the next rows, at most so many; none where nothing more is closed yet."""
         if self._has_read_all:
@@ -55,7 +67,11 @@ class ShardReader:
         if self._has_read_all:
             return []
         page = self._store.tail(
-            self._stream, self._shard, after=self.place, limit=limit, until_us=self._mark
+            self._stream,
+            self._shard,
+            after=self.place,
+            limit=limit,
+            until_us=min(self._mark, SEALED_US),
         )
         self._has_read_all = len(page.rows) < limit
         self.place = page.after
@@ -63,7 +79,11 @@ class ShardReader:
 
     def _raise_mark(self) -> None:
         """Close what lies behind the place, if anything does and can be closed."""
-        page = self._store.tail(self._stream, self._shard, after=self.place, limit=1)
+        if self._mark >= SEALED_US:
+            return
+        page = self._store.tail(
+            self._stream, self._shard, after=self.place, limit=1, until_us=SEALED_US
+        )
         if not page.rows:
             return
         now_us = self._clock.monotonic_us()

@@ -1,8 +1,9 @@
 """What a queue is set to."""
 
 import re
+import zlib
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from dueline.clock import DAY_US, SECOND_US
 from dueline.errors import BadInput
@@ -49,16 +50,31 @@ class QueueSettings:
         return self.deliver == "at_most_once"
 
 
+class Cut(NamedTuple):
+    """One way to cut a stream: into so many shards, from a number on."""
+
+    first: int
+    shards: int
+
+
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """A stream's settings, stored so that every client reads the same.
 
     shards: hash slices of the ordering keys. keep_us: how long events are kept at least, None
-    for ever; those that a registered group has not read stay anyway.
+    for ever; those that a registered group has not read stay anyway. first: the number of the
+    first shard. before: the cuts of before that are read yet, the oldest first.
     """
 
     shards: int = 1
     keep_us: int | None = None
+    first: int = 0
+    before: tuple[Cut, ...] = ()
+
+
+def shard_of(key: bytes, shards: int) -> int:
+    """Tell the slice of an ordering key."""
+    return zlib.crc32(key) % shards
 
 
 def check_stream_settings(settings: StreamSettings) -> StreamSettings:

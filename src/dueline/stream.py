@@ -2,35 +2,35 @@
 
 import heapq
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
-from dueline import groups, parking
+from dueline import cuts, groups, parking
 from dueline.batch import BATCH, TTL_US, Batch, Terms
 from dueline.clock import SECOND_US, Clock, duration_us
-from dueline.codec import decode, encode, encode_events
-from dueline.errors import AppendUnknown, BadInput, Conflict, Unknown
+from dueline.codec import encode_events
+from dueline.errors import AppendUnknown, BadInput, Unknown
 from dueline.event import Event, Events, Position
+from dueline.frontier import SEALED_US
 from dueline.groups import Lag, Member
 from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes.lease import TTL_US_MIN
-from dueline.settings import StreamSettings, check_queue_name, check_stream_settings
-from dueline.store import NO_VERSION, Put, Row, Store
+from dueline.settings import StreamSettings, check_queue_name, check_stream_settings, shard_of
+from dueline.store import Row, Store
 from dueline.transaction import expect_transaction
 from dueline.tuples import made
-
-PARTITION: Final = "streams"
-"""The records' partition that holds each stream's settings, by the stream's name."""
 
 CHUNK: Final = 10_000
 """How many events one write holds."""
 
 _PAGE: Final = 2000
 _ROUNDS_MAX: Final = 5
+
+_instant = attrgetter("at_us")
 
 
 class Host(Protocol):
@@ -96,8 +96,35 @@ class Stream:
         """
         queues = self._host.queues
         if self._known is None or self._known[0] is not queues.store:
-            self._known = (queues.store, self._stored(queues))
+            return self.look()
         return self._known[1]
+
+    def look(self) -> StreamSettings:
+        """Read the settings anew: the stream may have been cut into other shards."""
+        queues = self._host.queues
+        settings = self._stored(queues)
+        self._known = (queues.store, settings)
+        return settings
+
+    def _stored(self, queues: Queues) -> StreamSettings:
+        return cuts.stored(queues, self.name, self._shards, self._keep_us)
+
+    def reshard(self, shards: int) -> None:
+        """Cut the stream into another number of shards, while it is in use.
+
+        Nothing is lost, and events of one key stay in order: groups read the shards of before
+        to their end, then begin with the new ones. Producers and members of other processes
+        find out by themselves.
+
+        Raises: BadInput: that is no number of shards. Conflict: others keep changing it.
+        """
+        check_stream_settings(StreamSettings(shards))
+        queues = self._host.queues
+        self.look()
+        cuts.recut(queues, self.name, shards)
+        self._shards = None
+        self.look()
+        queues.waker.wake([bell(self.name)])
 
     # Appending
 
@@ -147,16 +174,32 @@ class Stream:
         now_us = queues.time.earliest_us()
         at_us = max(now_us, self._last_us)  # never before what was appended here before
         ids = queues.ids.many(len(events), now_us)
-        places: Iterable[int] = repeat(0)
+        first = settings.first
+        places: Iterable[int] = repeat(first)
         if shards > 1:
             places = [
-                shard_of(row_id if key is None else key.encode(), shards)
+                first + shard_of(row_id if key is None else key.encode(), shards)
                 for (_, key), row_id in zip(events, ids, strict=True)
             ]
         rows = made(Row, zip(repeat(self.name), places, repeat(at_us), ids, bodies, strict=False))
         return self._store(queues, rows)
 
     def _store(self, queues: Queues, rows: Sequence[Row]) -> Sequence[Row]:
+        """Append rows; those whose shards were sealed meanwhile go into the present ones."""
+        stored = self._sent(queues, rows)
+        for _ in range(_ROUNDS_MAX):
+            if not stored or max(map(_instant, stored)) <= SEALED_US:
+                return stored
+            is_own = queues is self._host.queues  # not inside of a transaction
+            settings = self.look() if is_own else self._stored(queues)
+            late = [number for number, row in enumerate(stored) if row.at_us > SEALED_US]
+            again = self._sent(queues, [cuts.placed(rows[number], settings) for number in late])
+            found = dict(zip(late, again, strict=True))
+            stored = [found.get(number, row) for number, row in enumerate(stored)]
+        raise _unknown(self.name, [row for row in stored if row.at_us > SEALED_US])
+
+    def _sent(self, queues: Queues, rows: Sequence[Row]) -> Sequence[Row]:
+        """Append rows once; those that lie above the seal of their shard do not count."""
         if not rows:
             return []
         try:
@@ -164,13 +207,18 @@ class Stream:
         except Unknown as error:
             raise _unknown(self.name, rows) from error
         lying = [place for place in places if place is not None]
+        last_us = max(lying, default=0)
+        is_sealed = last_us > SEALED_US
         with self._lock:
-            self._last_us = max(self._last_us, max(lying, default=0))
+            counted = [at_us for at_us in lying if at_us <= SEALED_US] if is_sealed else [last_us]
+            self._last_us = max(self._last_us, max(counted, default=0))
         if len(lying) < len(rows):
-            lost = [row for row, place in zip(rows, places, strict=True) if place is None]
+            pairs = zip(rows, places, strict=True)
+            lost = [row for row, place in pairs if place is None or place > SEALED_US]
             raise _unknown(self.name, lost)
-        queues.waker.wake([bell(self.name)])
-        if max(lying) > min(row.at_us for row in rows):
+        if not is_sealed:
+            queues.waker.wake([bell(self.name)])
+        if last_us > min(map(_instant, rows)):
             rows = [row._replace(at_us=at) for row, at in zip(rows, lying, strict=True)]
         return rows
 
@@ -188,7 +236,7 @@ class Stream:
           after: a position, such as `Position.at(yesterday)`, or one for each shard; None for
             the oldest event that is kept. shards: which ones; all by default.
         """
-        chosen = range(self.settings.shards) if shards is None else shards
+        chosen = cuts.shards_of(self.look()) if shards is None else shards
         readers = [self._events(shard, _after(after, shard)) for shard in chosen]
         if len(readers) == 1:
             return readers[0]
@@ -259,7 +307,7 @@ class Stream:
             queues.store,
             self.name,
             group,
-            self.settings.shards,
+            cuts.shards_of(self.look()),
             now_us=queues.time.earliest_us(),
         )
 
@@ -309,49 +357,13 @@ class Stream:
         if keep_us is None:
             return
         old_us = queues.time.earliest_us() - keep_us
-        for shard in range(self.settings.shards):
+        for shard in cuts.shards_of(self.look()):
             needed_us = groups.needed_us(queues.store, self.name, shard)
             before_us = old_us if needed_us is None else min(old_us, needed_us)
             if before_us > 0:
                 queues.store.close_until(self.name, shard, at_us=before_us - 1)
                 queues.store.expire(self.name, shard, before_us=before_us)
-
-    # Settings
-
-    def _stored(self, queues: Queues) -> StreamSettings:
-        for _ in range(_ROUNDS_MAX):
-            version, present = NO_VERSION, None
-            for record in _records_near(queues, self.name):
-                version, present = record.version, decode(record.value, StreamSettings)
-            wanted = self._declared(present or StreamSettings(queues.catalog.defaults.shards))
-            if present is not None and present.shards != wanted.shards:
-                raise Conflict(
-                    f"The stream {self.name} has {present.shards} shards, not {wanted.shards}.",
-                    hint="Declare it with the number that it has.",
-                )
-            put = Put(self.name, queues.ids.token(), encode(wanted), expect=version)
-            if present == wanted or queues.store.commit(PARTITION, (put,)):
-                return wanted
-        raise Conflict(f"The settings of {self.name} keep changing.", hint="Try again.")
-
-    def _declared(self, present: StreamSettings) -> StreamSettings:
-        return StreamSettings(
-            present.shards if self._shards is None else self._shards,
-            present.keep_us if self._keep_us is None else self._keep_us,
-        )
-
-
-def shard_of(key: bytes, shards: int) -> int:
-    """Tell the shard of an ordering key."""
-    return zlib.crc32(key) % shards
-
-
-def _records_near(queues: Queues, name: str) -> Iterator[Any]:
-    # No name lies between this and the stream's: "~" sorts behind every character of one.
-    before = name[:-1] + chr(ord(name[-1]) - 1) + "~"
-    for record in queues.store.read(PARTITION, after=before, limit=1):
-        if record.key == name:
-            yield record
+        cuts.retire(queues, self.name)
 
 
 def _after(after: Position | Mapping[int, Position] | None, shard: int) -> Position | None:

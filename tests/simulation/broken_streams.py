@@ -4,12 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from dueline.frontier import Frontier, Shelf
+from dueline import cuts
+from dueline.course import Course
+from dueline.frontier import SEALED_US, Frontier, Shelf
+from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes import checkpoint
 from dueline.recipes.checkpoint import Checkpoint
 from dueline.recipes.lease import Grant, Leases, _Holding
 from dueline.store import Commit, Records, Row
+from dueline.stream import Stream
 
 Patch = pytest.MonkeyPatch
 
@@ -106,6 +110,35 @@ def a_product_is_stored_without_its_position(patch: Patch) -> None:
         self.check()
 
     patch.setattr(Batch, "commit", commit)
+
+
+def new_shards_are_begun_before_the_old_ones_are_read(patch: Patch) -> None:
+    patch.setattr(Course, "may_begin", lambda *_: True)
+
+
+def an_old_shard_is_left_without_its_seal(patch: Patch) -> None:
+    """Read it to the end that it has now."""
+
+    def seal(self: ShardReader) -> None:
+        if self._mark < SEALED_US:
+            self._mark, self._has_read_all = SEALED_US, False
+
+    patch.setattr(ShardReader, "seal", seal)
+
+    def recut(queues: Queues, name: str, shards: int) -> None:
+        close = queues.store.close_until
+        queues.store.close_until = lambda *_, **__: 0  # type: ignore[method-assign]
+        try:
+            whole(queues, name, shards)
+        finally:
+            queues.store.close_until = close  # type: ignore[method-assign]
+
+    whole = cuts.recut
+    patch.setattr(cuts, "recut", recut)
+
+
+def a_producer_takes_a_sealed_shard_for_an_open_one(patch: Patch) -> None:
+    patch.setattr(Stream, "_store", Stream._sent)
 
 
 def what_nobody_has_read_expires(patch: Patch) -> None:

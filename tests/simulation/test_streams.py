@@ -51,6 +51,7 @@ def test_every_kind_of_accident_comes_up() -> None:
     assert any(one.stalls and one.lasts_us > STALL_US for one in drawn)
     assert any(one.is_skewed for one in drawn)
     assert any(one.monitors > 1 for one in drawn)
+    assert {count for one in drawn for count in one.cuts} == {1, 3, 7}
 
 
 def test_one_life_of_eight_is_a_streams() -> None:
@@ -77,6 +78,11 @@ MUTANTS = (
     Mutant("F1", broken_streams.a_producer_does_not_look_after_it_appends, "steps", "missed"),
     Mutant("F2", broken_streams.the_mark_is_raised_after_the_read, "steps", "missed"),
     Mutant("F2", broken_streams.a_reader_goes_beyond_the_mark, "steps", "unclosed"),
+    Mutant(
+        "F5", broken_streams.new_shards_are_begun_before_the_old_ones_are_read, "memory", "order"
+    ),
+    Mutant("F5", broken_streams.an_old_shard_is_left_without_its_seal, "memory", "missed"),
+    Mutant("F5", broken_streams.a_producer_takes_a_sealed_shard_for_an_open_one, "steps", "missed"),
     Mutant("F4", broken_streams.what_nobody_has_read_expires, "memory", "missed"),
 )
 

@@ -9,7 +9,7 @@ from dueline.consumer import Consumer
 from dueline.handler import Handler
 from dueline.ids import Ids
 from dueline.queue import Queues
-from dueline.settings import QueueSettings
+from dueline.settings import QueueSettings, StreamSettings
 from dueline.store import Store
 from dueline.stream import Stream
 from tests.clocks import HandClock
@@ -31,7 +31,7 @@ class Stage:
         self.queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
         self._made = 0
 
-    def stream(self, shards: int = 3, *, keep_us: int | None = None) -> Stream:
+    def stream(self, shards: int | None = 3, *, keep_us: int | None = None) -> Stream:
         """Make a handle on the stream."""
         return Stream(self, "orders", shards=shards, keep_us=keep_us)
 
@@ -39,7 +39,7 @@ class Stage:
         self,
         name: str = "",
         *,
-        shards: int = 3,
+        shards: int | None = 3,
         group: str = "billing",
         batch: int = 10,
         park_after: int | None = None,
@@ -52,7 +52,7 @@ class Stage:
             self.clock,
             name or f"member {self._made}",
             stream="orders",
-            shards=shards,
+            settings=self.stream(None).look if shards is None else lambda: StreamSettings(shards),
             group=group,
             terms=Terms(batch, TTL_US, park_after),
             host=self,

@@ -7,9 +7,9 @@ import pytest
 from dueline.clock import DAY_US, SECOND_US, to_datetime
 from dueline.errors import AppendUnknown, BadInput, Conflict, StoreUnavailable
 from dueline.event import Position
+from dueline.settings import shard_of
 from dueline.store import Store
 from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.stream import shard_of
 from dueline.transaction import transaction
 from tests.clocks import NOW_US, HandClock
 from tests.streams.stage import GUARD_S, Stage, batches, values

@@ -59,7 +59,7 @@ def _shards_of(store: Store, stream: str) -> int:
     for record in store.read(STREAMS_PARTITION, after=before, limit=1):
         if record.key == stream:
             settings: dict[str, Any] = decode(record.value, dict[str, Any])
-            return int(settings.get("shards", 1))
+            return int(settings.get("first", 0)) + int(settings.get("shards", 1))
     return 1
 
 

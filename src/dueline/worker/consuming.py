@@ -54,6 +54,7 @@ class Consuming:
         self._tidy = tidy
         self._stopping = threading.Event()
         self._news = threading.Event()
+        self._hurry = threading.Event()
         self._ear = waker.listen([bell], self._news)
         self._beat = threading.Thread(target=self._beat_on, name="dueline-balance", daemon=True)
         self._threads = [
@@ -71,6 +72,7 @@ class Consuming:
         """Ask the threads to stop behind the batches that they handle."""
         self._stopping.set()
         self._news.set()
+        self._hurry.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the threads, give the shards back; False: a handler goes on."""
@@ -99,7 +101,9 @@ class Consuming:
     def _wait_for_end(self, pause_s: float) -> bool:
         """Wait; the beat goes on as long as handlers do."""
         if not self._stopping.is_set():
-            self._stopping.wait(max(0.0, pause_s))
+            self._hurry.wait(max(0.0, pause_s))
+            if not self._stopping.is_set():
+                self._hurry.clear()
             return False
         for thread in self._threads:
             thread.join(max(0.01, pause_s / len(self._threads)))
@@ -117,6 +121,8 @@ class Consuming:
                     finally:
                         self._consumer.end(shard)
             if not has_worked:
+                if _try(self._consumer.is_recut):
+                    self._hurry.set()
                 self._news.wait(PAUSE_S if self._ear.is_open else PAUSE_UNHEARD_S)
 
     def _one(self, shard: int) -> bool:
