@@ -2,7 +2,8 @@
 
 Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000] [--tenants 100000]
          [--events 100000] [--peer-jobs 20000] [--cassandra-jobs 20000]
-         [--cassandra-singles 200] [--idle-lanes 1000000] [--only sqlite|latency|idle|cassandra]
+         [--cassandra-singles 200] [--idle-lanes 1000000]
+         [--only sqlite|latency|inversion|idle|cassandra]
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import against_raw, against_stream, idle, latency, ours, peers, raw
+from benchmarks import against_raw, against_stream, idle, inversion, latency, ours, peers, raw
 from benchmarks.against_raw import Comparison
 from benchmarks.rounds import Rounds
 
@@ -37,7 +38,7 @@ def main() -> None:
     parser.add_argument("--cassandra-jobs", type=int, default=20_000, help="as --jobs")
     parser.add_argument("--cassandra-singles", type=int, default=200, help="with a lock each")
     parser.add_argument("--idle-lanes", type=int, default=1_000_000, help="beside a claim")
-    choices = ("sqlite", "latency", "idle", "cassandra")
+    choices = ("sqlite", "latency", "inversion", "idle", "cassandra")
     parser.add_argument("--only", choices=choices, help="measure this")
     asked = parser.parse_args()
     if asked.jobs < raw.BATCH or asked.jobs % raw.BATCH:
@@ -54,6 +55,8 @@ def main() -> None:
         report |= _sqlite(asked)
     if asked.only in {None, "latency"}:
         report["latency"] = _latency()
+    if asked.only in {None, "inversion"}:
+        report["inversion"] = _inversion()
     if asked.only in {None, "idle"}:
         report["idle"] = _idle(asked)
     if asked.only in {None, "cassandra"}:
@@ -80,6 +83,12 @@ def _latency() -> Mapping[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         found = latency.measure(Path(folder))
     return {**found, "bars": latency.bars(found)}
+
+
+def _inversion() -> Mapping[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = inversion.measure(Path(folder))
+    return {**found, "bars": inversion.bars(found)}
 
 
 def _idle(asked: argparse.Namespace) -> Mapping[str, object]:

@@ -16,6 +16,8 @@ from dueline import Dueline
 OURS = ("NORMAL", "FULL")
 """Our sides, by how they flush. Huey's default does not flush at all."""
 
+DEFAULT = "FULL"
+
 PICKUPS = 150
 PICKUP_EVERY_S = 0.05
 SCHEDULED = 250
@@ -59,8 +61,23 @@ def bars(found: Mapping[str, Any]) -> list[Mapping[str, object]]:
             ("idle reads/s, 100 workers", IDLE_READS_MAX, mine["idle_reads_per_s_of_100_workers"]),
         ):
             row = {"what": what, "synchronous": way, "at_most": most, "measured": measured}
+            row |= {"is_default": way == DEFAULT, "huey": _of_huey(found, what)}
             rows.append({**row, "is_met": measured <= most})
     return rows
+
+
+def _of_huey(found: Mapping[str, Any], what: str) -> float | None:
+    """Give what huey, which does not flush, was measured to do in the same run."""
+    theirs = found.get("huey")
+    if theirs is None:
+        return None
+    by_name: Mapping[str, float] = {
+        "pickup p50, ms": theirs["pickup"]["p50_ms"],
+        "lateness p99, ms": theirs["lateness"]["p99_ms"],
+        "started early": theirs["lateness"]["early"],
+        "idle reads/s, 100 workers": theirs["idle_reads_per_s_of_100_workers"],
+    }
+    return by_name[what]
 
 
 def _flushes(folder: Path) -> Mapping[str, float]:

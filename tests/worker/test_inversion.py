@@ -4,12 +4,13 @@ import pytest
 
 from dueline.policy import buffer_size
 from dueline.queue import Queues
-from dueline.waker import LocalWaker
+from dueline.waker import LocalWaker, Silence
 from tests.calls import call, put
 from tests.clocks import HandClock
 from tests.worker.bench import Bench
 
 LISTING_AGE_US = 250_000
+URGED_AGE_US = 20_000
 RUN_US = 10_000
 THREADS = 4
 JOBS = 900
@@ -17,11 +18,12 @@ JOBS = 900
 
 @pytest.mark.parametrize("shards", [1, 8])
 @pytest.mark.parametrize("begun", [60, 101, 142, 187, 224])
+@pytest.mark.parametrize("age_us", [URGED_AGE_US, LISTING_AGE_US])
 def test_an_urgent_job_waits_behind_no_more_than_the_bound(
-    queues: Queues, clock: HandClock, shards: int, begun: int
+    queues: Queues, clock: HandClock, shards: int, begun: int, age_us: int
 ) -> None:
-    # T3, invariant 5: workers + buffers, and what is claimed within one listing age
-    queues.waker = LocalWaker()
+    # T3, invariant 5: workers + buffers, and what is claimed until the worker looks
+    queues.waker = LocalWaker() if age_us == URGED_AGE_US else Silence()
     queues.catalog.configure("default", shards=shards)
     put(queues, *(call(number) for number in range(JOBS)))
     bench = Bench(queues, clock, threads=THREADS)
@@ -40,7 +42,7 @@ def test_an_urgent_job_waits_behind_no_more_than_the_bound(
     began = bench.run()
     assert sorted(began) == list(range(JOBS + 1))
     buffer = buffer_size(RUN_US, THREADS)
-    claimed = THREADS * LISTING_AGE_US // RUN_US
+    claimed = THREADS * age_us // RUN_US
     behind = began.index(JOBS) - ready_after[0]
     assert behind <= THREADS + buffer + claimed
 

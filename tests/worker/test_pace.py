@@ -3,7 +3,14 @@
 import pytest
 
 from dueline.waker import FALLBACK_US
-from dueline.worker.pace import GAP_US_MAX_UNHEARD, GAP_US_MIN, JITTER, LISTING_AGE_US_MAX, Pace
+from dueline.worker.pace import (
+    GAP_US_MAX_UNHEARD,
+    GAP_US_MIN,
+    JITTER,
+    LISTING_AGE_US_MAX,
+    URGED_AGE_US_MIN,
+    Pace,
+)
 
 NOW_US = 10**12
 
@@ -52,6 +59,23 @@ def test_where_work_was_found_the_next_look_is_soon() -> None:
     assert pace.wait_us(now_us) == LISTING_AGE_US_MAX
     now_us += LISTING_AGE_US_MAX
     assert gaps_us(pace, 2, now_us) == [GAP_US_MIN, 2 * GAP_US_MIN]
+
+
+def test_who_has_work_and_is_told_of_more_looks_soon_and_not_at_once() -> None:
+    # T3
+    pace = Pace(FALLBACK_US, lambda: 0.0)
+    pace.looked(NOW_US, NOW_US + 1_000)
+    pace.found()
+    pace.urged()
+    assert pace.wait_us(NOW_US) == URGED_AGE_US_MIN
+    pace.looked(NOW_US, NOW_US + URGED_AGE_US_MIN)
+    pace.found()
+    pace.urged()
+    assert pace.wait_us(NOW_US) == 5 * URGED_AGE_US_MIN  # a fifth of the time
+    pace.looked(NOW_US, NOW_US)
+    pace.called()
+    pace.urged()
+    assert pace.is_due(NOW_US)
 
 
 def test_who_is_called_looks_at_once_and_again_if_that_fails() -> None:

@@ -20,11 +20,13 @@ class Lookout:
         self._pace = pace
         self._time = time
         self._clock = clock
+        self._is_called = False  # something was heard, and there was no look since
 
     def look(self) -> None:
         """Read the lane lists. If that fails, a look is still due."""
-        if self._ear.take():  # what is heard from here on asks for another look
+        if self._is_heard():  # what is heard from here on asks for another look
             self._pace.called()
+            self._is_called = False
         began_us = self._clock.monotonic_us()
         self._claimer.refresh()
         self._pace.looked(began_us, self._clock.monotonic_us())
@@ -36,12 +38,22 @@ class Lookout:
         self.look()
         return True
 
+    def look_if_urged(self) -> bool:
+        """Look before what is known is claimed: if it is time to, or something was heard."""
+        if self._is_heard():
+            self._pace.urged()
+        return self.look_if_due()
+
     def look_if_called(self) -> bool:
         """Look if something was heard, unless looks would take too much of the time."""
-        if not self._ear.take():
+        if not self._is_heard():
             return False
         self._pace.called()
         return self.look_if_due()
+
+    def _is_heard(self) -> bool:
+        self._is_called = self._ear.take() or self._is_called
+        return self._is_called
 
     def close(self) -> None:
         """Hear no more."""

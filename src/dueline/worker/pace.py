@@ -7,7 +7,11 @@ short by chance so that workers do not look all at once. Pure: time and chance a
 from collections.abc import Callable
 
 LISTING_AGE_US_MAX = 250_000
-"""While there is work, lane lists are read again this often: how late a more urgent job is seen."""
+"""While there is work, lane lists are read again this often: how late a more urgent job is seen
+by a worker that was not told of it."""
+
+URGED_AGE_US_MIN = 20_000
+"""The same for one that was told: not sooner, so that few looks go with an endless enqueuing."""
 
 GAP_US_MIN = 50_000
 GAP_US_MAX_UNHEARD = 250_000
@@ -45,6 +49,11 @@ class Pace:
     def called(self) -> None:
         """Let a look be due at once, or as soon as they do not take all the time."""
         self._next_us = min(self._next_us, self._looked_us + CALLED_SHARE * self._took_us)
+
+    def urged(self) -> None:
+        """Let a look be due soon though there is work: what is new may be more urgent."""
+        age_us = max(URGED_AGE_US_MIN, LISTING_SHARE * self._took_us)
+        self._next_us = min(self._next_us, self._looked_us + age_us)
 
     def looked(self, began_us: int, ended_us: int) -> None:
         """Note a look: the next one is a gap away, and a longer one from then on."""

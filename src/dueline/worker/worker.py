@@ -206,7 +206,7 @@ class Worker:
         room = most - self._present()
         if room < max(1, most // 4) and self._runner.waiting():
             return
-        looked = self._lookout.look_if_due()
+        looked = self._lookout.look_if_urged() if room > 0 else self._lookout.look_if_due()
         while room > 0:
             taken = self._claimer.claim(room, self._held.room(self._early.by_queue()))
             if taken:
