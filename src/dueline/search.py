@@ -42,6 +42,17 @@ class Like:
     due_before_us: int | None = None
     tag: str | None = None
 
+    def fits(self, job: Job, now_us: int) -> bool:
+        """Tell whether a job with a row is like that; of its lane only the tenant is looked at."""
+        return (
+            not job.outcome
+            and self.tenant in (None, job.lane.tenant)
+            and self.task in (None, job.task)
+            and self.state in (None, status_of(job, now_us))
+            and (self.due_before_us is None or job.due_us < self.due_before_us)
+            and (self.tag is None or self.tag in tags_of(job))
+        )
+
 
 class Rows(NamedTuple):
     """Jobs with a row, by time. more: others are like them. is_capped: not all were read."""
@@ -78,29 +89,27 @@ def search(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> R
     until_us = now_us if like.state == "ready" else None
     page = min(limit + 1, _PAGE_MAX)
     rows = heapq.merge(
-        *(
-            _lane_rows(queues, lane, until_us, page, budget)
-            for name in queues.catalog.chosen(like.queue)
-            for lane in queues.lanes_of(dead_queue(name) if like.state == "dead" else name)
-            if like.tenant in (None, lane.tenant)
-        ),
+        *(_lane_rows(queues, lane, until_us, page, budget) for lane in lanes_like(queues, like)),
         key=lambda job: (job.at_us, job.id),
     )
     found = list(
         islice(
-            (
-                job
-                for job in rows
-                if not job.outcome
-                and like.task in (None, job.task)
-                and like.state in (None, status_of(job, now_us))
-                and (like.due_before_us is None or job.due_us < like.due_before_us)
-                and (like.tag is None or like.tag in tags_of(job))
-            ),
+            (job for job in rows if like.fits(job, now_us)),
             limit + 1,
         )
     )
     return Rows(found[:limit], more=len(found) > limit, is_capped=budget.left <= 0)
+
+
+def lanes_like(queues: Queues, like: Like) -> Iterator[Lane]:
+    """Read the lanes in which there may be jobs like that.
+
+    Raises: NotFound: no such queue.
+    """
+    for name in queues.catalog.chosen(like.queue):
+        for lane in queues.lanes_of(dead_queue(name) if like.state == "dead" else name):
+            if like.tenant in (None, lane.tenant):
+                yield lane
 
 
 def _lane_rows(

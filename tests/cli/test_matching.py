@@ -1,7 +1,12 @@
 """Actions on all jobs that match."""
 
+from collections import Counter
+
 import pytest
 
+from dueline import Dueline
+from dueline.history import attempts
+from dueline.queue import Calls
 from tests.cli.conftest import Shell
 
 
@@ -42,6 +47,36 @@ def test_a_limit_leaves_the_rest_for_a_repeat(shell: Shell) -> None:
     assert answer.data["cancelled"] == 3
     assert shell.app(*words).data["cancelled"] == 2
     assert shell.ids() == []
+
+
+def test_what_is_killed_goes_on_when_it_is_repeated_and_comes_to_each_job_once(
+    shell: Shell,
+) -> None:
+    # O6
+    shell.enqueue("tasks.add", "1")
+    app = Dueline(f"sqlite:///{shell.folder}/jobs.db?synchronous=NORMAL")
+    app.queue("many", history="all")
+    jobs = app.queues.enqueue(Calls("many", "tasks.add", 0, [b"[1]"] * 1200))
+    words = ("jobs", "reschedule", "--all-matching", "--queue", "many", "--after", "1h", "--yes")
+
+    def changed() -> Counter[str]:
+        told = attempts(app.store, "many", 1, everything=True)
+        return Counter(one.job for one in told if one.outcome == "changed")
+
+    process = shell.spawn("--app", "tasks:app", *words)
+    while not changed():
+        assert process.poll() is None
+    process.kill()
+    process.communicate(timeout=30)
+    before = changed()
+    assert 0 < len(before) < len(jobs)
+    answer = shell.app(*words, "-o", "json")
+    assert answer.code == 0
+    assert "This goes on with what was begun at " in answer.err
+    assert len(jobs) - len(before) - 1 <= answer.data["rescheduled"] <= len(jobs) - len(before)
+    assert changed() == Counter(job.id.hex() for job in jobs)
+    assert len({row.at_us for row in app.queues.jobs_of("many")}) == 1
+    app.close()
 
 
 def test_running_ones_are_asked(shell: Shell) -> None:

@@ -10,9 +10,9 @@ from dueline.cli.bars import bar
 from dueline.cli.consent import is_agreed, refuse
 from dueline.cli.failure import Exit
 from dueline.cli.jobs import show_job, tell_rest
+from dueline.cli.matching import run, tell
 from dueline.cli.options import (
     LIMIT,
-    LIMIT_MAX,
     DryRunOption,
     IdArgument,
     LimitOption,
@@ -24,11 +24,12 @@ from dueline.cli.options import (
 )
 from dueline.cli.output import Entry, Output, note
 from dueline.cli.session import session_of
+from dueline.errand import Errands
 from dueline.errors import BadInput, Conflict
 from dueline.handle import parse_id
 from dueline.job import Job
 from dueline.job import State as RowState
-from dueline.mass import dead_before, drop_dead
+from dueline.mass import dead_before, drop_dead, retry_all
 from dueline.queue import Queues
 from dueline.search import Like, search
 from dueline.span import parse_span
@@ -88,15 +89,16 @@ def retry(
     with session_of(context).queues() as queues:
         if job:
             rows = _named(queues, job)
+            matching, count = len(rows), 0 if dry_run else queues.retry_all(rows)
         else:
-            found = search(queues, Like(State.DEAD, queue, task, tenant), limit=LIMIT_MAX)
-            rows = found.jobs
-            more = ", and more: repeat this" if found.more or found.is_capped else ""
-            note(f"Dead jobs that match: {len(rows)}{more}.")
-        if is_mass and rows and not dry_run and not is_agreed("Retry them?", yes=yes):
-            return refuse("retried", len(rows))
-        count = 0 if dry_run else queues.retry_all(rows)
-        entry = {"matching": len(rows), "retried": count, "dry_run": dry_run}
+            errand = Errands(queues, Like(State.DEAD, queue, task, tenant), "retry ")
+            matching, count = errand.count(), 0
+            tell(errand, "Dead jobs that match", matching)
+            if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
+                return refuse("retried", matching)
+            if not dry_run:
+                count = run(errand, retry_all, "retry", matching).done
+        entry = {"matching": matching, "retried": count, "dry_run": dry_run}
         Output.of(context, queues).entry(entry)
     return Exit.DONE
 

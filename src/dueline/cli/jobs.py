@@ -1,6 +1,6 @@
 """`dueline jobs`: see and change single jobs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -32,13 +32,14 @@ from dueline.cli.options import (
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.session import session_of
 from dueline.clock import SystemClock, asked_instant_us
+from dueline.errand import Change
 from dueline.errors import BadInput, Conflict, NotFound
 from dueline.explain import explain as explain_job
 from dueline.handle import parse_id
 from dueline.history import Follower
-from dueline.job import Job, JobId
+from dueline.job import JobId
 from dueline.lane import living_queue
-from dueline.mass import Changed, cancel_all, reschedule_all, retry_all
+from dueline.mass import cancel_all, reschedule_all, retry_all
 from dueline.queue import Queues
 from dueline.recipes import reports
 from dueline.search import ENDED_STATES, Like, attempts_of, search, search_ended
@@ -228,7 +229,7 @@ def cancel(
     if every:
         words = ("cancel", "cancelled")
         return change_matching(
-            context, like, cancel_all, words=words, limit=limit, yes=yes, dry_run=dry_run
+            context, like, lambda _: cancel_all, words=words, limit=limit, yes=yes, dry_run=dry_run
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -266,7 +267,7 @@ def retry(
     if every:
         words = ("retry", "retried")
         return change_matching(
-            context, like, retry_all, words=words, limit=limit, yes=yes, dry_run=dry_run
+            context, like, lambda _: retry_all, words=words, limit=limit, yes=yes, dry_run=dry_run
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -316,21 +317,23 @@ def reschedule(
     if state == State.DEAD:
         raise BadInput("Dead jobs have no due time.", hint="See `dueline dead retry`.")
 
-    def chosen_us(queues: Queues) -> int:
-        return queues.time.latest_us() + span_us if at_us is None else at_us
+    if every:
 
-    def change_all(queues: Queues, rows: Sequence[Job]) -> Iterator[Changed]:
-        return reschedule_all(queues, rows, chosen_us(queues))
+        def change_all(began_us: int) -> Change:
+            chosen_us = began_us + span_us if at_us is None else at_us
+            return lambda queues, rows: reschedule_all(queues, rows, chosen_us)
+
+        words = ("reschedule", "rescheduled")
+        how = f"{after} {at_us}"
+        return change_matching(
+            context, like, change_all, words=words, how=how, limit=limit, yes=yes, dry_run=dry_run
+        )
 
     def change(queues: Queues, job_id: JobId) -> str:
-        queues.reschedule(job_id, chosen_us(queues))
+        chosen_us = queues.time.latest_us() + span_us if at_us is None else at_us
+        queues.reschedule(job_id, chosen_us)
         return "rescheduled"
 
-    if every:
-        words = ("reschedule", "rescheduled")
-        return change_matching(
-            context, like, change_all, words=words, limit=limit, yes=yes, dry_run=dry_run
-        )
     return _each(context, job or (), change)
 
 

@@ -1,23 +1,20 @@
 """Actions on all jobs that match."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 
 from dueline.cli.bars import bar
 from dueline.cli.consent import is_agreed, refuse
 from dueline.cli.failure import Exit
-from dueline.cli.options import LIMIT_MAX, State, read_instant
+from dueline.cli.options import State, read_instant
 from dueline.cli.output import Entry, Output, note
 from dueline.cli.session import session_of
-from dueline.clock import asked_instant_us
+from dueline.clock import asked_instant_us, to_datetime
+from dueline.errand import Change, Errands
 from dueline.errors import BadInput
-from dueline.job import Job
 from dueline.mass import Changed
-from dueline.queue import Queues
-from dueline.search import ENDED_STATES, Like, search
-
-Change = Callable[[Queues, Sequence[Job]], Iterator[Changed]]
+from dueline.search import ENDED_STATES, Like
 
 
 def like_of(
@@ -56,32 +53,33 @@ def check_which(ids: Sequence[str] | None, like: Like, *, every: bool, about: st
 def change_matching(
     context: typer.Context,
     like: Like,
-    change: Change,
+    change: Callable[[int], Change],
     *,
     words: tuple[str, str],
+    how: str = "",
     limit: int | None,
     yes: bool,
     dry_run: bool,
 ) -> int:
     """Change all jobs that match, page by page, after their number was printed and agreed to.
 
-    Args: words: what is done, and what was done: ("cancel", "cancelled").
+    Args:
+      change: what is done, by the instant at which it was begun. words: what is done, and what
+      was done: ("cancel", "cancelled"). how: what else tells this from other commands.
     """
     verb, past = words
     with session_of(context).queues() as queues:
-        found = search(queues, like, limit=limit or LIMIT_MAX)
-        rows = found.jobs
-        more = ", and more: repeat this" if (found.more or found.is_capped) else ""
-        note(f"Jobs that match: {len(rows)}{more}.")
-        if rows and not dry_run and not is_agreed(f"{verb.capitalize()} them?", yes=yes):
-            return refuse(past, len(rows))
+        errand = Errands(queues, like, f"{verb} {how}")
+        found = errand.count(limit)
+        matching = found if limit is None else min(found, limit)
+        tell(errand, "Jobs that match", matching, more=found > matching)
+        if matching and not dry_run and not is_agreed(f"{verb.capitalize()} them?", yes=yes):
+            return refuse(past, matching)
         changed = Changed()
-        with bar(verb, len(rows)) as show_done:
-            for page in change(queues, rows) if not dry_run else ():
-                changed = changed.plus(page)
-                show_done(sum(changed))
+        if not dry_run:
+            changed = run(errand, change(errand.began_us), verb, matching, limit=limit)
         entry: Entry = {
-            "matching": len(rows),
+            "matching": matching,
             past: changed.done,
             "asked_to_stop": changed.asked,
             "left": changed.left,
@@ -89,3 +87,26 @@ def change_matching(
         }
         Output.of(context, queues).entry(entry)
     return Exit.DONE
+
+
+def tell(errand: Errands, what: str, matching: int, *, more: bool = False) -> None:
+    """Print how many jobs match, and of an errand that was begun before, how far it had come."""
+    note(f"{what}: {matching}{', and more: repeat this' if more else ''}.")
+    if errand.is_begun:
+        began = to_datetime(errand.began_us)
+        note(
+            f"This goes on with what was begun at {began:%Y-%m-%dT%H:%M:%SZ}, and came to "
+            f"{errand.come_to} jobs; for those that were enqueued since, repeat it."
+        )
+
+
+def run(
+    errand: Errands, change: Change, verb: str, matching: int, *, limit: int | None = None
+) -> Changed:
+    """Change the jobs, and show how far that has come."""
+    changed = Changed()
+    with bar(verb, matching) as show_done:
+        for page in errand.run(change, limit=limit):
+            changed = changed.plus(page)
+            show_done(sum(changed))
+    return changed
