@@ -113,6 +113,21 @@ def preferred(name: str, shards: Iterable[int]) -> list[int]:
     return sorted(shards, key=lambda shard: blake2b(f"{name}/{shard}".encode()).digest())
 
 
+def too_many(
+    held: Mapping[int, str], names: Collection[str], shards: Collection[int]
+) -> list[tuple[int, str]]:
+    """Tell which shards are held beyond a fair share, each with its holder.
+
+    Args: held: who holds which shard. names: the members that are there.
+    """
+    found = []
+    for holder in sorted(set(held.values())):
+        mine = [shard for shard, name in held.items() if name == holder]
+        wanted = share(names, holder, len(shards)) if holder in names else 0
+        found += [(shard, holder) for shard in preferred(holder, mine)[wanted:]]
+    return sorted(found)
+
+
 def places(records: Records, stream: str, group: str) -> Mapping[int, Checkpoint]:
     """Read how far a group has come, by shard."""
     return {int(key): one for key, one in read_all(records, checkpoints_at(stream, group)).items()}

@@ -22,6 +22,7 @@ from dueline.cli import (
     settings,
     shards,
     stats,
+    streams,
     top,
     worker,
     workers,
@@ -47,6 +48,7 @@ root.add_typer(jobs.jobs, name="jobs")
 root.add_typer(dead.dead, name="dead")
 root.add_typer(queues.queues, name="queues")
 root.add_typer(shards.shards, name="shards")
+root.add_typer(streams.streams, name="streams")
 root.add_typer(workers.workers, name="workers")
 queues.queues.command("set")(settings.set_queue)
 root.command("stats")(stats.stats)

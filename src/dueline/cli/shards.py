@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dueline import cuts, groups
 from dueline.cli.output import Entry, Instant, Output, Span, note
 from dueline.cli.session import session_of
 from dueline.errors import NotFound
@@ -25,7 +26,7 @@ QueueOption = Annotated[
 ]
 ScopeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="SCOPE", help="Leases of this scope; the offices by default."),
+    typer.Option(metavar="SCOPE", help="Only leases of this scope."),
 ]
 
 
@@ -61,7 +62,7 @@ def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
 
 @shards.command()
 def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
-    """List who holds what by lease: the office of the monitor, or the shards of a scope.
+    """List who holds what by lease: the office of the monitor, the shards of streams.
 
     A queue's shards have no owner: any worker may claim from any of them.
 
@@ -71,7 +72,7 @@ def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
         now_us = queues.time.earliest_us()
         shown = [
             _owner(one, name, grant, now_us)
-            for one in scope or [OFFICES]
+            for one in scope or [OFFICES, *_scopes(queues)]
             for name, grant in grants(queues.store, one).items()
         ]
         Output.of(context, queues).entries(shown, OWNER_COLUMNS, count=len(shown))
@@ -103,6 +104,45 @@ def release(
         freed = replace(grant, until_us=0)
         now_us = queues.time.earliest_us()
         Output.of(context, queues).entry(_owner(scope, name, freed, now_us))
+
+
+@shards.command()
+def rebalance(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="STREAM/GROUP", help="A group's name.")],
+) -> None:
+    """Take a stream's shards from members that hold more than their share, or are gone.
+
+    Members share shards fairly by themselves; this is for one that is stuck. The others take
+    what it held within a beat, and what it still writes is refused.
+
+    Example: dueline shards rebalance clicks/billing
+    """
+    stream, _, group = name.partition("/")
+    with session_of(context).queues() as queues:
+        store, scope = queues.store, groups.leases_at(stream, group)
+        settings = dict(cuts.streams(store)).get(stream)
+        if settings is None or group not in groups.registered(store, stream):
+            raise NotFound(f"There is no group {name}.", hint="See `dueline streams list`.")
+        now_us = queues.time.earliest_us()
+        found = {key: one for key, one in grants(store, scope).items() if one.until_us > now_us}
+        members = [one.name for one in groups.members(store, stream, group)]
+        held = {int(key): one.holder for key, one in found.items()}
+        surplus = groups.too_many(held, members, cuts.shards_of(settings))
+        freed: list[Entry] = []
+        for shard, _holder in surplus:
+            grant = set_free(store, scope, str(shard), version=queues.ids.token())
+            if grant is not None:
+                freed.append(_owner(scope, str(shard), replace(grant, until_us=0), now_us))
+        Output.of(context, queues).entries(freed, OWNER_COLUMNS, count=len(freed))
+    if not freed:
+        note("Nobody holds more than its share.")
+
+
+def _scopes(queues: Queues) -> Iterator[str]:
+    for stream, _ in cuts.streams(queues.store):
+        for group in sorted(groups.registered(queues.store, stream)):
+            yield groups.leases_at(stream, group)
 
 
 def _shards(queues: Queues, queue: str | None) -> Iterator[Shard]:

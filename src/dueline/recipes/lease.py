@@ -26,7 +26,6 @@ BEATS_A_TTL: Final = 4
 """How often a lease should be renewed while it lasts."""
 
 _ROUND_TRIPS: Final = 100
-_PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def set_free(records: Records, scope: str, name: str, *, version: bytes) -> Gran
 
     Returns: what was granted; None: nobody ever had it, or it changed just now.
     """
-    for record in records.read(scope, after=None, limit=_PAGE):
+    for record in records_in(records, scope):
         if record.key == name:
             grant = decode(record.value, Grant)
             put = Put(name, version, encode(replace(grant, until_us=0)), expect=record.version)

@@ -1,0 +1,105 @@
+"""`dueline streams`: logs, who reads them, how far they have come."""
+
+from typing import Annotated
+
+import typer
+
+from dueline import cuts, groups
+from dueline.cli.output import Entry, Output, Part, Span, note
+from dueline.cli.session import session_of
+from dueline.errors import NotFound
+from dueline.queue import Queues
+from dueline.recipes.lease import grants
+from dueline.settings import StreamSettings
+
+COLUMNS = ("stream", "shards", "shards_read", "keep", "groups")
+PART_COLUMNS = ("group", "shard", "takes_new", "holder", "behind", "waits", "read")
+
+streams = typer.Typer(help="See streams, who reads them, how far they have come.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.")]
+
+
+@streams.command("list")
+def list_streams(context: typer.Context) -> None:
+    """List the streams that were used: their shards, how long events are kept, their groups.
+
+    Example: dueline streams list
+    """
+    with session_of(context).queues() as queues:
+        shown = [_entry(queues, name, settings) for name, settings in cuts.streams(queues.store)]
+        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    if not shown:
+        note("There is no stream yet; the first append makes one.")
+
+
+@streams.command("show")
+def show(context: typer.Context, name: NameArgument) -> None:
+    """Show a stream: for each group and shard who holds it, and how far behind it is.
+
+    Example: dueline streams show clicks
+    """
+    with session_of(context).queues() as queues:
+        settings = _settings(queues, name)
+        shown = [
+            one
+            for group in sorted(groups.registered(queues.store, name))
+            for one in _lags(queues, name, settings, group)
+        ]
+        parts = [Part("lags", shown, PART_COLUMNS)] if shown else []
+        Output.of(context, queues).entry(_entry(queues, name, settings), parts=parts)
+
+
+@streams.command("reshard")
+def reshard(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    shards: Annotated[int, typer.Option(metavar="N", help="Slices that keys spread over.")],
+) -> None:
+    """Cut a stream into another number of shards while it is in use.
+
+    Events of one key stay in order: each group reads the shards of before to their end first.
+
+    Example: dueline streams reshard clicks --shards 12
+    """
+    with session_of(context).queues() as queues:
+        settings = cuts.recut(queues, name, shards)
+        Output.of(context, queues).entry(_entry(queues, name, settings))
+
+
+def _settings(queues: Queues, name: str) -> StreamSettings:
+    known = dict(cuts.streams(queues.store))
+    if name not in known:
+        raise NotFound(f"There is no stream {name}.", hint="See `dueline streams list`.")
+    return known[name]
+
+
+def _entry(queues: Queues, name: str, settings: StreamSettings) -> Entry:
+    return {
+        "stream": name,
+        "shards": settings.shards,
+        "shards_read": len(cuts.shards_of(settings)),
+        "keep": None if settings.keep_us is None else Span(settings.keep_us),
+        "groups": ", ".join(sorted(groups.registered(queues.store, name))),
+    }
+
+
+def _lags(queues: Queues, name: str, settings: StreamSettings, group: str) -> list[Entry]:
+    now_us = queues.time.earliest_us()
+    held = grants(queues.store, groups.leases_at(name, group))
+    found: list[Entry] = []
+    for lag in groups.lags(queues.store, name, group, cuts.shards_of(settings), now_us=now_us):
+        grant = held.get(str(lag.shard))
+        found.append(
+            {
+                "group": group,
+                "shard": lag.shard,
+                "takes_new": not cuts.is_old(settings, lag.shard),
+                "holder": grant.holder if grant and grant.until_us > now_us else None,
+                "behind": lag.rows,
+                "waits": Span(lag.waits_us),
+                "read": lag.read,
+            }
+        )
+    return found
