@@ -12,6 +12,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Write
 from dueline.stores.memory import MemoryStore
+from tests.streams.stage import Stage
 from tests.world import world_on
 
 SOUND = {
@@ -141,3 +142,38 @@ def test_a_store_that_forgets_what_is_written_is_told() -> None:
         Forgetful(SystemClock()), clock=SystemClock(), ids=Ids(), defaults=QueueSettings()
     )
     assert is_writable(queues).verdict == "bad"
+
+
+def test_a_consumer_that_is_stuck_is_told_though_it_beats(tmp_path: Path) -> None:
+    # R8
+    world = world_on("memory", tmp_path)
+    stage = Stage(world.store, world.clock)
+    orders = stage.stream(1)
+    orders.append(1)
+    member = stage.member("m", shards=1)
+    member.balance()
+    assert member.begin(0)
+    world.clock.advance(50)
+    member.balance()
+    assert [one.verdict for one in is_ready(stage.queues, max_age_us=60 * SECOND_US)] == ["good"]
+    (found,) = is_ready(stage.queues, max_age_us=40 * SECOND_US)
+    assert (found.name, found.verdict) == ("group orders/billing", "bad")
+    assert found.finding == "m has been handling one batch for 50s"
+
+
+def test_events_that_nobody_reads_are_told(tmp_path: Path) -> None:
+    # R8
+    world = world_on("memory", tmp_path)
+    stage = Stage(world.store, world.clock)
+    orders = stage.stream(1)
+    member = stage.member("m", shards=1)
+    member.balance()
+    member.leave()
+    orders.append(1)
+    world.clock.advance(400)
+    (found,) = is_ready(stage.queues, max_age_us=300 * SECOND_US)
+    assert found.finding == "its oldest event waits for 6m40s, and it has no live member"
+    told = {check.name: check.verdict for check in examine(stage.queues).checks}
+    assert told["group orders/billing"] == "warning"
+    orders.forget_group("billing")
+    assert [one.verdict for one in is_ready(stage.queues, max_age_us=300 * SECOND_US)] == ["good"]

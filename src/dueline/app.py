@@ -251,6 +251,7 @@ class Dueline:
         keep: timedelta | float | None = None,
         aging: timedelta | float | None = None,
         deliver: Deliver | None = None,
+        history_keep: timedelta | float | None = None,
     ) -> None:
         """Declare a queue's settings, stored so that every client reads the same.
 
@@ -261,6 +262,7 @@ class Dueline:
           aging: how long a job waits to gain one step of priority; 0, the default, for never.
           deliver: "at_least_once" (default), or "at_most_once": a handler is never called twice
             for one job, and a job whose worker dies in its handler is lost.
+          history_keep: how long history is kept; seven days by default.
 
         Raises: BadInput: a name or value out of range.
         """
@@ -277,6 +279,8 @@ class Dueline:
             changes["aging_us"] = duration_us(aging)
         if deliver is not None:
             changes["deliver"] = deliver
+        if history_keep is not None:
+            changes["history_us"] = duration_us(history_keep)
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
         if "queues" in self.__dict__:

@@ -148,6 +148,21 @@ def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us
     return found
 
 
+def waits_us(
+    store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int
+) -> int | None:
+    """Tell how long a group's oldest unread event has been there; None: all is read."""
+    known = places(store, stream, group)
+    begun = registered(store, stream).get(group, Group(0))
+    found = []
+    for shard in shards:
+        place = known[shard].place if shard in known else None
+        after = place or (begun.from_us, b"")
+        page = store.tail(stream, shard, after=after, limit=1, until_us=SEALED_US)
+        found += [now_us - row.at_us for row in page.rows]
+    return max(found, default=None)
+
+
 def needed_us(records: Records, stream: str, shard: int) -> int | None:
     """Tell from which instant on registered groups need a shard's rows; None: nobody does.
 

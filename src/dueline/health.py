@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dueline import cuts, groups
 from dueline.clock import SECOND_US
 from dueline.queue import Queues
 from dueline.recipes.findings import findings
@@ -64,6 +65,7 @@ def examine(queues: Queues) -> Report:
         *_found_by_audits(queues),
         *_unserved(queues, workers),
         *_neglected(queues, workers),
+        *_standing(queues, max_age_us=LATE_US, verdict="warning"),
     ]
     return Report(checks, store, workers)
 
@@ -101,6 +103,7 @@ def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
             checks.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
         elif age_us > max_age_us:
             checks.append(Check(f"queue {name}", "bad", waits))
+    checks += _standing(queues, max_age_us=max_age_us, verdict="bad")
     return checks or [Check("queues", "good", "all that is ready is served in time")]
 
 
@@ -266,6 +269,27 @@ def _neglected(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:
                     f"its oldest ready job waits for {span_text(shard.lag_us(now_us))}",
                     f"Start more workers, or see `dueline queues show {name}`.",
                 )
+
+
+def _standing(queues: Queues, *, max_age_us: int, verdict: Verdict) -> Iterator[Check]:
+    """Find groups of streams that make no progress: one that is stuck still beats."""
+    store, now_us = queues.store, queues.time.latest_us()
+    for stream, settings in cuts.streams(store):
+        for group in groups.registered(store, stream):
+            members = groups.members(store, stream, group)
+            busy = [one for one in members if one.busy_us and now_us - one.busy_us > max_age_us]
+            shards = cuts.shards_of(settings)
+            waits_us = groups.waits_us(store, stream, group, shards, now_us=now_us) or 0
+            name = f"group {stream}/{group}"
+            if busy:
+                span = span_text(now_us - busy[0].busy_us)
+                finding = f"{busy[0].name} has been handling one batch for {span}"
+                yield Check(name, verdict, finding, "See what its handler waits for; restart it.")
+            elif waits_us > max_age_us:
+                finding = f"its oldest event waits for {span_text(waits_us)}"
+                finding += "" if members else ", and it has no live member"
+                advice = "Start more consumers; or `stream.forget_group` if it is not used."
+                yield Check(name, verdict, finding, advice)
 
 
 def _unserved(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from operator import itemgetter, mod
 
 from dueline.attempt import Attempt, Crashed, Ended
-from dueline.clock import DAY_US, SECOND_US, Clock, StoreTime
+from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
 from dueline.ids import derived
 from dueline.job import Job, JobId
@@ -20,9 +20,6 @@ HISTORY_SUFFIX = "!history"
 _PAGE = 1000
 _TOLD_MAX = 100_000
 """How far back repeats are known, in rows."""
-
-HISTORY_US = 7 * DAY_US
-"""How long history is kept at least."""
 
 _NO_CLAIM = -1
 

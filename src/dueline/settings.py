@@ -32,6 +32,7 @@ class QueueSettings:
     aging_us: how long a job waits to gain one step of priority, 0 for never.
     is_paused: no job is claimed.
     deliver: what becomes of a job whose worker died in its handler: run again, or lost.
+    history_us: how long rows of the history are kept at least.
     """
 
     shards: int = 1
@@ -43,6 +44,7 @@ class QueueSettings:
     aging_us: int = 0
     is_paused: bool = False
     deliver: Deliver = "at_least_once"
+    history_us: int = 7 * DAY_US
 
     @property
     def is_once(self) -> bool:
@@ -100,7 +102,10 @@ def check_queue_name(name: object) -> str:
 
 def check_settings(settings: QueueSettings) -> QueueSettings:
     """Let settings pass, or say which of them is out of range."""
-    numbers = (settings.shards, settings.lease_us, settings.keep_us, settings.aging_us)
+    numbers = (
+        settings.shards, settings.lease_us, settings.keep_us, settings.aging_us,
+        settings.history_us,
+    )  # fmt: skip
     if any(type(number) is not int for number in numbers):
         raise BadInput("A queue's settings are whole numbers.", hint="Give shards as an int.")
     if not 1 <= settings.shards <= SHARDS_MAX:
@@ -116,6 +121,11 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
         raise BadInput(
             f"aging is {settings.aging_us / SECOND_US} s.",
             hint="Use 1 ms to ten years for each step of priority, or 0 for none.",
+        )
+    if not SECOND_US <= settings.history_us <= KEEP_US_MAX:
+        raise BadInput(
+            f"history_keep is {settings.history_us / SECOND_US} s.",
+            hint='Use 1 s to ten years, or history="off" for none.',
         )
     if settings.history not in get_args(History):
         raise BadInput(

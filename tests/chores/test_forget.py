@@ -1,12 +1,18 @@
 """Letting go of old history."""
 
+import pytest
+
 from dueline.chores.chore import Report
 from dueline.chores.forget import QUEUES_A_STEP, forget_history
 from dueline.clock import SECOND_US
 from dueline.contract.given import stream_of
-from dueline.history import HISTORY_SUFFIX, HISTORY_US
+from dueline.errors import BadInput
+from dueline.history import HISTORY_SUFFIX
+from dueline.settings import QueueSettings
 from dueline.store import Row
 from tests.world import World
+
+HISTORY_US = QueueSettings().history_us
 
 
 def told(world: World, number: int, queue: str = "q") -> Row:
@@ -38,3 +44,15 @@ def test_a_step_looks_at_some_queues_and_the_next_goes_on_there(world: World) ->
     report = forget_history(world.queues, None)
     assert (report.acts, report.after) == (QUEUES_A_STEP, names[QUEUES_A_STEP - 1])
     assert forget_history(world.queues, report.after) == Report(acts=1)
+
+
+def test_a_queue_says_how_long_its_history_is_kept(world: World) -> None:
+    told(world, 1, "short")
+    told(world, 2, "usual")
+    world.queues.catalog.configure("short", history_us=60 * SECOND_US)
+    world.clock.advance(61)
+    assert forget_history(world.queues, None).acts == 1
+    assert stream_of(world.store, "short" + HISTORY_SUFFIX) == []
+    assert len(stream_of(world.store, "usual" + HISTORY_SUFFIX)) == 1
+    with pytest.raises(BadInput, match="history_keep"):
+        world.queues.catalog.configure("short", history_us=0)

@@ -12,7 +12,6 @@ from dueline.chores.vanish import QUEUES_A_STEP, WAIT_US, vanish
 from dueline.clock import DAY_US
 from dueline.contract.failing import FailingStore
 from dueline.errors import EnqueueUnknown, StoreUnavailable
-from dueline.history import HISTORY_US
 from dueline.ids import Ids
 from dueline.job import Job
 from dueline.queue import Calls, Queues
@@ -30,6 +29,8 @@ CALL = Calls("q", "t", 0, [b"[1]"])
 
 STAGES = 3
 """Marked, seen to be marked, gone."""
+
+HISTORY_US = QueueSettings().history_us
 
 
 def rounds(world: World, count: int = STAGES) -> list[int]:

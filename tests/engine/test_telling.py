@@ -8,7 +8,6 @@ import pytest
 from dueline.attempt import Attempt
 from dueline.clock import SECOND_US
 from dueline.history import (
-    HISTORY_US,
     Events,
     attempts,
     forget,
@@ -161,5 +160,5 @@ def test_old_history_is_let_go_of(queues: Queues, clock: HandClock) -> None:
     put(queues, call(1))
     clock.advance(8 * 86_400)
     put(queues, call(2))
-    forget(queues.store, "default", 1, before_us=clock.wall_us() - HISTORY_US)
+    forget(queues.store, "default", 1, before_us=clock.wall_us() - QueueSettings().history_us)
     assert len(told(queues)) == 1

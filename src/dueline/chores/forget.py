@@ -2,7 +2,7 @@
 
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
-from dueline.history import HISTORY_SUFFIX, HISTORY_US, forget
+from dueline.history import HISTORY_SUFFIX, forget
 from dueline.queue import Queues
 
 EVERY_US = 3600 * SECOND_US
@@ -12,10 +12,11 @@ QUEUES_A_STEP = 20
 def forget_history(queues: Queues, after: str | None) -> Report:
     """Let go of the old history of some queues; one that has none costs a read a shard."""
     names = queues.catalog.names_after(after, QUEUES_A_STEP)
-    before_us = queues.time.earliest_us() - HISTORY_US
+    now_us = queues.time.earliest_us()
     forgotten = 0
     for name in names:
-        shards = queues.catalog.settings(name).shards_read
+        settings = queues.catalog.settings(name)
+        shards, before_us = settings.shards_read, now_us - settings.history_us
         if any(_is_old(queues, name, shard, before_us) for shard in range(shards)):
             forget(queues.store, name, shards, before_us=before_us)
             forgotten += 1

@@ -29,6 +29,9 @@ def set_queue(
     history: Annotated[
         str | None, typer.Option(metavar="WHAT", help="attempts, all or off.")
     ] = None,
+    history_keep: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long history is kept.")
+    ] = None,
     deliver: Annotated[
         str | None, typer.Option(metavar="HOW", help="at_least_once or at_most_once.")
     ] = None,
@@ -43,7 +46,12 @@ def set_queue(
     changes: dict[str, Any] = {"shards": shards, "history": history, "deliver": deliver}
     changes |= {
         key: None if text is None else parse_span(text)
-        for key, text in (("lease_us", lease), ("keep_us", keep), ("aging_us", aging))
+        for key, text in (
+            ("lease_us", lease),
+            ("keep_us", keep),
+            ("aging_us", aging),
+            ("history_us", history_keep),
+        )
     }
     changes = {key: value for key, value in changes.items() if value is not None}
     if not changes:
@@ -60,6 +68,7 @@ def set_queue(
                 "keep": Span(settings.keep_us),
                 "aging": Span(settings.aging_us),
                 "history": settings.history,
+                "history_keep": Span(settings.history_us),
                 "deliver": settings.deliver,
             }
         )
