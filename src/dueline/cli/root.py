@@ -9,6 +9,7 @@ import typer
 
 from dueline import __version__
 from dueline.cli import (
+    bench,
     dead,
     doctor,
     enqueue,
@@ -58,6 +59,7 @@ root.command("health")(health.health)
 root.command("monitor")(monitor.monitor)
 root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)
+root.add_typer(bench.bench, name="bench")
 
 
 @root.callback()
@@ -85,7 +87,7 @@ def version(context: typer.Context) -> None:
 
 
 _ANYWHERE = ("--store", "--app", "--output", "-o")
-_GROUPS = ("jobs", "dead", "queues", "shards", "workers")
+_GROUPS = ("jobs", "dead", "queues", "shards", "workers", "bench")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
