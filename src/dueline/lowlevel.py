@@ -152,7 +152,7 @@ class RawQueue:
     def extend(
         self, leased: Sequence["Leased"], lease: timedelta | float | None = None
     ) -> list[str]:
-        """Let claims last so long from now on. Returns: as `ack`.
+        """Let claims last so long from now on, and never shorter than before. Returns: as `ack`.
 
         Args: lease: as at the claim by default.
         """

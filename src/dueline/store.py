@@ -58,7 +58,9 @@ class Drop(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """A verdict: the claim goes on until `at_us`; the token stays.
+    """A verdict: the claim goes on at least until `at_us`; the token stays.
+
+    It never ends sooner than before: an extension may come late, after a later one.
 
     started: the handler was started; a row once started stays so until its next verdict.
     """

@@ -129,3 +129,17 @@ def test_a_carry_that_was_cut_off_is_seen_through_by_whoever_lists_the_lane() ->
         SteppedMemoryStore(HandClock(), cluster=cluster, step=stop).settle([back])
     assert rows_in(store, dead.lane) == []
     assert ids_of(rows_in(store, row_of(1).lane)) == [dead.id]
+
+
+def test_an_extension_that_comes_late_takes_nothing_from_a_later_one(
+    queues: Queues, clock: HandClock
+) -> None:
+    put(queues, call(1))
+    (job,) = claim_all(queues)
+    queues.store.settle([Extend(job, job.at_us + 2 * LEASE_US)])
+    assert list(queues.store.settle([Extend(job, job.at_us + LEASE_US, started=True)])) == [True]
+    clock.advance(us=2 * LEASE_US + 1)
+    assert claim_all(queues) == []
+    clock.advance(us=LEASE_US)
+    (again,) = claim_all(queues)
+    assert again.crashes == 1

@@ -9,6 +9,7 @@ from dueline.contract.given import (
     born,
     claim,
     id_of,
+    ids_of,
     lane_of,
     move,
     pointers_in,
@@ -118,6 +119,24 @@ class FencingLaws:
         assert row_with(store, job.id) == job._replace(at_us=END_US + 1, state=State.STARTED)
         assert list(store.settle([Extend(job, END_US + 2)])) == [True]
         assert list(store.settle([Drop(job)])) == [True]
+
+    def test_an_extension_never_ends_a_claim_sooner(self, store: Store) -> None:
+        put_in(store, *births(3))
+        jobs = claim(store, lane_of()).jobs
+        assert list(store.settle([Extend(job, END_US + 9) for job in jobs])) == [True] * 3
+        late = [
+            Extend(jobs[0], END_US + 1),
+            Extend(jobs[1], END_US + 2, started=True),
+            Extend(jobs[2], END_US + 10),
+        ]
+        assert list(store.settle(late)) == [True] * 3
+        assert {row.id: (row.at_us, row.state) for row in rows_in(store, lane_of())} == {
+            jobs[0].id: (END_US + 9, State.CLAIMED),
+            jobs[1].id: (END_US + 9, State.STARTED),
+            jobs[2].id: (END_US + 10, State.CLAIMED),
+        }
+        assert ids_of(claim(store, lane_of(), now_us=END_US + 8, token=2).jobs) == []
+        assert len(claim(store, lane_of(), now_us=END_US + 10, token=3).jobs) == 3
 
     def test_a_move_writes_what_it_says_and_nothing_else(self, store: Store) -> None:
         put_in(store, born(1))

@@ -302,14 +302,12 @@ class Lives(RuleBasedStateMachine):
         return list(made.values())
 
     def verdict(self, job: Job, decision: Decision) -> Verdict:
-        """Make one verdict; only claims are extended, and only to later."""
+        """Make one verdict; only claims are extended."""
         if decision.kind == "drop":
             return Drop(job)
         at_us = self.now_us + decision.ahead_s * SECOND_US
         if decision.kind == "extend" and job.is_claimed():
-            (row,) = self.model.find([job.id])
-            later_us = max(at_us, row.at_us if row else job.at_us)
-            return Extend(job, later_us, started=decision.is_started)
+            return Extend(job, at_us, started=decision.is_started)
         lanes = list(self.lanes)
         to = None if decision.to is None else pick(lanes, decision.to)
         to = None if to == job.lane else to

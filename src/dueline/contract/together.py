@@ -51,7 +51,7 @@ class GroupLaws:
         put_in(store, *births(3))
         drop, extend, give_back = claim(store, lane_of()).jobs
         group = Group(
-            verdicts=[Drop(drop), Extend(extend, NOW_US + 9), move(give_back, NOW_US + 8)],
+            verdicts=[Drop(drop), Extend(extend, extend.at_us + 9), move(give_back, NOW_US + 8)],
             commits=[
                 Commit("p", [Put("a", ONE, b"1", NO_VERSION), Put("b", ONE, b"1")]),
                 Commit("q", [Put("a", TWO, b"2")]),
@@ -60,7 +60,10 @@ class GroupLaws:
             rows=[row_of(1), row_of(2)],
         )
         assert list(store.together([group])) == [True]
-        assert [row.at_us for row in rows_in(store, lane_of())] == [NOW_US + 8, NOW_US + 9]
+        assert [row.at_us for row in rows_in(store, lane_of())] == [
+            NOW_US + 8,
+            extend.at_us + 9,
+        ]
         assert rows_in(store, NEXT) == births(2, first=50, lane=NEXT)
         assert NEXT in {pointer.lane for pointer in pointers_in(store)}
         assert records_in(store, "p") == [Record("a", ONE, b"1"), Record("b", ONE, b"1")]

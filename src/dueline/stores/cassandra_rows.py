@@ -272,11 +272,11 @@ def drop(job: Job) -> Call:
 
 
 def extend(verdict: Extend) -> Call:
-    """Extend a claim; a row once started stays so."""
-    row = (*place_of(verdict.job), verdict.job.token)
+    """Extend a claim, unless it lasts longer already; a row once started stays so."""
+    row = (*place_of(verdict.job), verdict.job.token, verdict.at_us)
     if verdict.started:
-        return (_EXTEND_STARTED, (verdict.at_us, int(State.STARTED), *row))
-    return (_EXTEND, (verdict.at_us, *row))
+        return (_EXTEND_STARTED + _NOT_LATER, (verdict.at_us, int(State.STARTED), *row))
+    return (_EXTEND + _NOT_LATER, (verdict.at_us, *row))
 
 
 def moved(move: Move) -> Job:

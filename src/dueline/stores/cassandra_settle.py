@@ -261,12 +261,19 @@ def _next_batch(items: deque[_Item]) -> list[_Item]:
 
 
 def _is_stale(item: _Item, row: Mapping[str, Any] | None) -> bool:
-    """Tell whether a row refuses a verdict; if not, learn that the lane must be listed first."""
+    """Tell whether a row refuses a verdict; if not, learn what must be different about it.
+
+    A move that leads ahead must list the lane first; no extension is shorter than one before it.
+    """
     if row is None or row["claim_token"] != item.verdict.job.token:
         return True
     at_us = row.get("at_us")
-    if isinstance(item.verdict, Move) and at_us is not None and at_us > item.verdict.at_us:
-        item.must_list = not item.is_carry
+    verdict = item.verdict
+    if not isinstance(verdict, Drop) and at_us is not None and at_us > verdict.at_us:
+        if isinstance(verdict, Extend):
+            item.verdict = verdict._replace(at_us=at_us)
+        else:
+            item.must_list = not item.is_carry
     return False
 
 

@@ -284,7 +284,7 @@ class MemoryStore(MemoryCensus):
             self._take(row)
         elif isinstance(verdict, Extend):
             state = State.STARTED if verdict.started else row.state
-            self._put(row._replace(at_us=verdict.at_us, state=state))
+            self._put(row._replace(at_us=max(row.at_us, verdict.at_us), state=state))
         else:
             self._move(row, verdict)
         return True

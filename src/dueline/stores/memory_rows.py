@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dueline.clock import SECOND_US
 from dueline.job import Job, JobId, State, Token
 from dueline.recall import Key, Seen, key_of
-from dueline.store import JobPage, Move, Row
+from dueline.store import Extend, JobPage, Move, Row
 
 HOP_AHEAD_US = 5 * SECOND_US
 """A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
@@ -50,6 +50,15 @@ class Change(NamedTuple):
     cells: Mapping[str, Any] | None = None
     stub: Stub | None = None
     birth: Job | None = None
+
+
+def extension(verdict: Extend) -> Change:
+    """Make the change that extends a claim, unless it lasts longer already."""
+    cells: dict[str, object] = {"at_us": verdict.at_us}
+    if verdict.started:
+        cells["state"] = State.STARTED
+    job = verdict.job
+    return Change(key_of(job), job.token, at_us_max=verdict.at_us, cells=cells)
 
 
 class Terms(NamedTuple):

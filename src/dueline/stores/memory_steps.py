@@ -12,7 +12,7 @@ from typing import Literal
 from dueline.clock import Clock
 from dueline.errors import StoreUnavailable, Unknown
 from dueline.frontier import Frontier, Shelf
-from dueline.job import Job, JobId, State, Token
+from dueline.job import Job, JobId, Token
 from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import LaneList, Shard
 from dueline.recall import Key, Recall, Seen, Visit, key_of
@@ -43,6 +43,7 @@ from dueline.stores.memory_rows import (
     Terms,
     claim,
     claimed,
+    extension,
     jobs_page,
     moved,
     seen_of,
@@ -208,12 +209,12 @@ class SteppedMemoryStore(SteppedCensus):
         key = key_of(job)
         if isinstance(verdict, Drop):
             return self._decide(job.lane, Change(key, job.token), None) is None
-        if isinstance(verdict, Extend):
-            cells: dict[str, object] = {"at_us": verdict.at_us}
-            if verdict.started:
-                cells["state"] = State.STARTED
-            change = Change(key, job.token, cells=cells)
-            return self._decide(job.lane, change, Seen(verdict.at_us, job.token)) is None
+        while isinstance(verdict, Extend):
+            change, seen = extension(verdict), Seen(verdict.at_us, job.token)
+            refused = self._decide(job.lane, change, seen)
+            if refused is None or key not in refused or refused[key].job.token != job.token:
+                return refused is None
+            verdict = verdict._replace(at_us=refused[key].job.at_us)  # it lasts longer already
         if verdict.to not in (None, job.lane):
             return self._carry(verdict)
         return self._move(verdict)

@@ -209,7 +209,7 @@ def _extend(database: Database, verdicts: list[Extend]) -> list[bool]:
     return _together(
         database,
         verdicts,
-        "UPDATE jobs SET at_us = ?, state = max(state, ?)"
+        "UPDATE jobs SET at_us = max(at_us, ?), state = max(state, ?)"
         " WHERE token = ? AND id IN (SELECT value FROM carray(?))",
         (verdicts[0].at_us, least),
     )
