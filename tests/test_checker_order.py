@@ -98,6 +98,10 @@ FINE: dict[str, Sequence[Event]] = {
     "an end without an answer that happened, and was tried again": [
         *RUN, END[0], *verdict("extend", 1, 4 * S, at=9 * S), *verdict("settle", 1, 5 * S),
     ],
+    "a redrive of what had ended while the answer was on its way": [
+        *RUN, END[0], *verdict("carry", 1, 3 * S + 20, "op", by="born"),
+        replace(END[1], t=4 * S), LATER, AGAIN, *AGAIN_END,
+    ],
     "an extension asked for twice at once": [
         *RUN, *verdict("extend", 1, 3 * S, at=9 * S)[:1], *verdict("extend", 1, 3 * S, at=9 * S),
         *verdict("settle", 1, 4 * S),

@@ -40,7 +40,7 @@ def _end_before(start: Event, life: Life, seen: Seen) -> Event | None:
         if end.type == "ok" and end.attempt < start.attempt and end.t <= start.t:
             claim = claim_of(life, start.attempt)
             is_stale = claim is not None and claim.t <= began(end, life.settle, seen)
-            if not is_stale and not life.is_revived(end.t, start.t):
+            if not is_stale and not life.is_revived(began(end, life.settle, seen), start.t):
                 return end
     return None
 
