@@ -100,6 +100,21 @@ def test_a_keyspace_is_set_up_once(url: str) -> None:
     assert refusal(url) is None
 
 
+def test_nothing_of_a_stream_goes_by_a_time_to_live(url: str) -> None:
+    # A5; a keyspace of before had one
+    migrate(url)
+    with session_on(url) as session:
+        name = session.place.keyspace
+        session.define([f"ALTER TABLE {name}.stream_rows WITH default_time_to_live = 2419200"])
+    assert migrate(url) == (["no time to live in stream_rows"], "2")
+    assert migrate(url) == ([], "2")
+    with session_on(url) as session:
+        found = session.ask(
+            "SELECT keyspace_name, table_name, default_time_to_live FROM system_schema.tables"
+        )
+    assert {ttl_s for keyspace, _, ttl_s in found if keyspace == name} == {0}
+
+
 def test_another_program_s_tables_are_left_as_they_are(url: str) -> None:
     make_keyspace(url, "jobs")
     with pytest.raises(ConfigError, match="tables of another program: jobs"):

@@ -19,11 +19,15 @@ _UPGRADE: Final = "UPDATE {keyspace}.about SET value = ? WHERE name = ? IF value
 _NOTED: Final = "SELECT value FROM {keyspace}.about WHERE name = ?"
 _UNIFIED: Final = "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L4'}"
 _LEVELED: Final = "{'class': 'LeveledCompactionStrategy'}"
+_LASTING: Final = (
+    "ALTER TABLE {keyspace}.{table} WITH default_time_to_live = 0 AND gc_grace_seconds = 864000"
+    " AND compaction = {compaction}"
+)
 _MADE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \w+\.(\w+)")
 
 
 def create(session: CassandraSession) -> Migration:
-    """Make the keyspace and its tables; what is there stays as it is.
+    """Make the keyspace and its tables; what is there stays as it is, but goes by no time to live.
 
     A keyspace that is made here has three replicas in each data centre, or as many as there
     are nodes.
@@ -48,6 +52,10 @@ def create(session: CassandraSession) -> Migration:
     if missing:
         session.define(statement for _, statement in missing)
         made += [f"table {table}" for table, _ in missing]
+    compaction = _compaction(_major(session))
+    for table in _lapsing(session):
+        session.define([_LASTING.format(keyspace=keyspace, table=table, compaction=compaction)])
+        made.append(f"no time to live in {table}")
     session.decide([(_NOTE, ("schema", str(SCHEMA_VERSION)))])
     if _is_upgradable(session):
         session.decide([(_UPGRADE, (str(SCHEMA_VERSION), "schema", "1"))])
@@ -72,6 +80,15 @@ def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
     elif session.read(_NOTED, ("schema",)) and not _is_upgradable(session):
         check(session)
     return [(table, made) for table, made in wanted.items() if table not in present]
+
+
+def _lapsing(session: CassandraSession) -> Sequence[str]:
+    """Name the tables whose rows would go by themselves: earlier versions made streams so."""
+    rows = session.ask(
+        "SELECT table_name, default_time_to_live FROM system_schema.tables"
+        f" WHERE keyspace_name = '{session.place.keyspace}'"
+    )
+    return [table for table, ttl_s in rows if table.startswith("stream_") and ttl_s]
 
 
 def _is_upgradable(session: CassandraSession) -> bool:
@@ -112,12 +129,16 @@ def _major(session: CassandraSession) -> int:
     return int(version.split(".")[0])
 
 
+def _compaction(major: int) -> str:
+    return _UNIFIED if major >= 5 else _LEVELED  # noqa: PLR2004
+
+
 def _tables(keyspace: str, major: int) -> Iterator[tuple[str, str]]:
     """Name every table in the order in which they are made, each with its statement."""
     text = (files("dueline.stores") / "cassandra.cql").read_text(encoding="utf-8")
     code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     code = code.replace(KEYSPACE, keyspace)
-    code = code.replace("{jobs_compaction}", _UNIFIED if major >= 5 else _LEVELED)  # noqa: PLR2004
+    code = code.replace("{jobs_compaction}", _compaction(major))
     for statement in filter(None, map(str.strip, code.split(";"))):
         named = _MADE.match(statement)
         assert named is not None
