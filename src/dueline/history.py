@@ -11,7 +11,7 @@ from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
 from dueline.ids import derived
 from dueline.job import Job, JobId
-from dueline.lane import Lane, living_queue
+from dueline.lane import living_queue
 from dueline.reading import ShardReader
 from dueline.store import Row, Store, Streams
 from dueline.tuples import made
@@ -78,7 +78,8 @@ def rows_of_done(done: Sequence[Ended]) -> list[Row]:
 _job_of = itemgetter(0)  # of Ended
 _claim_of = itemgetter(6, 11, 13, 14)  # of a Job: task, fence, worker, claimed_us
 _lane_of, _id_of, _due_of, _enqueued_of = map(itemgetter, (0, 2, 4, 5))  # of a Job
-_queue_of, _shard_of = itemgetter(0), itemgetter(1)  # of a Lane
+_queue_of, _shard_of, _tenant_of = map(itemgetter, (0, 1, 4))  # of a Lane
+_kind_of = itemgetter(0, 3)  # of a Lane: its queue and priority
 
 
 def _rows_of_claim(done: Sequence[Ended]) -> list[Row]:
@@ -87,11 +88,18 @@ def _rows_of_claim(done: Sequence[Ended]) -> list[Row]:
     first: Job = jobs[0]
     ids = list(map(_id_of, jobs))
     lanes = list(map(_lane_of, jobs))
-    forms = {lane: _form(lane, first) for lane in set(lanes)}
-    streams = {queue: queue + HISTORY_SUFFIX for queue in set(map(_queue_of, forms))}
-    names = hexlify(b"".join(ids), b"\n", len(ids[0])).split(b"\n")
+    kinds = set(map(_kind_of, lanes))
+    forms = {(queue, priority): _form(queue, priority, first) for queue, priority in kinds}
+    streams = {queue: queue + HISTORY_SUFFIX for queue, _ in forms}
+    tenants = {tenant: encode(tenant) for tenant in set(map(_tenant_of, lanes))}
     told = zip(
-        names, map(_enqueued_of, jobs), map(_due_of, jobs), started_us, ended_us, strict=True
+        hexlify(b"".join(ids), b"\n", len(ids[0])).split(b"\n"),
+        map(tenants.__getitem__, map(_tenant_of, lanes)),
+        map(_enqueued_of, jobs),
+        map(_due_of, jobs),
+        started_us,
+        ended_us,
+        strict=True,
     )
     return made(
         Row,
@@ -100,20 +108,20 @@ def _rows_of_claim(done: Sequence[Ended]) -> list[Row]:
             map(_shard_of, lanes),
             ended_us,
             _ids_of(ids, first.fence),
-            map(mod, map(forms.__getitem__, lanes), told),
+            map(mod, map(forms.__getitem__, map(_kind_of, lanes)), told),
             strict=True,
         ),
     )
 
 
-def _form(lane: Lane, first: Job) -> bytes:
-    """Write what the rows of a claim's jobs of one lane share, with places for what differs."""
-    before = _shared({"task": first.task, "queue": lane.queue, "tenant": lane.tenant})
+def _form(queue: str, priority: int, first: Job) -> bytes:
+    """Write what the rows of a claim's jobs have in common, with places for what they have not."""
+    before = _shared({"task": first.task, "queue": queue})
     behind = _shared({"outcome": "done", "error": "", "worker": first.worker, "fence": first.fence})
     return (
-        b'{"job":"%%b",%b,"priority":%d,"enqueued_us":%%d,"due_us":%%d,"claimed_us":%d,'
-        b'"started_us":%%d,"ended_us":%%d,%b}'
-    ) % (before, lane.priority, first.claimed_us, behind)
+        b'{"job":"%%b",%b,"tenant":%%b,"priority":%d,"enqueued_us":%%d,"due_us":%%d,'
+        b'"claimed_us":%d,"started_us":%%d,"ended_us":%%d,%b}'
+    ) % (before, priority, first.claimed_us, behind)
 
 
 def _shared(part: Mapping[str, object]) -> bytes:

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
 from dueline.lane import Lane, Pointer
 from dueline.store import Want
+from dueline.tuples import made
 
 SHARD_SHARE_MIN = 100
 """Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
@@ -71,18 +73,22 @@ def prospects(
     oldest: dict[tuple[str, int, int, str], Pointer] = {}
     for pointer in pointers:
         lane = pointer.lane
-        if lane in next_at_us:
-            at_us = next_at_us[lane]
-            if at_us is None or at_us > now_us:
-                continue
-        kind = (lane.queue, lane.shard, lane.priority, lane.tenant)
+        at_us = next_at_us.get(lane, now_us)
+        if at_us is None or at_us > now_us:
+            continue
+        queue, shard, bucket, priority, tenant = lane
+        kind = (queue, shard, priority, tenant)
         best = oldest.get(kind)
-        if best is None or (pointer.listing, lane.bucket) < (best.listing, best.lane.bucket):
+        if best is None or (pointer.listing, bucket) < (best.listing, best.lane.bucket):
             oldest[kind] = pointer
     if not aging_us:
-        return [
-            Prospect(p.lane.priority, p.lane.tenant, p.listing, p.lane) for p in oldest.values()
-        ]
+        return made(
+            Prospect,
+            [
+                (priority, tenant, listing, lane)
+                for (_, _, priority, tenant), (listing, lane) in oldest.items()
+            ],
+        )
     found = []
     for listing, lane in oldest.values():
         head_us = next_at_us.get(lane)
@@ -107,23 +113,23 @@ def plan(
         whoever claims keeps to the room in all.
       turn: grows with each plan; tenants of one priority start at another one each time.
     """
-    wants: list[Want] = []
-    ordered = sorted(found, key=lambda p: (-p.priority, p.tenant, p.listing, p.lane))
-    for _, same in groupby(ordered, key=lambda p: p.priority):
-        tenants = [list(lanes) for _, lanes in groupby(same, key=lambda p: p.tenant)]
+    wants: list[tuple[Lane, int]] = []
+    ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)
+    for _, same in groupby(ordered, key=_priority_of):
+        tenants = [list(lanes) for _, lanes in groupby(same, key=_tenant_of)]
         share = -(-limit // len(tenants))
         start = turn % len(tenants)
         for lanes in tenants[start:] + tenants[:start]:
             if len(lanes) == 1:  # most tenants, where there are many
                 lane = lanes[0].lane
-                most = min(share, room.get(lane.queue, share))
-                wants += [Want(lane, most)] if most > 0 else []
+                wants.append((lane, min(share, room.get(lane.queue, share)) if room else share))
                 continue
             shards = Counter(prospect.lane.queue for prospect in lanes)
-            for prospect in lanes:
-                queue = prospect.lane.queue
-                most = max(-(-share // shards[queue]), min(share, SHARD_SHARE_MIN))
-                most = min(most, room.get(queue, share))
-                if most > 0:
-                    wants.append(Want(prospect.lane, most))
-    return wants
+            for _, _, _, lane in lanes:
+                most = max(-(-share // shards[lane.queue]), min(share, SHARD_SHARE_MIN))
+                wants.append((lane, min(most, room.get(lane.queue, share))))
+    return made(Want, [want for want in wants if want[1] > 0])
+
+
+_order_of = itemgetter(1, 2, 3)  # of a Prospect, within a priority
+_priority_of, _tenant_of = itemgetter(0), itemgetter(1)  # of a Prospect

@@ -3,10 +3,12 @@
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 from dueline.lane import Lane, Pointer
 
+_priority_of = itemgetter(0)  # of a Kind
 Kind = tuple[int, str]
 """A priority and a tenant: of those of one priority, each has its turn."""
 
@@ -40,34 +42,31 @@ class Rota:
         self.lanes = 0
         for pointer in pointers:
             lane = pointer.lane
-            if heads.get(lane, 0) is None:
-                continue  # nothing is in it as long as this list is looked at
-            kind = (lane.priority, lane.tenant)
-            mine = self._lanes.get(kind)
-            if mine is None:
-                self._lanes[kind] = [pointer]
-            else:
-                mine.append(pointer)
-            self.lanes += 1
+            if heads.get(lane, 0) is not None:  # or nothing is in it while this list is looked at
+                self._lanes.setdefault((lane.priority, lane.tenant), []).append(pointer)
+                self.lanes += 1
         before, self._turns = self._turns, {}
         for priority, turns in before.items():
             known = [tenant for tenant in turns if (priority, tenant) in self._lanes]
             if known:
                 self._turns[priority] = OrderedDict.fromkeys(known)
-        for priority, tenant in self._lanes:
-            self._turns.setdefault(priority, OrderedDict()).setdefault(tenant)
+        for priority, same in groupby(self._lanes, key=_priority_of):
+            turns = self._turns.setdefault(priority, OrderedDict())
+            for _, tenant in same:
+                turns.setdefault(tenant)
 
     def visited(self, next_at_us: Mapping[Lane, int | None]) -> None:
         """Learn what visits to lanes said; their tenants have had their turn."""
         self.next_at_us.update(next_at_us)
         for lane, at_us in next_at_us.items():
-            kind = (lane.priority, lane.tenant)
-            turns = self._turns.get(lane.priority)
-            if turns is not None and lane.tenant in turns:
+            _, _, _, priority, tenant = lane
+            kind = (priority, tenant)
+            turns = self._turns.get(priority)
+            if turns is not None and tenant in turns:
                 if at_us is None and len(self._lanes[kind]) == 1:
-                    del turns[lane.tenant]  # its only one is empty
+                    del turns[tenant]  # its only one is empty
                 else:
-                    turns.move_to_end(lane.tenant)
+                    turns.move_to_end(tenant)
             elif at_us is not None and kind in self._lanes:
                 heapq.heappush(self._asleep, (at_us, kind))
 
@@ -97,8 +96,9 @@ class Rota:
                     continue
                 if room:
                     due = [pointer for pointer in due if room.get(pointer.lane.queue, 1) > 0]
-                found += due
-                count -= bool(due)
+                if due:
+                    found += due
+                    count -= 1
             self._put_to_sleep(priority, idle)
         return found
 
@@ -117,9 +117,13 @@ class Rota:
         return bool(self.first(1, now_us, {}))
 
     def _due(self, priority: int, tenant: str, now_us: int) -> list[Pointer]:
+        mine = self._lanes[priority, tenant]
+        if len(mine) == 1:  # as of most tenants, where there are many
+            at_us = self.next_at_us.get(mine[0].lane, now_us)
+            return mine if at_us is not None and at_us <= now_us else []
         return [
             pointer
-            for pointer in self._lanes[priority, tenant]
+            for pointer in mine
             if (at_us := self.next_at_us.get(pointer.lane, now_us)) is not None and at_us <= now_us
         ]
 

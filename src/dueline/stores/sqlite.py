@@ -7,7 +7,7 @@ claim, or a group of verdicts and effects is one unit; several processes share t
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from operator import itemgetter
+from itertools import repeat
 from pathlib import Path
 from typing import Literal
 
@@ -38,8 +38,6 @@ from dueline.stores.sqlite_gather import Gathering
 from dueline.stores.sqlite_jobs import CELLS, GREATEST, LEAST
 from dueline.stores.sqlite_transaction import Guard, SqliteTransaction
 from dueline.tuples import made
-
-_listing_of, _head_of = itemgetter(0), itemgetter(4)  # of a row of the lane list
 
 
 class SqliteStore(SqliteCensus):
@@ -235,9 +233,14 @@ class SqliteStore(SqliteCensus):
                 " ORDER BY listing, bucket, priority, tenant LIMIT ?",
                 (queue, shard, max(until_bucket, marks.closed + 1), *past, limit),
             )
-            lanes = made(Lane, [(queue, shard, *row[1:4]) for row in rows])
-            pointers = made(Pointer, zip(map(_listing_of, rows), lanes, strict=True))
-            heads = dict(zip(lanes, map(_head_of, rows), strict=True))
+            if not rows:
+                return LanePage((), marks, None, version or NO_VERSION)
+            listings, buckets, priorities, tenants, firsts = zip(*rows, strict=True)
+            lanes = made(
+                Lane, zip(repeat(queue), repeat(shard), buckets, priorities, tenants, strict=False)
+            )
+            pointers = made(Pointer, zip(listings, lanes, strict=True))
+            heads = dict(zip(lanes, firsts, strict=True))
             more = pointers[-1] if len(pointers) == limit else None
             return LanePage(pointers, marks, more, version or NO_VERSION, heads)
 
