@@ -5,9 +5,10 @@ left out is: no codec, no checks, ids made beforehand, constants bound, the rows
 turned into anything. The fastest of the shapes that were tried (50,000 jobs, 500 a transaction,
 jobs/s at NORMAL and FULL, November 2026): inserts of 50 rows a statement 336k and 249k against
 245k and 203k with executemany; a claim that selects, then updates by rowid 161k and 169k against
-144k and 127k with UPDATE ... RETURNING. A drop of all that a claim left at one place took 1.0 us of
-a processor a row against 1.6 by rowid and 2.1 by id. History rows, 50 a statement, took 4.0 us of a processor
-each against 5.1 with executemany and 4.8 with 500 a statement; a table with a rowid as much.
+144k and 127k with UPDATE ... RETURNING. A drop of all that a claim left at one place took 1.0 us
+of a processor a row, by rowid 1.6, by id 2.1. History rows, 50 a statement, took 4.0 us of a
+processor each against 5.1 with executemany and 4.8 with 500 a statement; a table with a rowid as
+much.
 """
 
 import os
