@@ -38,6 +38,7 @@ DRAIN_S = 25.0
 MIB = 1024 * 1024
 
 YOUNG_OBJECTS = 20_000
+TURN_S_MAX = 0.001
 
 
 class Application(Protocol):
@@ -129,7 +130,7 @@ def launch(app: Application, plan: Plan) -> int | None:
     Returns: the number of the signal that stopped it, None where none did.
     """
     worker = make_worker(app, plan)
-    with _signals(worker) as received, _rare_collections():
+    with _signals(worker) as received, _rare_collections(), _short_turns():
         run(app, plan, worker)
     return next(iter(received), None)
 
@@ -255,3 +256,22 @@ def _rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let threads wait less for one that computes, while this process is a worker.
+
+    A job passes three of them before its handler is called. Beside a handler that computes all
+    the time, with turns of 5 ms it waited for 14 to 23 ms, with 1 ms for 8 to 9; what a no-op
+    job costs did not change (November 2026).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    turn_s = sys.getswitchinterval()
+    sys.setswitchinterval(min(turn_s, TURN_S_MAX))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(turn_s)
