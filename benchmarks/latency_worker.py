@@ -1,22 +1,28 @@
 """The worker of a side of the latency benchmark.
 
-`python -m benchmarks.latency_worker SIDE FOLDER [FILE]`: with a file, it counts its reads once it
-is idle. A module beside `latency`, since huey finds a task by the name of its module, which must
-be the same where it is enqueued.
+`python -m benchmarks.latency_worker SIDE FOLDER [FILE]`: with a file, it counts reads once it is
+idle; ours are then a hundred workers, who share some of what they read. A module beside
+`latency`, since huey finds a task by the name of its module, which must be the same where it is
+enqueued.
 """
 
+import asyncio
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from benchmarks import latency, ours
+from dueline.stores.sqlite import SqliteStore
+
+READS = ("lanes", "read", "find", "scan", "tail", "claim", "claim_ahead")
 
 
-def _count(store: object, reads: Sequence[str], log: Path) -> None:
-    """Count the calls of some methods once it is idle, and write the sum down."""
+def _count(store: object, reads: Sequence[str], log: Path, workers: int) -> None:
+    """Count the calls of some methods once all are idle; write down how many are one worker's."""
     calls = [0]
 
     def counted(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,7 +39,7 @@ def _count(store: object, reads: Sequence[str], log: Path) -> None:
         time.sleep(latency.IDLE_AFTER_S)
         before = calls[0]
         time.sleep(latency.IDLE_S)
-        log.write_text(f"{calls[0] - before}\n")
+        log.write_text(f"{(calls[0] - before) / workers}\n")
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -46,13 +52,23 @@ def _work(name: str, folder: Path, counts: Path | None) -> None:
         huey = SqliteHuey("bench", filename=str(folder / "huey.db"))
         latency.huey_task(huey, folder)
         if counts:
-            _count(huey.storage, ("dequeue", "read_schedule"), counts)
+            _count(huey.storage, ("dequeue", "read_schedule"), counts, 1)
         huey.create_consumer().run()
+    elif counts:
+        _count(SqliteStore, READS, counts, latency.IDLE_WORKERS)
+        asyncio.run(_be_idle(name, folder))
     else:
         app, _ = latency.our_task(name, folder)
-        if counts:
-            _count(app.store, ("lanes", "read", "find", "scan", "claim"), counts)
         app.run_worker([ours.QUEUE])
+
+
+async def _be_idle(name: str, folder: Path) -> None:
+    """Be many workers, each as it would be in a process of its own."""
+    async with AsyncExitStack() as stack:
+        for _ in range(latency.IDLE_WORKERS):
+            app, _ = latency.our_task(name, folder)
+            await stack.enter_async_context(app.worker([ours.QUEUE], concurrency=1))
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

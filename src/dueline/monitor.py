@@ -15,6 +15,7 @@ from dueline.chores.diary import Diary, Line
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import StoreUnavailable, Unknown
 from dueline.queue import Queues
+from dueline.recipes import registry
 from dueline.recipes.lease import BEATS_A_TTL, Leases
 from dueline.recipes.offices import MONITOR, OFFICES
 
@@ -22,7 +23,11 @@ TTL_US: Final = 20 * SECOND_US
 """How long the office lasts without a beat: so long after its death another takes over."""
 
 STAND_US: Final = 10 * SECOND_US
-"""How often those who do not hold it stand for the office."""
+"""How often those who do not hold it stand for the office, while they are few."""
+
+STAND_OF_EACH_US: Final = 2 * SECOND_US
+"""However many workers there are, no more than one in so long stands: all idle workers share what
+their reads may cost."""
 
 CHORES: Final = (
     Chore("departed", departed.EVERY_US, departed.free),
@@ -73,7 +78,8 @@ class Monitor:
         if self._leases.sure_us(MONITOR) < TTL_US - TTL_US // 10 - beat_us:
             self._stand()
         if self._diary is None:
-            return round(STAND_US * (1 - self._chance() / 4))
+            rarely_us = STAND_OF_EACH_US * registry.count(self._queues.store)
+            return round(max(STAND_US, rarely_us) * (1 - self._chance() / 4))
         lines = self._diary.lines
         now_us = self._queues.time.earliest_us()
         wait_us, chore = min(

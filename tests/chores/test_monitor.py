@@ -9,7 +9,7 @@ from dueline.chores.chore import Chore, Report
 from dueline.clock import DAY_US, SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.ids import Ids
-from dueline.monitor import CHORES, STAND_US, TTL_US, Monitor
+from dueline.monitor import CHORES, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
 from dueline.queue import Queues
 from dueline.recipes import notes
 from dueline.recipes.offices import holder_of
@@ -95,6 +95,16 @@ def test_when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(world
     assert waited_us <= TTL_US + STAND_US
     assert two.epoch == 2
     assert log.done == ["one", "two"]
+
+
+def test_the_more_workers_there_are_the_more_rarely_each_stands(world: World) -> None:
+    # O3: a hundred idle workers share what they may read
+    for number in range(100):
+        world.live(f"w{number}")
+    log = Log()
+    monitor_of(world, "one", [log.chore("one")]).step()
+    two = monitor_of(world, "two", [log.chore("two")])
+    assert two.step() == 100 * STAND_OF_EACH_US > STAND_US
 
 
 def test_one_that_resigns_is_followed_at_once(world: World) -> None:

@@ -45,6 +45,11 @@ def leave(records: Records, worker: str) -> None:
     records.commit(PARTITION, (Delete(worker),))
 
 
+def count(records: Records) -> int:
+    """Count who is alive."""
+    return sum(1 for _ in records_in(records, PARTITION))
+
+
 def present(records: Records) -> Sequence[Presence]:
     """Read who is alive, by worker id."""
     return [decode(record.value, Presence) for record in records_in(records, PARTITION)]
