@@ -188,7 +188,7 @@ class Coordination:
             consumer,
             handle,
             ttl_us=terms.ttl_us,
-            threads=min(threads, stream.settings.shards),
+            threads=threads,
             waker=queues.waker,
             bell=bell(stream.name),
             tidy=stream.expire,

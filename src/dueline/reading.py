@@ -1,6 +1,9 @@
 """Reading a shard up to its mark."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from dueline.clock import Clock, StoreTime
@@ -16,6 +19,12 @@ MARK_EVERY_US: Final = 100_000
 
 IDS_KNOWN_MAX: Final = 100_000
 """How many rows back repeats are known, where a row may lie twice."""
+
+
+PAGE: Final = 2000
+"""How many rows of a shard are read at once."""
+
+_position = attrgetter("at_us", "id")
 
 
 class ShardReader:
@@ -121,3 +130,24 @@ class ShardReader:
         if len(self._known) > IDS_KNOWN_MAX:
             self._known = dict.fromkeys(list(self._known)[IDS_KNOWN_MAX // 2 :])
         return found
+
+
+def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:
+    """Read shards up to the present, in the order of positions.
+
+    A page of each is sorted at once, up to where the first of them ends: row by row takes
+    twice as long.
+    """
+    if len(readers) == 1:
+        while rows := readers[0].read(PAGE):
+            yield from rows
+        return
+    pages = {reader: reader.read(PAGE) for reader in readers}
+    while pages := {reader: page for reader, page in pages.items() if page}:
+        until = min(_position(page[-1]) for page in pages.values())
+        ready = []
+        for reader, page in pages.items():
+            count = bisect_right(page, until, key=_position)
+            ready.append(page[:count])
+            pages[reader] = page[count:] or reader.read(PAGE)
+        yield from sorted(chain.from_iterable(ready), key=_position)

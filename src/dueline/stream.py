@@ -1,6 +1,5 @@
 """Streams: appending, reading, retention."""
 
-import heapq
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -17,7 +16,7 @@ from dueline.event import Event, Events, Position
 from dueline.frontier import SEALED_US
 from dueline.groups import Lag, Member
 from dueline.queue import Queues
-from dueline.reading import ShardReader
+from dueline.reading import ShardReader, merged
 from dueline.recipes.lease import TTL_US_MIN
 from dueline.settings import StreamSettings, check_queue_name, check_stream_settings, shard_of
 from dueline.store import Row, Store
@@ -27,7 +26,6 @@ from dueline.tuples import made
 CHUNK: Final = 10_000
 """How many events one write holds."""
 
-_PAGE: Final = 2000
 _ROUNDS_MAX: Final = 5
 
 _instant = attrgetter("at_us")
@@ -237,16 +235,12 @@ class Stream:
             the oldest event that is kept. shards: which ones; all by default.
         """
         chosen = cuts.shards_of(self.look()) if shards is None else shards
-        readers = [self._events(shard, _after(after, shard)) for shard in chosen]
-        if len(readers) == 1:
-            return readers[0]
-        return heapq.merge(*readers, key=lambda event: event.row[2:4])
-
-    def _events(self, shard: int, after: Position | None) -> Iterator[Event]:
-        place = None if after is None else (after.at_us, after.id)
-        reader = self.reader(shard, place)
-        while rows := reader.read(_PAGE):
-            yield from map(Event, rows)
+        readers = [
+            self.reader(shard, None if place is None else (place.at_us, place.id))
+            for shard in chosen
+            for place in [_after(after, shard)]
+        ]
+        return map(Event, merged(readers))
 
     def reader(self, shard: int, after: tuple[int, bytes] | None) -> ShardReader:
         """Make what reads one shard on and on."""

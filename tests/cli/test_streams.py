@@ -112,3 +112,11 @@ def test_any_lease_of_many_is_set_free(shell: Shell, app: Dueline) -> None:
     scope = groups.leases_at("s", "g")
     data = shell.app("shards", "release", names[-1], "--scope", scope, "-o", "json").data
     assert (data["name"], data["is_held"]) == (names[-1], False)
+
+
+def test_shards_of_a_member_that_is_gone_are_freed(shell: Shell, app: Dueline) -> None:
+    app.stream("clicks", shards=2).append(1)
+    member(app, "gone").balance()
+    groups.leave(app.queues.store, "clicks", "billing", "gone")
+    freed = shell.app("shards", "rebalance", "clicks/billing", "-o", "json").data
+    assert [one["holder"] for one in freed] == ["gone", "gone"]

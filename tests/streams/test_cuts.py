@@ -217,3 +217,37 @@ def test_what_is_set_aside_stays_in_order_over_a_cut(stage: Stage) -> None:
     orders.append(5, key="k")
     stage.later()
     assert values(member) == [5]
+
+
+def test_parked_events_of_before_a_cut_come_first_whoever_holds_the_new_shard(
+    stage: Stage,
+) -> None:
+    # T14; the old cut stays as long as something is set aside in it
+    orders = stage.stream(1, keep_us=DAY_US)
+    orders.append_many([(0, "k"), (1, "k")])
+    stage.later()
+    member = stage.member(shards=None, park_after=1)
+    member.balance()
+    assert run(stage, member, {0}, rounds=20) == []
+    orders.reshard(2)
+    orders.append(2, key="k")
+    stage.later()
+    for _ in range(4):
+        member.balance()
+        assert values(member) == []
+        stage.clock.advance(1)
+    stage.clock.advance(2 * DAY_US // SECOND_US)
+    orders.expire()
+    assert cuts.shards_of(orders.look()) == [0, 1, 2]
+    orders.unpark("billing", key="k")
+    handled = []
+    for _ in range(20):
+        member.balance()
+        for shard in sorted(member.held, reverse=True):
+            if (batch := member.poll(shard)) is not None:
+                handled += [event.value for event in batch.events]
+                member.commit(batch)
+        stage.clock.advance(1)
+    assert handled == [0, 1, 2]
+    orders.expire()
+    assert cuts.shards_of(orders.look()) == [1, 2]

@@ -194,3 +194,18 @@ def test_a_row_that_was_written_late_is_read(clock: HandClock, store: Store) -> 
     slow.later()
     slow.settle_down(member, beats=2)
     assert 0 in values(member)
+
+
+def test_shards_of_many_pages_are_read_in_the_order_of_positions(stage: Stage) -> None:
+    orders = stage.stream(3)
+    for number in range(0, 9000, 300):  # the first shard has far more than the others
+        keys = ["a" if place % 10 else str(place) for place in range(300)]
+        orders.append_many([(number + place, key) for place, key in enumerate(keys)])
+        stage.clock.advance(0.1)
+    stage.later()
+    read = list(orders.read())
+    assert sorted(event.value for event in read) == list(range(9000))
+    positions = [event.position for event in read]
+    assert positions == sorted(positions)
+    after = read[4500].position
+    assert [event.value for event in orders.read(after)] == [one.value for one in read[4501:]]
