@@ -66,14 +66,15 @@ def main() -> None:
 
 def _sqlite(asked: argparse.Namespace) -> Mapping[str, object]:
     measured = {synchronous: _against_raw(synchronous, asked) for synchronous in SYNCHRONOUS}
-    compared = (*against_raw.COMPARISONS, *against_stream.COMPARISONS)
+    common = (*against_raw.COMPARISONS, *against_stream.COMPARISONS)
+    compared = {way: (*common, against_raw.BULK_TO_SINGLE[way]) for way in SYNCHRONOUS}
     return {
-        "ratios_to_raw": {way: _ratios(rounds, compared) for way, rounds in measured.items()},
+        "ratios_to_raw": {way: _ratios(rounds, compared[way]) for way, rounds in measured.items()},
         "jobs_per_s": {way: rounds.medians() for way, rounds in measured.items()},
         "bars": [
             {**bar, "synchronous": way}
             for way, rounds in measured.items()
-            for bar in _bars(rounds, compared)
+            for bar in _bars(rounds, compared[way])
         ],
         "peers": {"huey": _huey(asked)},
     }

@@ -34,6 +34,13 @@ COMPARISONS: Final = (
 )
 
 
+BULK_TO_SINGLE: Final = {
+    "FULL": Comparison("bulk_to_single", "bulk enqueue", "single enqueue", 20),
+    "NORMAL": Comparison("bulk_to_single", "bulk enqueue", "single enqueue", None),
+}
+"""A single call waits for the disk with FULL, which is the default; with NORMAL none does."""
+
+
 def run(
     rounds: Rounds, folder: Path, synchronous: str, *, jobs: int, singles: int, tenants: int
 ) -> None:

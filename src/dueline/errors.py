@@ -54,14 +54,21 @@ class LeaseLost(Conflict):
 class Duplicate(Conflict):
     """Another job has the unique key; nothing was written.
 
-    job_id: that job's, as text.
+    job_id: that job's, as text. unsent: of many calls, how many at the end were not sent, the
+    one that was refused included.
     """
 
     job_id: str = ""
+    unsent: int = 0
 
 
 class StoreUnavailable(DuelineError):
-    """The store could not be reached or did not answer in time; nothing was written."""
+    """The store could not be reached or did not answer in time; nothing was written.
+
+    unsent: of many calls, how many at the end are not stored; those before are.
+    """
+
+    unsent: int = 0
 
 
 class Unknown(StoreUnavailable):
@@ -71,7 +78,8 @@ class Unknown(StoreUnavailable):
 class EnqueueUnknown(Unknown):
     """Some jobs may or may not be stored; enqueueing `jobs` again neither loses nor doubles them.
 
-    jobs: the rows whose fate is unknown, with the keys that were chosen for them.
+    jobs: the rows whose fate is unknown, with the keys that were chosen for them. unsent: of many
+    calls, how many at the end, behind those, were not sent at all.
     """
 
     jobs: Sequence["Job"] = ()

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from dueline.clock import Clock, asked_instant_us, asked_span_us, duration_us
 from dueline.codec import JSON
 from dueline.config import module_name
-from dueline.errors import BadInput
+from dueline.errors import BadInput, Duplicate, EnqueueUnknown, StoreUnavailable
 from dueline.handle import Job
 from dueline.handler import Context, Handler
 from dueline.hooks import EnqueueEvent, Hooks
@@ -164,7 +164,8 @@ class Using(Generic[P, R]):
 
         Returns: the jobs, in the order of the calls.
 
-        Raises: as `enqueue`; chunks before the one that failed are stored.
+        Raises: as `enqueue`; calls before those that failed are stored, and the error's `unsent`
+        says how many at the end were not sent.
         """
         if type(chunk) is not int or not 1 <= chunk <= CHUNK_MAX:
             raise BadInput(f"chunk is {chunk!r}.", hint=f"Use 1 to {CHUNK_MAX}.")
@@ -172,15 +173,19 @@ class Using(Generic[P, R]):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
         checked = [_both(call) for call in calls]
         codec, encoded = self._handler.write_many(checked)
-        jobs: list[Job[R]] = []
+        rules: list[Rule | None] = [None]
         if unique := self._options.unique:  # each with a key of its own, and a write of its own
             rules = [unique.rule(self._handler.arguments.named(*both)) for both in checked]
-            for body, rule in zip(encoded, rules, strict=True):
-                jobs += self._put(codec, [body], rule)
-            return jobs
-        bodies = iter(encoded)
+            chunk = 1
+        jobs: list[Job[R]] = []
+        bodies, rule_of_each = iter(encoded), cycle(rules)
         while some := list(islice(bodies, chunk)):
-            jobs += self._put(codec, some)
+            try:
+                jobs += self._put(codec, some, next(rule_of_each))
+            except (StoreUnavailable, Duplicate) as error:
+                sent = len(some) if isinstance(error, EnqueueUnknown) else 0
+                error.unsent = len(encoded) - len(jobs) - sent
+                raise
         return jobs
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
