@@ -25,7 +25,10 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              stores/*.py recipes/*.py))
 
 # How much the kill loop does on a Cassandra node of its own, which it kills too.
-CASSANDRA_KILLS ?= KILLS=12 JOBS=1500 NODE_KILLS=2
+CASSANDRA_KILLS ?= KILLS=12 PAUSES=0 JOBS=1500 NODE_KILLS=2
+# And where wall clocks jump, and where the disk is full.
+JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
+FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills products bench cassandra-up cassandra-down lock clean
@@ -69,8 +72,10 @@ simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all 
 calls: $(VENV)/.project ## lead scripted lives in which each call of the store fails in turn (13,000)
 	$(PY) -m simulation --calls
 
-kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), then 16 writers for 30 s, then power failures
+kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full disks, 16 writers for 30 s, power failures
 	$(PY) -m tests.kills
+	$(JUMPING_KILLS) $(PY) -m tests.kills --jumping
+	$(FULL_DISK_KILLS) $(PY) -m tests.kills --store full-disk
 	$(PY) -m tests.kills.writers
 	$(PY) -m tests.power
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)

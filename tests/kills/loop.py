@@ -23,6 +23,7 @@ from dueline.recipes import results
 from dueline.status import status_of
 from simulation.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.disk import SmallDisk
+from tests.kills.jumps import JUMPS_VARIABLE, jumps_in
 from tests.kills.node import KilledNode
 from tests.kills.producer import GATE
 from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in
@@ -90,6 +91,7 @@ class Loop:
         node_kills: int = 0,
         disk: SmallDisk | None = None,
         fills: int = 0,
+        jumping: bool = False,
     ) -> None:
         """Take an empty folder, how much there is to do, and the seed of the loop's choices.
 
@@ -97,8 +99,10 @@ class Loop:
           pauses: how often a process stands still for a while (SIGSTOP).
           node: where the queue is, and what is killed too; None for a file in the folder.
           disk: where the queue's file is, and what is full for a while, so often.
+          jumping: the wall clocks of all processes jump, but for the store's.
         """
         self._folder = folder
+        self._env = os.environ | ({JUMPS_VARIABLE: "1"} if jumping else {})
         self._jobs = jobs
         self._node = node
         self._disk = disk
@@ -160,7 +164,7 @@ class Loop:
             actor.process = subprocess.Popen(
                 [sys.executable, "-m", f"tests.kills.{role.kind}", *arguments],
                 cwd=ROOT,
-                env=os.environ | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
+                env=self._env | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
                 stderr=errors,
             )
 
@@ -337,6 +341,7 @@ class Loop:
             "pauses": self._pauses,
             "full disks": self._fills,
             "kills of the server": self._outages,
+            "clock jumps": jumps_in(self._folder),
         }
         return Report({**counts, **report.counts}, report.faults)
 

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by other
 
 KILLS, PAUSES, JOBS = 8, 4, 2000
 FILLS, FULL_JOBS = 3, 800
+JUMPING_JOBS = 600
 
 
 def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Path) -> None:
@@ -20,6 +21,12 @@ def test_no_job_is_lost_doubled_or_early_when_processes_are_killed(tmp_path: Pat
     assert report.counts["pauses"] == PAUSES
     assert JOBS * 0.8 < report.counts["attempted"] <= JOBS
     assert report.counts["cancelled"] > 0, "no job with a unique key was replaced"
+
+
+def test_no_job_is_lost_doubled_or_early_when_clocks_jump(tmp_path: Path) -> None:
+    report = Loop(tmp_path, jobs=JUMPING_JOBS, kills=2, seed=1, jumping=True).run()
+    assert {verdict: found for verdict, found in report.faults.items() if found} == {}
+    assert report.counts["clock jumps"] > 0, "nobody looked at a wall clock"
 
 
 def test_no_job_is_lost_doubled_or_early_when_the_disk_is_full(tmp_path: Path) -> None:

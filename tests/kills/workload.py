@@ -18,6 +18,7 @@ from dueline.job import Job as Row
 from dueline.options import read_options
 from dueline.store import Store
 from simulation.recorder import RecordingStore
+from tests.kills.jumps import JUMPS_VARIABLE, JumpingClock
 
 FOLDER_VARIABLE = "DUELINE_KILLS_FOLDER"
 STORE_VARIABLE = "DUELINE_KILLS_STORE"
@@ -45,7 +46,10 @@ def file_in(folder: Path) -> str:
 
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
 
-app = Dueline(os.environ.get(STORE_VARIABLE) or file_in(FOLDER))
+app = Dueline(
+    os.environ.get(STORE_VARIABLE) or file_in(FOLDER),
+    clock=JumpingClock(FOLDER) if os.environ.get(JUMPS_VARIABLE) else None,
+)
 app.queue(QUEUE, lease=LEASE_S)
 
 
@@ -90,7 +94,7 @@ def noted(row: Row) -> str:
 
 
 def record() -> None:
-    """Have this process write down what it asks of the store."""
+    """Have this process write down what it asks of the store, whose clock never jumps."""
     store = RecordingStore(open_store(app.url), diary, event_of, noted)
     app.__dict__["store"] = cast("Store", store)  # in the place of the one that it would open
 

@@ -1,5 +1,6 @@
 """Runs jobs in child processes, which may die."""
 
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -325,7 +326,7 @@ class ProcessRunner:
 
     def _bury(self, child: Offspring) -> None:
         """Tell what died with a child, and start another in its place."""
-        child.process.wait()
+        is_killed = child.process.wait() == -signal.SIGKILL  # which says nothing of what it loads
         with self._guard:
             self._children.remove(child)
             child.pipe.close()
@@ -333,7 +334,7 @@ class ProcessRunner:
             for given in reversed(self._put_back(waiting)):
                 (self._alone if given.alone else self._ready).appendleft(given)
             self._ended.extend(ended)
-            if not child.is_ready:
+            if not child.is_ready and not is_killed:
                 self._stillborn += 1
             self._fill_up()
         self._news.set()
