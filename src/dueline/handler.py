@@ -222,10 +222,14 @@ class Handler:
     ) -> tuple[int, list[bytes]]:
         """Write the arguments of many calls, as `write` does those of one."""
         way = self._payloads.way(self._codec)
-        if way is PLAIN and not any(kwargs for _, kwargs in calls):
-            return JSON, self.arguments.encode_many([args for args, _ in calls])
         bodies = [self.arguments.encode(*call, way.form) for call in calls]
         return way.codec, [way.closed(body, self.name) for body in bodies]
+
+    def write_positional(self, calls: Sequence[Sequence[object]]) -> tuple[int, list[bytes]]:
+        """Do as `write_many` for calls without named arguments."""
+        if self._payloads.way(self._codec) is PLAIN:
+            return JSON, self.arguments.encode_many(calls)
+        return self.write_many([(call, {}) for call in calls])
 
     def reads(self, codec: int) -> bool:
         """Tell whether arguments in this codec can be read here."""

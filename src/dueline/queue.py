@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from itertools import repeat
+from operator import itemgetter
 from typing import NamedTuple
 
 from dueline.attempt import Outcome
@@ -15,7 +16,7 @@ from dueline.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, Unknow
 from dueline.exclusive import Exclusive, rule_of
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
-from dueline.job import Job, JobId, State
+from dueline.job import Job, JobId, State, born_like
 from dueline.lane import Lane, bucket_of, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options, read_tags
@@ -29,6 +30,7 @@ from dueline.store import LanePage, Move, Store
 from dueline.telling import telling
 from dueline.waker import Silence, Waker, place_of, wake_before
 
+_when_of = itemgetter(0, 10)  # of a Job: lane and at_us
 _PAGE = 500
 _ROUNDS_MAX = 5
 _LOOKS = 2
@@ -135,10 +137,8 @@ class Queues:
         options = read_options(opts)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
-        jobs = [
-            Job(lane, pos_us, job_id, 0, due_us, now_us, task, codec, body, opts, pos_us)
-            for lane, job_id, body in zip(lanes, job_ids, bodies, strict=False)
-        ]
+        like = Job(home, pos_us, JobId(b""), 0, due_us, now_us, task, codec, b"", opts, pos_us)
+        jobs = born_like(like, lanes, job_ids, bodies)
         if window_us:
             jobs = [spread(job, window_us, width_us=settings.width_us) for job in jobs]
         if options.unique:
@@ -177,9 +177,9 @@ class Queues:
 
     def _landed(self, jobs: Sequence[Job]) -> None:
         """Wake the workers of jobs that were stored, and see that their queues still stand."""
-        self.wake((job.lane.queue, job.at_us) for job in jobs)
+        self.wake(places := {(lane.queue, at_us) for lane, at_us in set(map(_when_of, jobs))})
         try:
-            for queue in {job.lane.queue for job in jobs}:
+            for queue in {queue for queue, _ in places}:
                 self.catalog.used(queue)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error

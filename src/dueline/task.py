@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from dueline.clock import Clock, asked_instant_us, asked_span_us, duration_us
 from dueline.codec import JSON
@@ -171,10 +171,15 @@ class Using(Generic[P, R]):
             raise BadInput(f"chunk is {chunk!r}.", hint=f"Use 1 to {CHUNK_MAX}.")
         if not isinstance(calls, Iterable):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
-        checked = [_both(call) for call in calls]
-        codec, encoded = self._handler.write_many(checked)
+        calls = list(calls)
+        unique = self._options.unique
+        if unique is None and set(map(type, calls)) <= {tuple, list}:
+            codec, encoded = self._handler.write_positional(cast("list[Sequence[object]]", calls))
+        else:
+            checked = [_both(call) for call in calls]
+            codec, encoded = self._handler.write_many(checked)
         rules: list[Rule | None] = [None]
-        if unique := self._options.unique:  # each with a key of its own, and a write of its own
+        if unique:  # each with a key of its own, and a write of its own
             rules = [unique.rule(self._handler.arguments.named(*both)) for both in checked]
             chunk = 1
         jobs: list[Job[R]] = []
