@@ -252,6 +252,7 @@ class Dueline:
         aging: timedelta | float | None = None,
         deliver: Deliver | None = None,
         history_keep: timedelta | float | None = None,
+        dead_keep: timedelta | float | None = None,
     ) -> None:
         """Declare a queue's settings, stored so that every client reads the same.
 
@@ -263,6 +264,7 @@ class Dueline:
           deliver: "at_least_once" (default), or "at_most_once": a handler is never called twice
             for one job, and a job whose worker dies in its handler is lost.
           history_keep: how long history is kept; seven days by default.
+          dead_keep: how long dead jobs are kept; 0, the default, until somebody purges them.
 
         Raises: BadInput: a name or value out of range.
         """
@@ -281,6 +283,8 @@ class Dueline:
             changes["deliver"] = deliver
         if history_keep is not None:
             changes["history_us"] = duration_us(history_keep)
+        if dead_keep is not None:
+            changes["dead_us"] = duration_us(dead_keep)
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
         if "queues" in self.__dict__:

@@ -33,6 +33,7 @@ class QueueSettings:
     is_paused: no job is claimed.
     deliver: what becomes of a job whose worker died in its handler: run again, or lost.
     history_us: how long rows of the history are kept at least.
+    dead_us: how long dead jobs are kept at least, 0 until somebody purges them.
     """
 
     shards: int = 1
@@ -45,6 +46,7 @@ class QueueSettings:
     is_paused: bool = False
     deliver: Deliver = "at_least_once"
     history_us: int = 7 * DAY_US
+    dead_us: int = 0
 
     @property
     def is_once(self) -> bool:
@@ -104,7 +106,7 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
     """Let settings pass, or say which of them is out of range."""
     numbers = (
         settings.shards, settings.lease_us, settings.keep_us, settings.aging_us,
-        settings.history_us,
+        settings.history_us, settings.dead_us,
     )  # fmt: skip
     if any(type(number) is not int for number in numbers):
         raise BadInput("A queue's settings are whole numbers.", hint="Give shards as an int.")
@@ -126,6 +128,11 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
         raise BadInput(
             f"history_keep is {settings.history_us / SECOND_US} s.",
             hint='Use 1 s to ten years, or history="off" for none.',
+        )
+    if settings.dead_us and not SECOND_US <= settings.dead_us <= KEEP_US_MAX:
+        raise BadInput(
+            f"dead_keep is {settings.dead_us / SECOND_US} s.",
+            hint="Use 1 s to ten years, or 0 to keep dead jobs until they are purged by hand.",
         )
     if settings.history not in get_args(History):
         raise BadInput(

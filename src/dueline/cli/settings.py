@@ -32,6 +32,9 @@ def set_queue(
     history_keep: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long history is kept.")
     ] = None,
+    dead_keep: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long dead jobs are kept; 0s: for ever.")
+    ] = None,
     deliver: Annotated[
         str | None, typer.Option(metavar="HOW", help="at_least_once or at_most_once.")
     ] = None,
@@ -51,6 +54,7 @@ def set_queue(
             ("keep_us", keep),
             ("aging_us", aging),
             ("history_us", history_keep),
+            ("dead_us", dead_keep),
         )
     }
     changes = {key: value for key, value in changes.items() if value is not None}
@@ -69,6 +73,7 @@ def set_queue(
                 "aging": Span(settings.aging_us),
                 "history": settings.history,
                 "history_keep": Span(settings.history_us),
+                "dead_keep": Span(settings.dead_us),
                 "deliver": settings.deliver,
             }
         )
