@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline
+from dueline.stores import sqlite_waker
 from dueline.worker import pace
 from dueline.worker.worker import Worker
 
@@ -52,8 +53,10 @@ def app_on(url: str) -> Dueline:
 
 
 @pytest.mark.sqlite
-def test_another_process_wakes_a_worker(tmp_path: Path) -> None:
+def test_another_process_wakes_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # O1; SIGTERM ends a wait of an hour
+    # This worker does not look more often while others may not know of it yet.
+    monkeypatch.setattr(sqlite_waker, "SOCKETS_AGE_US_MAX", -1)
     url = f"sqlite:///{tmp_path}/jobs.db"
     worker = subprocess.Popen([sys.executable, "-c", WORKER, url, "0"], stdout=subprocess.PIPE)
     try:
