@@ -86,7 +86,7 @@ ONLY_BY_A_LAW = (
 )
 """What random lives do not notice in `EXAMPLES` of them."""
 
-EXAMPLES = 100
+EXAMPLES = 400
 
 
 def laws() -> Iterator[tuple[str, Callable[..., None]]]:

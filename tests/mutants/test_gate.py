@@ -17,6 +17,8 @@ from tests.engine import test_races as races
 from tests.mutants import births, chores, claims, endings, lists
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
+from tests.simulation import broken
+from tests.simulation import test_found as found
 from tests.world import World, world_on
 
 BUDGET_S = 60
@@ -72,6 +74,10 @@ LATE_EXTENSION = Named(
 LATE_APPEND = Named(
     test_frontier.append_against_reader, lambda: (test_frontier.read_before_closing,)
 )
+SENT_AGAIN = Named(
+    found.test_what_has_ended_is_not_run_again_when_it_is_sent_again,
+    lambda: ((world := world_on("memory", Path())).queues, world.clock),
+)
 REDRIVE = Named(races.test_a_dead_job_is_one_job_wherever_its_redrive_is_stopped)
 
 MUTANTS = (
@@ -90,6 +96,7 @@ MUTANTS = (
     Mutant("S4", lists.one_mark, LATE_ADD),
     Mutant("B1", births.a_dropped_key_lives_again,
            Named(races.test_a_job_that_was_done_is_not_run_again_when_it_is_added_again)),
+    Mutant("B1", broken.what_has_ended_is_added_again, SENT_AGAIN),
     Mutant("P1", claims.an_unfenced_claim,
            Named(claim_races.test_two_who_claim_hold_each_job_once)),
     Mutant("P1", claims.a_claim_by_the_token_alone, LATE_EXTENSION),

@@ -26,7 +26,6 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant("E1", births.a_repeated_add_has_a_position_of_its_own),
     Mutant("B1", births.a_dropped_key_lives_again),
-    Mutant("B1", broken.what_has_ended_is_added_again, is_stepped=False),
     Mutant("P1", claims.an_unfenced_claim),
     Mutant("P1", claims.the_fence_is_not_raised),
     Mutant("P1", broken.a_claim_in_a_transaction_that_raises_no_fence, is_stepped=False),
