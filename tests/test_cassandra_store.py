@@ -105,6 +105,20 @@ def lose_request(send: Send) -> Sequence[object]:
     return [Unknown("the request was lost")]
 
 
+def test_verdicts_of_which_some_were_applied_are_not_told_as_refused(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in(store, *births(1), *births(1, first=2, lane=OTHER))
+    jobs = [*claim(store, lane_of()).jobs, *claim(store, OTHER, token=2).jobs]
+    once(monkeypatch, store, lambda send: [*send()[:1], StoreUnavailable("refused")])
+    with pytest.raises(Unknown):
+        store.settle([Drop(job) for job in jobs])
+    once(monkeypatch, store, lambda send: [StoreUnavailable("refused") for _ in send()])
+    with pytest.raises(StoreUnavailable) as raised:
+        store.settle([Drop(jobs[1])])
+    assert not isinstance(raised.value, Unknown)
+
+
 def test_a_claim_whose_answer_was_lost_is_read_back(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

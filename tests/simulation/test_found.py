@@ -4,13 +4,13 @@ import pytest
 
 from dueline.clock import SECOND_US
 from dueline.contract.given import ids_of, rows_in
-from dueline.errors import StoreUnavailable
+from dueline.errors import StoreUnavailable, Unknown
 from dueline.ids import Ids
 from dueline.lane import DEAD_SUFFIX, bucket_of
 from dueline.options import CallOptions, Rule
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
-from dueline.store import Extend, Move
+from dueline.store import Drop, Extend, Move
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
@@ -88,6 +88,26 @@ def test_of_an_add_that_failed_half_way_it_is_said_which_half() -> None:
     store = SteppedMemoryStore(HandClock(), step=fail)
     assert store.add([first, second]) == [True, False]
     assert store.find([first.id, second.id]) == [first, None]
+
+
+def test_verdicts_of_which_some_were_applied_are_not_told_as_refused() -> None:
+    steps: list[str] = []
+
+    def fail(name: str) -> None:
+        steps.append(name)
+        if name == "decide" and steps.count("decide") == 2:
+            raise StoreUnavailable("refused")
+
+    rows = [row_of(1), row_of(2)]
+    store = SteppedMemoryStore(HandClock(), step=fail)
+    assert store.add(rows) == [True, True]
+    with pytest.raises(Unknown):
+        store.settle([Drop(row) for row in rows])
+    assert store.find([row.id for row in rows]) == [None, rows[1]]
+    steps[:] = ["decide"]  # so that the next one is refused
+    with pytest.raises(StoreUnavailable) as raised:
+        store.settle([Drop(rows[1])])
+    assert not isinstance(raised.value, Unknown)
 
 
 def test_what_has_ended_is_not_run_again_when_it_is_sent_again(

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dueline.errors import DuelineError, Unknown
+from dueline.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.job import Job
 from dueline.lane import Lane
 from dueline.marks import LaneList
@@ -91,9 +91,18 @@ class Verdicts:
     def settle(self, verdicts: Sequence[Verdict]) -> list[bool]:
         """Apply verdicts, each on its own; two on one row in their order.
 
-        Raises: Unknown: some may have been applied or not.
+        Raises: StoreUnavailable: none was applied. Unknown: some may have been applied or not.
         """
         held = [False] * len(verdicts)
+        try:
+            self._settle_into(held, verdicts)
+        except StoreUnavailable as error:
+            if len(verdicts) > 1:  # those of other lanes are there, or may be
+                raise Unknown(f"{error.message} Some verdicts may have been applied.") from error
+            raise
+        return held
+
+    def _settle_into(self, held: list[bool], verdicts: Sequence[Verdict]) -> None:
         waiting: dict[Lane, deque[_Item]] = {}
         for place, verdict in enumerate(verdicts):
             item = _Item(place, verdict)
@@ -118,7 +127,6 @@ class Verdicts:
                 waiting[batch[0].verdict.job.lane].extendleft(reversed(again))
             waiting = {lane: items for lane, items in waiting.items() if items}
         self.carry(carried)
-        return held
 
     def carry(self, stubs: Sequence[Found]) -> None:
         """Complete what stubs say: insert the rows they become, then drop the stubs.

@@ -5,16 +5,33 @@ that was read, as one change of a conditional batch.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dueline.clock import SECOND_US
+from dueline.errors import StoreUnavailable, Unknown
 from dueline.job import Job, JobId, State, Token
 from dueline.recall import Key, Seen, key_of
-from dueline.store import Extend, JobPage, Move, Row
+from dueline.store import Extend, JobPage, Move, Row, Verdict
 
 HOP_AHEAD_US = 5 * SECOND_US
 """A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
+
+
+def one_by_one(settle: Callable[[Verdict], bool], verdicts: Sequence[Verdict]) -> list[bool]:
+    """Apply verdicts, each on its own, in their order.
+
+    Raises: StoreUnavailable: none was applied. Unknown: some were, or may have been.
+    """
+    held: list[bool] = []
+    for verdict in verdicts:
+        try:
+            held.append(settle(verdict))
+        except StoreUnavailable as error:
+            if any(held):
+                raise Unknown("Of several verdicts the first were applied.") from error
+            raise
+    return held
 
 
 class Stub(NamedTuple):

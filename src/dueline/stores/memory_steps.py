@@ -46,6 +46,7 @@ from dueline.stores.memory_rows import (
     extension,
     jobs_page,
     moved,
+    one_by_one,
     seen_of,
 )
 
@@ -202,7 +203,7 @@ class SteppedMemoryStore(SteppedCensus):
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply verdicts, each on its own, in their order."""
-        return [self._settle(verdict) for verdict in verdicts]
+        return one_by_one(self._settle, verdicts)
 
     def _settle(self, verdict: Verdict) -> bool:
         job = verdict.job
@@ -287,10 +288,7 @@ class SteppedMemoryStore(SteppedCensus):
         return [self._find(job_id) for job_id in ids]
 
     def _find(self, job_id: JobId) -> Job | None:
-        """Look all places of a job up, the latest first.
-
-        What a stub says may be long past: the job is looked up again once it is completed.
-        """
+        """Look a job up in all its places, the latest first; again once stubs are completed."""
         row: Job | None = None
         for _ in range(LOOKS_MAX):
             places = reversed(self._node.places(job_id))
