@@ -7,6 +7,7 @@ from dueline.clock import SECOND_US, Clock
 from dueline.codec import decode, encode
 from dueline.errors import Conflict, NotFound, StoreUnavailable, Unknown
 from dueline.ids import Ids
+from dueline.paging import record_at
 from dueline.settings import QueueSettings, check_queue_name, check_settings
 from dueline.store import NO_VERSION, SETTINGS_PARTITION, Delete, Put, Records
 
@@ -141,15 +142,13 @@ class Catalog:
 
     def entry(self, queue: str) -> Entry | None:
         """Read how a queue stands now; it is not made."""
-        # No name lies between this and the queue's: "~" sorts behind every character of one.
-        before = queue[:-1] + chr(ord(queue[-1]) - 1) + "~"
         read_us = self._clock.monotonic_us()
-        for record in self._records.read(SETTINGS_PARTITION, after=before, limit=1):
-            if record.key == queue:
-                settings = decode(record.value, QueueSettings)
-                leaving_us = decode(record.value, _Mark).leaving_us
-                return Entry(settings, record.version, read_us, read_us, leaving_us)
-        return None
+        record = record_at(self._records, SETTINGS_PARTITION, queue)
+        if record is None:
+            return None
+        settings = decode(record.value, QueueSettings)
+        leaving_us = decode(record.value, _Mark).leaving_us
+        return Entry(settings, record.version, read_us, read_us, leaving_us)
 
     def mark_leaving(self, queue: str, entry: Entry, since_us: int) -> bool:
         """Say that a queue is about to vanish, if it stands as it was read."""

@@ -16,7 +16,7 @@ from dueline.codec import decode, encode
 from dueline.errors import Conflict, NotFound
 from dueline.event import Event
 from dueline.frontier import SEALED_US
-from dueline.paging import records_in
+from dueline.paging import record_at, records_in
 from dueline.parking import Note
 from dueline.queue import Queues
 from dueline.recipes.checkpoint import Checkpoint, Place
@@ -161,12 +161,10 @@ def _is_done_with(store: Store, name: str, shard: int) -> bool:
 
 
 def _read(queues: Queues, name: str) -> tuple[bytes, StreamSettings | None]:
-    # No name lies between this and the stream's: "~" sorts behind every character of one.
-    behind = name[:-1] + chr(ord(name[-1]) - 1) + "~"
-    for record in queues.store.read(PARTITION, after=behind, limit=1):
-        if record.key == name:
-            return record.version, decode(record.value, StreamSettings)
-    return NO_VERSION, None
+    record = record_at(queues.store, PARTITION, name)
+    if record is None:
+        return NO_VERSION, None
+    return record.version, decode(record.value, StreamSettings)
 
 
 def _write(queues: Queues, name: str, wanted: StreamSettings, version: bytes) -> bool:
@@ -176,6 +174,12 @@ def _write(queues: Queues, name: str, wanted: StreamSettings, version: bytes) ->
 
 def _changing(name: str) -> Conflict:
     return Conflict(f"The settings of {name} keep changing.", hint="Try again.")
+
+
+def settings_of(store: Store, name: str) -> StreamSettings | None:
+    """Read a stream's settings; None: nobody has used it."""
+    record = record_at(store, PARTITION, name)
+    return None if record is None else decode(record.value, StreamSettings)
 
 
 def streams(store: Store) -> list[tuple[str, StreamSettings]]:

@@ -17,6 +17,7 @@ from dueline.errors import Conflict, StoreUnavailable
 from dueline.job import Job, JobId
 from dueline.lane import Lane, living_queue
 from dueline.mass import PAGE, Changed
+from dueline.paging import jobs_in, record_at
 from dueline.queue import Queues
 from dueline.search import Like, lanes_like
 from dueline.store import NO_VERSION, Delete, Put
@@ -27,8 +28,6 @@ KEEP_US = DAY_US
 
 IDS_MAX = 100_000
 """How many jobs' ids of a lane are held at once; it is read again for the next."""
-
-_ROWS = 500
 
 Change = Callable[[Queues, Sequence[Job]], Iterator[Changed]]
 """What is done to jobs that are come to."""
@@ -72,13 +71,12 @@ class Errands:
         self._like = like
         self._key = sha256(encode([words, like])).hexdigest()[:32]
         self._version = NO_VERSION
-        before = self._key[:-1] + chr(ord(self._key[-1]) - 1) + "~"
         self._errand = Errand(queues.time.latest_us())
-        for record in queues.store.read(PARTITION, after=before, limit=1):
-            if record.key == self._key:
-                self._errand = decode(record.value, Errand)
-                self._version = record.version
-        self.is_begun = self._version != NO_VERSION
+        record = record_at(queues.store, PARTITION, self._key)
+        self.is_begun = record is not None
+        if record is not None:
+            self._errand = decode(record.value, Errand)
+            self._version = record.version
 
     @property
     def began_us(self) -> int:
@@ -170,15 +168,9 @@ class Errands:
     def _rows(self, lane: Lane, last: str) -> Iterator[Job]:
         """Read the rows of a lane that are to be changed, of those whose ids lie behind `last`."""
         now_us = self._queues.time.latest_us()
-        after = None
-        while True:
-            page = self._queues.store.scan(lane, after=after, until_us=None, limit=_ROWS)
-            yield from (
-                row for row in page.jobs if row.id.hex() > last and self._is_meant(row, now_us)
-            )
-            if page.after is None:
-                return
-            after = page.after
+        for row in jobs_in(self._queues.store, lane):
+            if row.id.hex() > last and self._is_meant(row, now_us):
+                yield row
 
     def _fitting(self, ids: Sequence[JobId]) -> list[Job]:
         """Look jobs up as they are now; those that are not meant any more are left out."""

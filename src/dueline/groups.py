@@ -1,6 +1,6 @@
 """Who reads a stream, how far."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from dueline.codec import decode, encode
 from dueline.frontier import SEALED_US
 from dueline.paging import records_in
 from dueline.recipes.checkpoint import Checkpoint, read_all
-from dueline.store import NO_VERSION, Delete, Put, Records, Store
+from dueline.store import NO_VERSION, Delete, Put, Records, Row, Store
 
 ROWS_COUNTED_MAX: Final = 10_000
 """Up to how many rows a lag is counted."""
@@ -136,13 +136,9 @@ def places(records: Records, stream: str, group: str) -> Mapping[int, Checkpoint
 def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int) -> list[Lag]:
     """Tell how far a group is behind, shard by shard."""
     known = places(store, stream, group)
-    begun = registered(store, stream).get(group, Group(0))
     found = []
-    for shard in shards:
+    for shard, rows in _unread(store, stream, group, shards, known, limit=ROWS_COUNTED_MAX):
         present = known.get(shard, Checkpoint("", ""))
-        after = present.place or (begun.from_us, b"")
-        page = store.tail(stream, shard, after=after, limit=ROWS_COUNTED_MAX, until_us=SEALED_US)
-        rows = page.rows
         waits_us = max(0, now_us - rows[0].at_us) if rows else 0
         found.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch))
     return found
@@ -153,14 +149,25 @@ def waits_us(
 ) -> int | None:
     """Tell how long a group's oldest unread event has been there; None: all is read."""
     known = places(store, stream, group)
+    heads = _unread(store, stream, group, shards, known, limit=1)
+    return max((now_us - row.at_us for _, rows in heads for row in rows), default=None)
+
+
+def _unread(
+    store: Store,
+    stream: str,
+    group: str,
+    shards: Iterable[int],
+    known: Mapping[int, Checkpoint],
+    *,
+    limit: int,
+) -> Iterator[tuple[int, Sequence[Row]]]:
+    """Read the first events of each shard that a group has not read."""
     begun = registered(store, stream).get(group, Group(0))
-    found = []
     for shard in shards:
         place = known[shard].place if shard in known else None
         after = place or (begun.from_us, b"")
-        page = store.tail(stream, shard, after=after, limit=1, until_us=SEALED_US)
-        found += [now_us - row.at_us for row in page.rows]
-    return max(found, default=None)
+        yield shard, store.tail(stream, shard, after=after, limit=limit, until_us=SEALED_US).rows
 
 
 def needed_us(records: Records, stream: str, shard: int) -> int | None:

@@ -1,13 +1,36 @@
-"""All of what a store answers page by page."""
+"""What a store answers page by page: all of it, or one record."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from dueline.lane import Pointer
+from dueline.job import Job
+from dueline.lane import Lane, Pointer
 from dueline.store import Jobs, LanePage, Record, Records
 
 RECORDS_A_PAGE: Final = 1000
 LANES_A_PAGE: Final = 1000
+JOBS_A_PAGE: Final = 500
+
+EVER: Final = 2**62
+"""A bucket behind all there are."""
+
+
+def record_at(records: Records, partition: str, key: str) -> Record | None:
+    """Read one record; None where there is none, or it has expired."""
+    for record in records.read(partition, after=_before(key), limit=1):
+        if record.key == key:
+            return record
+    return None
+
+
+def _before(key: str) -> str | None:
+    """Give a text right before a key: nothing lies between them but what holds U+10FFFF."""
+    if not key:
+        return None
+    last = chr(ord(key[-1]) - 1)
+    if last == "\udfff":  # a surrogate is no character
+        last = "\ud7ff"
+    return key[:-1] + last + "\U0010ffff"
 
 
 def records_in(
@@ -33,6 +56,17 @@ def lane_pages(
     while True:
         page = jobs.lanes(queue, shard, until_bucket=until_bucket, after=after, limit=page_size)
         yield page
+        after = page.after
+        if after is None:
+            return
+
+
+def jobs_in(jobs: Jobs, lane: Lane) -> Iterator[Job]:
+    """Read all rows of a lane, in (at, id) order."""
+    after = None
+    while True:
+        page = jobs.scan(lane, after=after, until_us=None, limit=JOBS_A_PAGE)
+        yield from page.jobs
         after = page.after
         if after is None:
             return

@@ -20,7 +20,7 @@ from dueline.job import Job, JobId, State, born_like
 from dueline.lane import Lane, bucket_of, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options, read_tags
-from dueline.paging import lane_pages
+from dueline.paging import EVER, jobs_in, lane_pages
 from dueline.peek import peek
 from dueline.recipes import cancels, results
 from dueline.sending import Send, send, send_again
@@ -223,7 +223,7 @@ class Queues:
     def lanes_of(self, queue: str) -> Iterator[Lane]:
         """Read all listed lanes of a queue, future ones included, each once."""
         seen: set[Lane] = set()
-        for page in self.pages_of(queue, 2**62):
+        for page in self.pages_of(queue, EVER):
             for _, lane in page.pointers:
                 if lane not in seen:
                     seen.add(lane)
@@ -237,13 +237,7 @@ class Queues:
     def jobs_of(self, queue: str) -> Iterator[Job]:
         """Read all rows of a queue, lane by lane."""
         for lane in self.lanes_of(queue):
-            after = None
-            while True:
-                page = self.store.scan(lane, after=after, until_us=None, limit=_PAGE)
-                yield from page.jobs
-                if page.after is None:
-                    break
-                after = page.after
+            yield from jobs_in(self.store, lane)
 
     # Changes: verdicts given with the token that was read
 

@@ -12,7 +12,7 @@ from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.job import Job
 from dueline.lane import Lane, bucket_of, living_queue
-from dueline.paging import lane_pages
+from dueline.paging import EVER, lane_pages
 from dueline.queue import Queues
 from dueline.recipes.findings import Finding, added
 from dueline.store import Move
@@ -23,8 +23,6 @@ LANES_A_STEP = 500
 
 OVERDUE_US = 60 * SECOND_US
 """Jobs due for less are not looked at: what is being listed now is nobody's error."""
-
-_EVER = 2**62
 
 
 def audit(queues: Queues, after: str | None) -> Report:
@@ -54,7 +52,7 @@ def _listed(queues: Queues, lanes: Iterable[Lane]) -> set[Lane]:
     wanted = set(lanes)
     found: set[Lane] = set()
     for queue, shard in {(lane.queue, lane.shard) for lane in wanted}:
-        for page in lane_pages(queues.store, queue, shard, until_bucket=_EVER):
+        for page in lane_pages(queues.store, queue, shard, until_bucket=EVER):
             found |= wanted.intersection(pointer.lane for pointer in page.pointers)
     return found
 

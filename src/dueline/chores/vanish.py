@@ -10,6 +10,7 @@ from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.history import HISTORY_SUFFIX
 from dueline.lane import dead_queue
+from dueline.paging import EVER
 from dueline.queue import Queues
 from dueline.recipes.registry import present
 
@@ -18,8 +19,6 @@ QUEUES_A_STEP = 50
 
 WAIT_US = 600 * SECOND_US
 """From when a queue is seen to be marked; far longer than `catalog.LATE_US`."""
-
-_EVER = 2**62
 
 
 def vanish(queues: Queues, after: str | None) -> Report:
@@ -55,7 +54,7 @@ def _left(queues: Queues, name: str, shards: int) -> Iterator[bool]:
     store = queues.store
     for queue in (name, dead_queue(name)):
         for shard in range(shards):
-            page = store.lanes(queue, shard, until_bucket=_EVER, after=None, limit=1)
+            page = store.lanes(queue, shard, until_bucket=EVER, after=None, limit=1)
             yield bool(page.pointers)
     for shard in range(shards):
         yield bool(store.tail(name + HISTORY_SUFFIX, shard, after=None, limit=1).rows)

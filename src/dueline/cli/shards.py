@@ -121,7 +121,7 @@ def rebalance(
     stream, _, group = name.partition("/")
     with session_of(context).queues() as queues:
         store, scope = queues.store, groups.leases_at(stream, group)
-        settings = dict(cuts.streams(store)).get(stream)
+        settings = cuts.settings_of(store, stream)
         if settings is None or group not in groups.registered(store, stream):
             raise NotFound(f"There is no group {name}.", hint="See `dueline streams list`.")
         now_us = queues.time.earliest_us()

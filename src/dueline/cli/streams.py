@@ -69,10 +69,10 @@ def reshard(
 
 
 def _settings(queues: Queues, name: str) -> StreamSettings:
-    known = dict(cuts.streams(queues.store))
-    if name not in known:
+    settings = cuts.settings_of(queues.store, name)
+    if settings is None:
         raise NotFound(f"There is no stream {name}.", hint="See `dueline streams list`.")
-    return known[name]
+    return settings
 
 
 def _entry(queues: Queues, name: str, settings: StreamSettings) -> Entry:

@@ -15,7 +15,7 @@ from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
 from dueline.errors import Unknown
 from dueline.ids import Ids
-from dueline.paging import records_in
+from dueline.paging import record_at, records_in
 from dueline.store import NO_VERSION, Put, Record, Records
 
 TTL_US_MIN: Final = 2 * SECOND_US
@@ -55,12 +55,12 @@ def set_free(records: Records, scope: str, name: str, *, version: bytes) -> Gran
 
     Returns: what was granted; None: nobody ever had it, or it changed just now.
     """
-    for record in records_in(records, scope):
-        if record.key == name:
-            grant = decode(record.value, Grant)
-            put = Put(name, version, encode(replace(grant, until_us=0)), expect=record.version)
-            return grant if records.commit(scope, (put,)) else None
-    return None
+    record = record_at(records, scope, name)
+    if record is None:
+        return None
+    grant = decode(record.value, Grant)
+    put = Put(name, version, encode(replace(grant, until_us=0)), expect=record.version)
+    return grant if records.commit(scope, (put,)) else None
 
 
 class _Sight(NamedTuple):

@@ -4,6 +4,7 @@ In one partition, so that it can be written as one with its diary. Whoever reads
 what it is: the past, as one saw it who may have erred.
 """
 
+from dueline.paging import record_at
 from dueline.store import Put, Record, Records
 
 PARTITION = "monitor"
@@ -18,9 +19,4 @@ def put(
 
 def read(records: Records, kind: str, name: str) -> Record | None:
     """Read one note; None where it was never written, or has expired."""
-    key = f"{kind}/{name}"
-    before = key[:-1] + chr(ord(key[-1]) - 1) + "~"  # no name lies between this and the key
-    for record in records.read(PARTITION, after=before, limit=1):
-        if record.key == key:
-            return record
-    return None
+    return record_at(records, PARTITION, f"{kind}/{name}")

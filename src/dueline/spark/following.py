@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from dueline.clock import SystemClock
 from dueline.connect import open_queues
 from dueline.errors import BadInput, StoreCorrupt
+from dueline.paging import record_at
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, tables
 from dueline.spark.batch import PAGE, PARTS, Part, batches, moment_us
@@ -88,10 +89,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return offset_of(self._first(queues))
             put = Put(self._consumer, queues.ids.token(), b"", expect=NO_VERSION)
             for _ in range(2):
-                before = self._consumer[:-1] + chr(ord(self._consumer[-1]) - 1) + "\x7f"
-                for record in store.read(CONSUMERS_PARTITION, after=before, limit=1):
-                    if record.key == self._consumer:
-                        return dict(json.loads(record.value))
+                if record := record_at(store, CONSUMERS_PARTITION, self._consumer):
+                    return dict(json.loads(record.value))
                 first = json.dumps(offset_of(self._first(queues))).encode()
                 if store.commit(CONSUMERS_PARTITION, [put._replace(value=first)]):
                     break

@@ -1,20 +1,18 @@
 """Shards of streams, their marks."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from dueline.codec import decode
+from dueline import cuts
 from dueline.errors import BadInput
 from dueline.history import HISTORY_SUFFIX
 from dueline.queue import Queues
+from dueline.settings import StreamSettings
 from dueline.spark.options import Options, chosen_queues
 from dueline.store import Store
 
 GUARD_US: Final = 250_000
 """How far a mark stays behind the present where appends and looks are steps of their own."""
-
-STREAMS_PARTITION: Final = "streams"
-"""The records' partition that holds each stream's settings, by the stream's name."""
 
 
 class Shelf(NamedTuple):
@@ -55,12 +53,8 @@ def chosen(options: Options, table: str, queues: Queues) -> list[Shelf]:
 
 def _shards_of(store: Store, stream: str) -> int:
     """Tell how many shards a stream has; a queue's history has as many as the queue."""
-    before = stream[:-1] + chr(ord(stream[-1]) - 1) + "~"
-    for record in store.read(STREAMS_PARTITION, after=before, limit=1):
-        if record.key == stream:
-            settings: dict[str, Any] = decode(record.value, dict[str, Any])
-            return int(settings.get("first", 0)) + int(settings.get("shards", 1))
-    return 1
+    settings = cuts.settings_of(store, stream) or StreamSettings()
+    return settings.first + settings.shards
 
 
 def now_us(store: Store) -> int:

@@ -21,6 +21,7 @@ from dueline.connect import open_queues
 from dueline.errors import BadInput
 from dueline.ids import Ids
 from dueline.job import Job, JobId
+from dueline.paging import record_at
 from dueline.spark.births import Birth, Form, births, check_columns, jobs_of
 from dueline.spark.ledger import Ledger
 from dueline.spark.options import Options, open_existing
@@ -161,11 +162,8 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
 def written(store: Store, write: str) -> Written:
     """Tell what a write came to; nothing where it is not known, or not any more."""
-    before = write[:-1] + chr(ord(write[-1]) - 1) + "\x7f"
-    for record in store.read(WRITES_PARTITION, after=before, limit=1):
-        if record.key == write:
-            return Written(**decode(record.value, dict[str, int]))
-    return Written()
+    record = record_at(store, WRITES_PARTITION, write)
+    return Written() if record is None else Written(**decode(record.value, dict[str, int]))
 
 
 def _chunks(
