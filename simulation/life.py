@@ -15,7 +15,7 @@ from simulation.verdict import Judged, judged, stalled, told
 from simulation.world import BEGIN_US, Endless, World
 
 DRAINED_WITHIN_US = 300 * SECOND_US
-"""Once everything is well again, so long may it take until every job has ended."""
+"""Once everything is well again, so long may it take until everything has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def lived(
     with planted(world), opened(Shop(world, diary)):
         try:
             begin(town)
-            is_drained = _lead(town, data, diary)
+            is_drained = lead(world, scenario.lasts_us, lambda: _has_ended(town, data, diary))
             found = judged(data, diary, scenario)
             if not is_drained:
                 found.faults.setdefault("stalled", []).append(stalled(data, diary))
@@ -73,30 +73,44 @@ def lived(
             found = Judged({}, {"endless": ["It takes far too many steps."]})
         finally:
             world.close()
+    return told_of(world, found.counts, found.faults, seed=seed, lasts_us=scenario.lasts_us)
+
+
+def told_of(
+    world: World,
+    counts: Mapping[str, int],
+    faults: dict[str, list[str]],
+    *,
+    seed: int,
+    lasts_us: int,
+) -> Life:
+    """Say what came of a life whose world is closed; what raised in it is a fault, too."""
     for who, error in world.failures:
-        found.faults.setdefault("broken", []).append(told(who, error))
+        faults.setdefault("broken", []).append(told(who, error))
     simulated_us = world.now_us - BEGIN_US
     return Life(
-        seed, world.digest(), world.steps, world.calls, simulated_us,
-        simulated_us - scenario.lasts_us, world.tape.taken, found.counts, found.faults,
-        world.accidents,
+        seed, world.digest(), world.steps, world.calls, simulated_us, simulated_us - lasts_us,
+        world.tape.taken, counts, faults, world.accidents,
     )  # fmt: skip
 
 
-def _lead(town: Town, data: Data, diary: Diary) -> bool:
-    """Go on through all accidents, then let all be well; tell whether every job has ended."""
-    world = town.world
+def lead(world: World, lasts_us: int, has_ended: Callable[[], bool]) -> bool:
+    """Go on through all accidents, then let all be well; tell whether everything has ended."""
     is_drained = False
 
     def look() -> None:
         nonlocal is_drained
-        if world.is_healed:
-            data.list_dead()
-        is_drained = not (town.is_calling() or world.landing or data.living(diary))
+        is_drained = has_ended()
         world.later(SECOND_US // 2, look)
 
     look()
-    if not world.run(BEGIN_US + town.scenario.lasts_us, lambda: is_drained):
+    if not world.run(BEGIN_US + lasts_us, lambda: is_drained):
         world.heal()
         world.run(world.now_us + DRAINED_WITHIN_US, lambda: is_drained)
     return is_drained
+
+
+def _has_ended(town: Town, data: Data, diary: Diary) -> bool:
+    if town.world.is_healed:
+        data.list_dead()
+    return not (town.is_calling() or town.world.landing or data.living(diary))

@@ -21,6 +21,7 @@ from dueline.worker.worker import Worker, WorkerSettings
 from simulation import green
 from simulation.clocks import ProcessClock
 from simulation.link import Link
+from simulation.producing import Left, Producers
 from simulation.recorder import RecordingStore
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, Scenario
 from simulation.shop import TASKS, Diary, call_of, eventer, noted
@@ -64,7 +65,7 @@ class Town:
         self.workers: list[tuple[Process, Worker]] = []
         self._working: list[Process] = []
         self._persons: list[Process] = []
-        self.producing = 0
+        self._producers = Producers(world, self._start_producer)
         self._diary = diary
         self._reach = reach
         self._seed = seed
@@ -103,32 +104,15 @@ class Town:
     # Producers
 
     def start_producer(self) -> None:
-        """Start somebody who makes calls; if he dies, another makes the rest."""
-        self.produce(self.scenario.calls, [])
+        """Start somebody who makes calls."""
+        self._producers.begin(Left(self.scenario.calls))
 
-    def produce(self, calls: int, unsure: list[Job]) -> None:
-        """Start somebody who makes so many calls, and first repeats those nobody knows of."""
+    def _start_producer(self, left: Left[Job]) -> Process:
         process = self._process("producer")
-        self.producing += 1
-        left = _Left(calls, unsure)
         self.world.spawn(process, process.name, self._produce, process, left)
-        self._succeed(process, left)
+        return process
 
-    def _succeed(self, process: Process, left: "_Left") -> None:
-        """Have somebody else go on where a producer was killed."""
-
-        def look() -> None:
-            if left.is_over:
-                self.producing -= 1
-            elif process.is_dead:
-                self.producing -= 1
-                self.produce(left.calls, left.unsure)
-            else:
-                self.world.later(SECOND_US, look)
-
-        self.world.later(SECOND_US, look)
-
-    def _produce(self, process: Process, left: "_Left") -> None:
+    def _produce(self, process: Process, left: Left[Job]) -> None:
         tape = self.world.tape
         queues = self._queues(process)
         while left.calls or left.unsure:
@@ -168,7 +152,7 @@ class Town:
             options.to_bytes(),
         )
 
-    def _call(self, queues: Queues, calls: Calls, left: "_Left") -> None:
+    def _call(self, queues: Queues, calls: Calls, left: Left[Job]) -> None:
         """Make a call until it is stored, or until nobody knows whether it is."""
         while True:
             try:
@@ -184,7 +168,7 @@ class Town:
                 continue
             return
 
-    def _repeat(self, queues: Queues, left: "_Left") -> None:
+    def _repeat(self, queues: Queues, left: Left[Job]) -> None:
         """Send again what may be stored or not, until it is."""
         try:
             queues.enqueue_again(list(left.unsure))
@@ -210,11 +194,11 @@ class Town:
 
     def is_calling(self) -> bool:
         """Tell whether somebody may make calls yet."""
-        return self.producing > 0 or not all(person.is_dead for person in self._persons)
+        return self._producers.running > 0 or not all(person.is_dead for person in self._persons)
 
     def put(self, queues: Queues, calls: Calls) -> list[JobId]:
         """Make a call, and make it again until it is known what came of it."""
-        left = _Left(0, [])
+        left = Left[Job](0)
         before = len(self.known)
         self._call(queues, calls, left)
         while left.unsure:
@@ -329,12 +313,3 @@ class Town:
         else:
             ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
             queues.reschedule(job_id, self.world.now_us + ahead_us)
-
-
-class _Left:
-    """What a producer has yet to do, outside of its process: on disk, say."""
-
-    def __init__(self, calls: int, unsure: list[Job]) -> None:
-        self.calls = calls
-        self.unsure = unsure
-        self.is_over = False

@@ -2,19 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from dueline.clock import SECOND_US
-from simulation.life import Life
+from simulation.life import Life, lead, told_of
 from simulation.streams.data import Data
 from simulation.streams.ledger import Ledger
 from simulation.streams.scenario import Scenario, scenario_of
 from simulation.streams.threads import planted
 from simulation.streams.town import Town
 from simulation.tape import Tape
-from simulation.verdict import told
 from simulation.world import BEGIN_US, Endless, World
-
-DRAINED_WITHIN_US = 300 * SECOND_US
-"""Once everything is well again, so long may it take until every group has read everything."""
 
 SHOWN_MAX = 5
 
@@ -43,39 +38,19 @@ def live(
     with planted(world):
         try:
             town.begin()
-            _lead(town, ledger)
+            lead(world, scenario.lasts_us, lambda: _has_ended(town, ledger))
+            if town.producers.running:
+                ledger.blame("stalled", "somebody is still appending")
         except Endless:
             ledger.blame("endless", "it takes far too many steps")
         finally:
             world.close()
     _judge(town, scenario, ledger)
-    for who, error in world.failures:
-        ledger.faults.setdefault("broken", []).append(told(who, error))
-    simulated_us = world.now_us - BEGIN_US
-    return Life(
-        seed, world.digest(), world.steps, world.calls, simulated_us,
-        simulated_us - scenario.lasts_us, world.tape.taken, ledger.counts, ledger.faults,
-        world.accidents,
-    )  # fmt: skip
+    return told_of(world, ledger.counts, ledger.faults, seed=seed, lasts_us=scenario.lasts_us)
 
 
-def _lead(town: Town, ledger: Ledger) -> None:
-    """Go on through all accidents, then let all be well until everything has been read."""
-    world = town.world
-    is_drained = False
-
-    def look() -> None:
-        nonlocal is_drained
-        is_waiting = town.producing or world.landing or _missing(town, ledger)
-        is_drained = not is_waiting
-        world.later(SECOND_US // 2, look)
-
-    look()
-    if not world.run(BEGIN_US + town.scenario.lasts_us, lambda: is_drained):
-        world.heal()
-        world.run(world.now_us + DRAINED_WITHIN_US, lambda: is_drained)
-    if town.producing:
-        ledger.blame("stalled", "somebody is still appending")
+def _has_ended(town: Town, ledger: Ledger) -> bool:
+    return not (town.producers.running or town.world.landing or _missing(town, ledger))
 
 
 def _missing(town: Town, ledger: Ledger) -> list[str]:

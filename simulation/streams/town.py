@@ -1,7 +1,7 @@
 """Who lives with a stream: producers, members of groups, monitors."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import cast
 
@@ -24,6 +24,7 @@ from dueline.worker.consuming import Consuming
 from simulation.clocks import ProcessClock
 from simulation.link import Link
 from simulation.people import AGAIN_US, BETWEEN_US, DRIFTS_PPM, SeededIds
+from simulation.producing import Left, Producers
 from simulation.streams.data import Data, product_key, products_at
 from simulation.streams.ledger import Ledger, Place, Told
 from simulation.streams.scenario import GROUPS, KEYS, SKEWS_US, STALL_US, STREAM, Scenario
@@ -52,16 +53,6 @@ class Host:
         self.stream = Stream(self, STREAM, shards=scenario.shards, keep_us=keep_us)
 
 
-class Left:
-    """What a producer has yet to do, outside of its process: on disk, say."""
-
-    def __init__(self, calls: int, unsure: Sequence[Row] = ()) -> None:
-        """Take how many appends, and which rows nobody knows of."""
-        self.calls = calls
-        self.unsure = list(unsure)
-        self.is_over = False
-
-
 class Town:
     """Starts people, each in a process of its own, and knows what they share."""
 
@@ -72,7 +63,7 @@ class Town:
         self.world = world
         self.scenario = scenario
         self.groups = GROUPS[: scenario.groups]
-        self.producing = 0
+        self.producers = Producers(world, self._start_producer)
         self._ledger = ledger
         self._data = data
         self._seed = seed
@@ -84,7 +75,7 @@ class Town:
     def begin(self) -> None:
         """Start everybody."""
         for _ in range(self.scenario.producers):
-            self.produce(self.scenario.calls, [])
+            self.producers.begin(Left(self.scenario.calls))
         self.look_after_members()
         if self.scenario.cuts:
             process = self._process("operator")
@@ -120,29 +111,12 @@ class Town:
 
     # Producers
 
-    def produce(self, calls: int, unsure: Sequence[Row]) -> None:
-        """Start somebody who appends so often, and first repeats what nobody knows of."""
+    def _start_producer(self, left: Left[Row]) -> Process:
         process = self._process("producer")
-        self.producing += 1
-        left = Left(calls, unsure)
         self.world.spawn(process, process.name, self._produce, process, left)
-        self._succeed(process, left)
+        return process
 
-    def _succeed(self, process: Process, left: Left) -> None:
-        """Have somebody else go on where a producer was killed."""
-
-        def look() -> None:
-            if left.is_over:
-                self.producing -= 1
-            elif process.is_dead:
-                self.producing -= 1
-                self.produce(left.calls, left.unsure)
-            else:
-                self.world.later(SECOND_US, look)
-
-        self.world.later(SECOND_US, look)
-
-    def _produce(self, process: Process, left: Left) -> None:
+    def _produce(self, process: Process, left: Left[Row]) -> None:
         tape = self.world.tape
         stream = self.host(process).stream
         numbers = dict.fromkeys(KEYS, 0)
@@ -178,7 +152,9 @@ class Town:
 
         world.later(STALL_WITHIN_US[world.tape.pick(len(STALL_WITHIN_US))], stall)
 
-    def _append(self, stream: Stream, batch: list[tuple[Told, str | None]], left: Left) -> None:
+    def _append(
+        self, stream: Stream, batch: list[tuple[Told, str | None]], left: Left[Row]
+    ) -> None:
         """Append until it is stored, or until nobody knows whether it is."""
         ledger = self._ledger
         ledger.append(told for told, _ in batch)
@@ -196,7 +172,7 @@ class Town:
                 ledger.acknowledge(_told(event), _place(event))
             return
 
-    def _append_again(self, stream: Stream, left: Left) -> None:
+    def _append_again(self, stream: Stream, left: Left[Row]) -> None:
         """Send again what may be stored or not, until it is."""
         ledger = self._ledger
         ledger.unsure |= {_told(Event(row)) for row in left.unsure}

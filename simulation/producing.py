@@ -1,0 +1,48 @@
+"""Producers that are killed, and those who go on in their place."""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from dueline.clock import SECOND_US
+from simulation.world import Process, World
+
+T = TypeVar("T")
+
+
+class Left(Generic[T]):
+    """What a producer has yet to do, outside of its process: on disk, say."""
+
+    def __init__(self, calls: int, unsure: Iterable[T] = ()) -> None:
+        """Take how many calls, and what was sent of which nobody knows whether it is stored."""
+        self.calls = calls
+        self.unsure = list(unsure)
+        self.is_over = False
+
+
+class Producers(Generic[T]):
+    """Starts producers; where one was killed, another does the rest.
+
+    running: how many have something to do yet.
+    """
+
+    def __init__(self, world: World, start: Callable[[Left[T]], Process]) -> None:
+        """Take what starts one, in a process of its own."""
+        self.running = 0
+        self._world = world
+        self._start = start
+
+    def begin(self, left: Left[T]) -> None:
+        """Start one, and look every second whether another has to go on."""
+        self.running += 1
+        process = self._start(left)
+
+        def look() -> None:
+            if left.is_over:
+                self.running -= 1
+            elif process.is_dead:
+                self.running -= 1
+                self.begin(Left(left.calls, left.unsure))
+            else:
+                self._world.later(SECOND_US, look)
+
+        self._world.later(SECOND_US, look)
