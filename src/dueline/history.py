@@ -4,17 +4,17 @@ from binascii import hexlify
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha1
 from itertools import groupby, islice
-from operator import itemgetter, mod
+from operator import mod
 
 from dueline.attempt import Attempt, Crashed, Ended
 from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
 from dueline.ids import derived
 from dueline.job import Job, JobId
-from dueline.lane import living_queue
+from dueline.lane import Lane, living_queue
 from dueline.reading import ShardReader
 from dueline.store import Row, Store, Streams
-from dueline.tuples import made
+from dueline.tuples import field, made
 
 HISTORY_SUFFIX = "!history"
 _PAGE = 1000
@@ -75,11 +75,13 @@ def rows_of_done(done: Sequence[Ended]) -> list[Row]:
     return rows
 
 
-_job_of = itemgetter(0)  # of Ended
-_claim_of = itemgetter(6, 11, 13, 14)  # of a Job: task, fence, worker, claimed_us
-_lane_of, _id_of, _due_of, _enqueued_of = map(itemgetter, (0, 2, 4, 5))  # of a Job
-_queue_of, _shard_of, _tenant_of = map(itemgetter, (0, 1, 4))  # of a Lane
-_kind_of = itemgetter(0, 3)  # of a Lane: its queue and priority
+_job_of = field(Ended, "job")
+_claim_of = field(Job, "task", "fence", "worker", "claimed_us")
+_lane_of, _id_of, _due_of, _enqueued_of = (
+    field(Job, name) for name in ("lane", "id", "due_us", "enqueued_us")
+)
+_queue_of, _shard_of, _tenant_of = (field(Lane, name) for name in ("queue", "shard", "tenant"))
+_kind_of = field(Lane, "queue", "priority")
 
 
 def _rows_of_claim(done: Sequence[Ended]) -> list[Row]:

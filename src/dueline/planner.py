@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
 from dueline.lane import Lane, Pointer
 from dueline.store import Want
-from dueline.tuples import made
+from dueline.tuples import field, made
 
 SHARD_SHARE_MIN = 100
 """Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
@@ -131,5 +130,5 @@ def plan(
     return made(Want, [want for want in wants if want[1] > 0])
 
 
-_order_of = itemgetter(1, 2, 3)  # of a Prospect, within a priority
-_priority_of, _tenant_of = itemgetter(0), itemgetter(1)  # of a Prospect
+_order_of = field(Prospect, "tenant", "listing", "lane")  # within a priority
+_priority_of, _tenant_of = field(Prospect, "priority"), field(Prospect, "tenant")

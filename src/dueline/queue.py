@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from itertools import repeat
-from operator import itemgetter
 from typing import NamedTuple
 
 from dueline.attempt import Outcome
@@ -28,9 +27,10 @@ from dueline.settings import QueueSettings
 from dueline.status import status_of
 from dueline.store import LanePage, Move, Store
 from dueline.telling import telling
+from dueline.tuples import field
 from dueline.waker import Silence, Waker, place_of, wake_before
 
-_when_of = itemgetter(0, 10)  # of a Job: lane and at_us
+_when_of = field(Job, "lane", "at_us")
 _PAGE = 500
 _ROUNDS_MAX = 5
 _LOOKS = 2

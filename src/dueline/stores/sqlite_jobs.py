@@ -19,6 +19,7 @@ from dueline.stores.sqlite_connection import (
     fetch,
     first,
 )
+from dueline.tuples import field
 
 INLINE_BYTES_MAX: Final = 1024
 """Longer bodies lie in a table of their own, so that claims need not rewrite them."""
@@ -38,11 +39,13 @@ _INSERT = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {_PLACES}"  # noqa: S608
 _INSERT_ROWS = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {', '.join([_PLACES] * _ROWS)}"  # noqa: S608
 _INSERT_WHOLE = f"INSERT OR IGNORE INTO jobs VALUES ({', '.join('?' * 21)})"  # noqa: S608
 _BODY = 8  # the place of `body` in a row, and in a Job
-_lane_of, _id_of_job, _hop_of, _body_of = map(itemgetter, (0, 2, 3, _BODY))  # of a Job
+_lane_of, _id_of_job, _hop_of, _body_of = (
+    field(Job, name) for name in ("lane", "id", "hop", "body")
+)
 _rest_of = itemgetter(slice(1, 11))  # of a Job as it is born
 _ALONE = 17
 _token_of, _id_of = attrgetter("job.token"), attrgetter("job.id")  # of a Verdict
-_job_of = itemgetter(0)  # of a Verdict
+_job_of = field(Drop, "job")  # and of the other verdicts
 _CLAIM_MIN = 8  # jobs that are worth a look at what lies beside them
 
 

@@ -6,13 +6,12 @@ lies at or below a mark that was raised before it was committed.
 
 from collections.abc import Sequence
 from itertools import chain
-from operator import itemgetter
 from typing import Final
 
 from dueline.store import Row, RowPage
 from dueline.stores.sqlite_connection import Database, fetch, first
 from dueline.stores.sqlite_jobs import GREATEST, LEAST
-from dueline.tuples import made
+from dueline.tuples import field, made
 
 NOTHING_CLOSED: Final = -1
 EXPIRED_MAX: Final = 10_000
@@ -24,7 +23,7 @@ _APPEND: Final = (
 )
 _APPEND_ROWS: Final = _APPEND + ", (?, ?, ?, ?, ?)" * (_ROWS - 1)
 
-_shelf_of, _instant = itemgetter(0, 1), itemgetter(2)  # of a Row
+_shelf_of, _instant = field(Row, "stream", "shard"), field(Row, "at_us")
 
 
 def append(database: Database, rows: Sequence[Row]) -> list[int]:

@@ -1,16 +1,16 @@
 """What a worker holds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
 
 from dueline.job import Claim, Job, JobId
 from dueline.progress import Progress
 from dueline.settings import QueueSettings
+from dueline.tuples import field
 from dueline.worker.claimer import Taken
 from dueline.worker.execution import Assignment
 from dueline.worker.triage import assigned
 
-_id_of = itemgetter(2)  # of a Job
+_id_of = field(Job, "id")
 
 
 class Holding:

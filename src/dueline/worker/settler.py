@@ -4,7 +4,6 @@ import logging
 import random
 from collections.abc import Container, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
 
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled
 from dueline.finishing import (
@@ -26,7 +25,7 @@ from dueline.lane import bucket_of
 from dueline.policy import Again, Decision, Retry, cancelled, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
-from dueline.tuples import made
+from dueline.tuples import field, made
 from dueline.worker.claimer import Taken
 from dueline.worker.controls import Remembered
 from dueline.worker.events import settle_event
@@ -273,8 +272,8 @@ class Settler:
         return Group((move,), rows=rows)
 
 
-_job_of, _ending_of = itemgetter(0), itemgetter(1)  # of Ended
-_lane_of, _task_of, _opts_of = map(itemgetter, (0, 6, 9))  # of a Job
+_job_of, _ending_of = field(Ended, "job"), field(Ended, "ending")
+_lane_of, _task_of, _opts_of = (field(Job, name) for name in ("lane", "task", "opts"))
 
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:
