@@ -57,7 +57,7 @@ class Holding:
         """Hold jobs no more, as far as it is these claims that are held."""
         held, last = self._jobs, self.last
         for job in jobs:
-            mine = held.get(job.id)
+            mine = held.get(job.id)  # as `job in self`, without a call for each
             if mine is not None and (mine is job or mine.fence == job.fence):
                 held.pop(job.id, None)
                 if last:
