@@ -34,6 +34,13 @@ def test_a_burst_over_nothing_ends_at_once(queues: Queues, clock: HandClock) -> 
     assert bench.news.waits_s == []
 
 
+def test_a_burst_ends_as_soon_as_its_last_job_has(queues: Queues, clock: HandClock) -> None:
+    put(queues, call(1))
+    bench = Bench(queues, clock)
+    assert bench.run() == [1]
+    assert len(bench.news.waits_s) == 1  # for the handler; not for the next look
+
+
 def test_jobs_for_later_and_jobs_of_others_do_not_keep_a_burst(
     queues: Queues, clock: HandClock
 ) -> None:

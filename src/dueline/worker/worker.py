@@ -120,7 +120,10 @@ class Worker:
     def _until(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
             self._news.clear()
-            if self._guarded(self._step):
+            was_busy = bool(self._held)
+            is_done = self._guarded(self._step)
+            # The end of a burst's last jobs may be its own: nothing would wake it.
+            if is_done and not (self._settings.burst and was_busy and not self._held):
                 self._wait()
 
     def _guarded(self, step: Callable[[], None]) -> bool:
