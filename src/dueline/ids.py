@@ -4,6 +4,8 @@ import os
 import threading
 from collections.abc import Callable
 from hashlib import sha1
+from itertools import repeat
+from typing import cast
 
 from dueline.job import JobId, Token
 
@@ -47,7 +49,8 @@ class Ids:
         with self._lock:
             first = max(head | tail, self._last + 1)
             self._last = first + count - 1
-        return [JobId(number.to_bytes(16)) for number in range(first, first + count)]
+        made = map(int.to_bytes, range(first, first + count), repeat(16))
+        return cast("list[JobId]", list(made))
 
     def one(self, now_us: int) -> JobId:
         """Make one id that carries the time `now_us`."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from dueline.clock import Clock, asked_instant_us, asked_span_us, duration_us
@@ -21,6 +21,7 @@ from dueline.options import CallOptions, Rule, Unique, read_tags
 from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
 from dueline.transaction import Transaction, expect_transaction
+from dueline.tuples import field
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +33,7 @@ CHUNK = 500
 CHUNK_MAX = 10_000
 
 _NAME_CHARACTERS_MAX = 255
+_id_of = field(Row, "id")
 
 
 class Host(Protocol):
@@ -241,7 +243,7 @@ class Using(Generic[P, R]):
         )
         if event is not None:
             hooks.tell("after_enqueue", replace(event, job_ids=[row.id.hex() for row in rows]))
-        return [Job(row.id, queues, clock, kind) for row in rows]
+        return list(map(Job, map(_id_of, rows), repeat(queues), repeat(clock), repeat(kind)))
 
 
 class _Named(Using[P, R]):

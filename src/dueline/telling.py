@@ -12,6 +12,9 @@ from dueline.history import happened, row_of_happening
 from dueline.job import Job
 from dueline.lane import living_queue
 from dueline.store import Group, Move, Row, Store, Verdict
+from dueline.tuples import field
+
+_lane_of = field(Job, "lane")
 
 
 class TellingStore:
@@ -65,7 +68,10 @@ class TellingStore:
         )
 
     def _of_births(self, jobs: Sequence[Job]) -> list[Row]:
-        telling = {queue for queue in {job.lane.queue for job in jobs} if self._does_tell(queue)}
+        queues = {lane.queue for lane in set(map(_lane_of, jobs))}
+        telling = set(filter(self._does_tell, queues))
+        if not telling:
+            return []
         return [
             row_of_happening(happened(job, "enqueued", job.enqueued_us), job, job.id)
             for job in jobs
