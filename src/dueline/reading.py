@@ -3,13 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import Final
 
 from dueline.clock import Clock, StoreTime
 from dueline.frontier import SEALED_US
 from dueline.recipes.checkpoint import Place
 from dueline.store import Row, Store
+from dueline.tuples import field
 
 GUARD_US: Final = 250_000
 """How far the mark stays behind the present where appends and looks are steps of their own."""
@@ -24,7 +24,7 @@ IDS_KNOWN_MAX: Final = 100_000
 PAGE: Final = 2000
 """How many rows of a shard are read at once."""
 
-_position = attrgetter("at_us", "id")
+_position = field(Row, "at_us", "id")
 
 
 class ShardReader:
@@ -133,15 +133,19 @@ class ShardReader:
 
 
 def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:
-    """Read shards up to the present, in the order of positions.
+    """Read shards up to the present, in the order of positions."""
+    if len(readers) == 1:
+        [reader] = readers
+        return chain.from_iterable(iter(lambda: reader.read(PAGE), []))
+    return chain.from_iterable(_merged_pages(readers))
+
+
+def _merged_pages(readers: Sequence[ShardReader]) -> Iterator[list[Row]]:
+    """Read pages of all shards in order.
 
     A page of each is sorted at once, up to where the first of them ends: row by row takes
     twice as long.
     """
-    if len(readers) == 1:
-        while rows := readers[0].read(PAGE):
-            yield from rows
-        return
     pages = {reader: reader.read(PAGE) for reader in readers}
     while pages := {reader: page for reader, page in pages.items() if page}:
         until = min(_position(page[-1]) for page in pages.values())
@@ -150,4 +154,4 @@ def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:
             count = bisect_right(page, until, key=_position)
             ready.append(page[:count])
             pages[reader] = page[count:] or reader.read(PAGE)
-        yield from sorted(chain.from_iterable(ready), key=_position)
+        yield sorted(chain.from_iterable(ready), key=_position)

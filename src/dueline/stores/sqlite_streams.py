@@ -5,7 +5,8 @@ lies at or below a mark that was raised before it was committed.
 """
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
+from operator import concat
 from typing import Final
 
 from dueline.store import Row, RowPage
@@ -74,7 +75,7 @@ def tail(
             limit,
         ),
     )
-    rows = made(Row, ((stream, shard, *one) for one in found))
+    rows = made(Row, map(concat, repeat((stream, shard)), found))
     return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
 
