@@ -5,9 +5,8 @@ lies at or below a mark that was raised before it was committed.
 """
 
 from collections.abc import Sequence
-from itertools import chain, repeat
-from operator import concat
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 from dueline.store import Row, RowPage
 from dueline.stores.sqlite_connection import Database, fetch, first
@@ -75,7 +74,8 @@ def tail(
             limit,
         ),
     )
-    rows = made(Row, map(concat, repeat((stream, shard)), found))
+    head: tuple[Any, ...] = (stream, shard)
+    rows = made(Row, [head + cells for cells in found])
     return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
 
 
