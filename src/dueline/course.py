@@ -103,5 +103,5 @@ class Course:
 
     def _places(self) -> Mapping[int, Checkpoint]:
         places = groups.places(self._store, self._stream, self._group)
-        self._read_out.update(one for one, at in places.items() if cuts.is_read_out(at))
+        self._read_out = {one for one, at in places.items() if cuts.is_read_out(at)}
         return places

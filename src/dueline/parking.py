@@ -47,6 +47,11 @@ class Note:
         """Set a key aside, or say how far its events have been read."""
         return Note({**self.parked, key: (behind[0], behind[1].hex())})
 
+    def from_place(self, place: Place) -> "Note":
+        """Count all that lies behind a place as set aside, where its key is."""
+        behind = (place[0], place[1].hex())
+        return Note({key: min(at, behind) for key, at in self.parked.items()})
+
     def without(self, key: str) -> "Note":
         """Let a key take part again."""
         return replace(self, parked={one: at for one, at in self.parked.items() if one != key})

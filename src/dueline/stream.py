@@ -18,6 +18,7 @@ from dueline.groups import Lag, Member
 from dueline.queue import Queues
 from dueline.reading import ShardReader, merged
 from dueline.recipes.lease import TTL_US_MIN
+from dueline.replay import Sought, seek
 from dueline.settings import StreamSettings, check_queue_name, check_stream_settings, shard_of
 from dueline.store import Row, Store
 from dueline.transaction import expect_transaction
@@ -316,6 +317,16 @@ class Stream:
     def forget_group(self, group: str) -> None:
         """Take a group off the list, so that what it has not read may expire."""
         groups.forget(self._host.queues.store, self.name, group)
+
+    def seek(self, group: str, to: Position) -> list[Sought]:
+        """Let a group go on behind another place, such as `Position.at(yesterday)`, or the oldest.
+
+        It handles again what lies there, or skips what lies before; nobody of it may be at work.
+
+        Raises: NotFound: there is no such group. BadInput: the place is in the future.
+          Conflict: a member of the group is there, or came meanwhile.
+        """
+        return seek(self._host.queues, self._host.clock, self.name, group, (to.at_us, to.id))
 
     def parked(self, group: str) -> list[Event]:
         """List the events that a group has set aside, shard by shard, in order."""

@@ -1,5 +1,7 @@
 """`dueline streams`, and the shards of groups."""
 
+import json
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -120,3 +122,151 @@ def test_shards_of_a_member_that_is_gone_are_freed(shell: Shell, app: Dueline) -
     groups.leave(app.queues.store, "clicks", "billing", "gone")
     freed = shell.app("shards", "rebalance", "clicks/billing", "-o", "json").data
     assert [one["holder"] for one in freed] == ["gone", "gone"]
+
+
+# What is in a stream
+
+
+def lines(shell: Shell, *words: str) -> list[dict[str, object]]:
+    """Read the stream `clicks`, as a program does."""
+    answer = shell.app("streams", "read", "clicks", "-o", "ndjson", *words)
+    assert answer.code == 0, answer
+    return [json.loads(line) for line in answer.out.splitlines()]
+
+
+def test_a_streams_events_are_printed_in_order(shell: Shell, app: Dueline) -> None:
+    clicks = app.stream("clicks", shards=3)
+    events = clicks.append_many([({"n": number}, str(number % 4)) for number in range(12)])
+    everything = lines(shell)
+    assert [one["value"] for one in everything] == [event.value for event in clicks.read()]
+    assert {one["id"] for one in everything} == {event.id for event in events}
+    assert [one["value"] for one in lines(shell, "--key", "1")] == [{"n": 1}, {"n": 5}, {"n": 9}]
+    (shard,) = {event.shard for event in events if event.key == "2"}
+    only = lines(shell, "--shard", str(shard))
+    assert {one["shard"] for one in only} == {shard}
+    assert {1, 2} & {one["shard"] for one in everything}
+    assert lines(shell, "--limit", "5") == everything[:5]
+    table = shell.app("streams", "read", "clicks", "--limit", "1").out.splitlines()
+    assert table[0].split() == ["AT", "SHARD", "KEY", "POSITION", "VALUE"]
+    assert str(everything[0]["position"]) in table[1]
+    assert clicks.groups() == []  # it is nobody's reading
+
+
+def test_a_stream_is_read_from_a_place_to_a_place(shell: Shell, app: Dueline) -> None:
+    clicks = app.stream("clicks", shards=1)
+    for number in range(5):
+        clicks.append(number)
+    everything = lines(shell)
+    second, fourth = str(everything[1]["position"]), str(everything[3]["position"])
+    assert lines(shell, "--since", second) == everything[2:]
+    assert lines(shell, "--until", fourth) == everything[:4]
+    assert lines(shell, "--since", second, "--until", fourth) == everything[2:4]
+    assert lines(shell, "--since", "1h") == everything
+    assert lines(shell, "--since", "newest") == []
+    assert lines(shell, "--until", "1h") == []
+    assert lines(shell, "--since", str(everything[3]["at"])) == everything[3:]
+
+
+def test_what_cannot_be_read_is_refused(shell: Shell, app: Dueline) -> None:
+    app.stream("clicks", shards=2).append(1)
+    assert shell.app("streams", "read", "nosuch").code == 4
+    assert shell.app("streams", "read", "clicks", "--shard", "2").code == 4
+    for since in ("soon", "2026-01-01T00:00", "2026-13-01T00:00Z", "17-abc"):
+        assert shell.app("streams", "read", "clicks", "--since", since).code == 2, since
+    assert shell.app("streams", "read", "clicks", "--follow", "--until", "1h").code == 2
+
+
+def test_a_stream_is_followed_over_a_cut(shell: Shell, app: Dueline) -> None:
+    clicks = app.stream("clicks", shards=1)
+    clicks.append(0)
+    follower = shell.spawn(
+        "--store", "sqlite:///jobs.db", "streams", "read", "clicks", "-f", "-o", "ndjson"
+    )
+    try:
+        assert follower.stdout is not None
+        assert json.loads(follower.stdout.readline())["value"] == 0
+        clicks.reshard(2)
+        clicks.append(1)
+        told = json.loads(follower.stdout.readline())
+        assert told["value"] == 1
+        assert told["shard"] > 0
+        follower.send_signal(signal.SIGINT)
+        follower.communicate(timeout=30)
+        assert follower.returncode == 130
+    finally:
+        follower.kill()
+        follower.communicate()
+
+
+# Who has come how far
+
+
+def handled(app: Dueline, name: str) -> list[object]:
+    """Have a member of `billing` handle all there is, and go."""
+    one = member(app, name)
+    one.balance()
+    found: list[object] = []
+    for shard in one.held:
+        while (batch := one.poll(shard)) is not None:
+            found += [event.value for event in batch.events]
+            one.commit(batch)
+    one.leave()
+    return found
+
+
+def test_groups_are_shown_with_members_places_and_lags(shell: Shell, app: Dueline) -> None:
+    clicks = app.stream("clicks", shards=2)
+    assert shell.app("streams", "groups", "nosuch").code == 4
+    clicks.append_many([(number, str(number)) for number in range(6)])
+    told = shell.app("streams", "groups", "clicks")
+    assert (told.code, told.out) == (0, "stream  clicks\n")
+    assert "No group reads it" in told.err
+    one = member(app, "here:1:ab")
+    one.balance()
+    batch = one.poll(1)
+    assert batch is not None
+    one.commit(batch)
+    data = shell.app("streams", "groups", "clicks", "-o", "json").data
+    (group,), (there,), shards = data["groups"], data["members"], data["shards"]
+    assert (group["group"], group["members"], group["parked"]) == ("billing", 1, 0)
+    assert group["behind"] == 6 - len(batch.events)
+    assert (there["member"], there["busy"]) == ("here:1:ab", None)
+    assert [shard["holder"] for shard in shards] == ["here:1:ab"] * 2
+    assert [shard["position"] for shard in shards] == [None, str(batch.position)]
+    assert [shard["behind"] for shard in shards] == [6 - len(batch.events), 0]
+    heads = shell.app("streams", "groups", "clicks").out
+    assert "GROUP    MEMBERS  BEHIND" in heads
+    assert "here:1:ab" in heads
+
+
+def test_a_group_goes_on_where_its_operator_says(shell: Shell, app: Dueline) -> None:
+    clicks = app.stream("clicks", shards=2)
+    clicks.append_many([(number, str(number)) for number in range(6)])
+    assert sorted(map(str, handled(app, "first"))) == list("012345")
+    assert handled(app, "second") == []
+    seek = ("streams", "seek", "clicks", "--group", "billing", "--to")
+    moved = shell.app(*seek, "oldest", "-o", "json").data
+    assert [one["shard"] for one in moved] == [0, 1]
+    assert sum(one["behind"] for one in moved) == 6
+    assert sorted(map(str, handled(app, "third"))) == list("012345")
+    assert shell.app(*seek, "1h").code == 0
+    moved = shell.app(*seek, "newest", "-o", "json").data
+    assert sum(one["behind"] for one in moved) == 0
+    assert handled(app, "fourth") == []
+    assert shell.app(*seek, "soon").code == 2
+    assert shell.app(*seek, "2099-01-01T00:00:00Z").code == 2
+    assert shell.app("streams", "seek", "clicks", "-g", "nosuch", "--to", "oldest").code == 4
+    assert shell.app("streams", "seek", "nosuch", "-g", "billing", "--to", "oldest").code == 4
+
+
+def test_a_group_is_not_moved_under_its_members(shell: Shell, app: Dueline) -> None:
+    app.stream("clicks", shards=2).append(1)
+    one = member(app, "here:1:ab")
+    one.balance()
+    answer = shell.app("streams", "seek", "clicks", "--group", "billing", "--to", "oldest")
+    assert answer.code == 5
+    assert "here:1:ab" in answer.why
+    groups.leave(app.queues.store, "clicks", "billing", "here:1:ab")  # its leases stay
+    answer = shell.app("streams", "seek", "clicks", "--group", "billing", "--to", "oldest")
+    assert answer.code == 5
+    assert answer.why == "Shard 0 is held by here:1:ab."

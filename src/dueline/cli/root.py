@@ -24,6 +24,7 @@ from dueline.cli import (
     shards,
     stats,
     streams,
+    streams_reading,
     top,
     worker,
     workers,
@@ -51,6 +52,9 @@ root.add_typer(queues.queues, name="queues")
 root.add_typer(shards.shards, name="shards")
 root.add_typer(streams.streams, name="streams")
 root.add_typer(workers.workers, name="workers")
+streams.streams.command("read")(streams_reading.read)
+streams.streams.command("groups")(streams_reading.list_groups)
+streams.streams.command("seek")(streams_reading.seek)
 queues.queues.command("set")(settings.set_queue)
 root.command("stats")(stats.stats)
 root.command("top")(top.top)

@@ -40,11 +40,11 @@ def show(context: typer.Context, name: NameArgument) -> None:
     Example: dueline streams show clicks
     """
     with session_of(context).queues() as queues:
-        settings = _settings(queues, name)
+        settings = settings_of(queues, name)
         shown = [
             one
             for group in sorted(groups.registered(queues.store, name))
-            for one in _lags(queues, name, settings, group)
+            for one in lag_entries(queues, name, settings, group)
         ]
         parts = [Part("lags", shown, PART_COLUMNS)] if shown else []
         Output.of(context, queues).entry(_entry(queues, name, settings), parts=parts)
@@ -68,7 +68,11 @@ def reshard(
         Output.of(context, queues).entry(_entry(queues, name, settings))
 
 
-def _settings(queues: Queues, name: str) -> StreamSettings:
+def settings_of(queues: Queues, name: str) -> StreamSettings:
+    """Read a stream's settings.
+
+    Raises: NotFound: nobody has used it.
+    """
     settings = cuts.settings_of(queues.store, name)
     if settings is None:
         raise NotFound(f"There is no stream {name}.", hint="See `dueline streams list`.")
@@ -85,7 +89,8 @@ def _entry(queues: Queues, name: str, settings: StreamSettings) -> Entry:
     }
 
 
-def _lags(queues: Queues, name: str, settings: StreamSettings, group: str) -> list[Entry]:
+def lag_entries(queues: Queues, name: str, settings: StreamSettings, group: str) -> list[Entry]:
+    """Show how far behind a group is, shard by shard, and who holds each."""
     now_us = queues.time.earliest_us()
     held = grants(queues.store, groups.leases_at(name, group))
     found: list[Entry] = []

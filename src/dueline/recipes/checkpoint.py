@@ -82,6 +82,11 @@ def moved(present: Checkpoint, place: Place, *, rows: int, version: bytes, note:
     return present._replace(version=version, place=place, rows=present.rows + rows, note=note)
 
 
+def sought(present: Checkpoint, place: Place, *, version: bytes, note: str) -> Checkpoint:
+    """Say that a checkpoint is to be elsewhere, even before: an operator's word alone (rule L6)."""
+    return present._replace(version=version, place=place, note=note)
+
+
 def commit_of(present: Checkpoint, wanted: Checkpoint) -> Commit:
     """Make the write that replaces a checkpoint: it holds while nobody else has written."""
     at_us, row_id = (None, b"") if wanted.place is None else wanted.place
