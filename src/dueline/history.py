@@ -6,6 +6,7 @@ from hashlib import sha1
 from itertools import groupby, islice
 from operator import mod
 
+from dueline import gone
 from dueline.attempt import Attempt, Crashed, Ended
 from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
@@ -184,11 +185,13 @@ def attempts(
                 yield one
 
 
-def forget(store: Store, queue: str, shards: int, *, before_us: int) -> None:
-    """Let go of a queue's history below an instant, in whole buckets; anyone may call this."""
+def forget(store: Store, queue: str, shards: int, *, before_us: int, version: bytes) -> None:
+    """Let go of a queue's history below an instant, in whole buckets; anyone may call this.
+
+    Args: version: random, for what says so.
+    """
     for shard in range(shards):
-        store.close_until(queue + HISTORY_SUFFIX, shard, at_us=before_us - 1)
-        store.expire(queue + HISTORY_SUFFIX, shard, before_us=before_us)
+        gone.let_go(store, queue + HISTORY_SUFFIX, shard, before_us=before_us, version=version)
 
 
 class Follower:

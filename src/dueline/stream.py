@@ -7,7 +7,7 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
-from dueline import cuts, groups, parking
+from dueline import cuts, gone, groups, parking
 from dueline.batch import BATCH, TTL_US, Batch, Terms
 from dueline.clock import SECOND_US, Clock, duration_us
 from dueline.codec import encode_events
@@ -366,8 +366,8 @@ class Stream:
             needed_us = groups.needed_us(queues.store, self.name, shard)
             before_us = old_us if needed_us is None else min(old_us, needed_us)
             if before_us > 0:
-                queues.store.close_until(self.name, shard, at_us=before_us - 1)
-                queues.store.expire(self.name, shard, before_us=before_us)
+                version = queues.ids.token()
+                gone.let_go(queues.store, self.name, shard, before_us=before_us, version=version)
         cuts.retire(queues, self.name)
 
 

@@ -160,5 +160,6 @@ def test_old_history_is_let_go_of(queues: Queues, clock: HandClock) -> None:
     put(queues, call(1))
     clock.advance(8 * 86_400)
     put(queues, call(2))
-    forget(queues.store, "default", 1, before_us=clock.wall_us() - QueueSettings().history_us)
+    before_us = clock.wall_us() - QueueSettings().history_us
+    forget(queues.store, "default", 1, before_us=before_us, version=queues.ids.token())
     assert len(told(queues)) == 1

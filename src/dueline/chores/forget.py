@@ -18,7 +18,8 @@ def forget_history(queues: Queues, after: str | None) -> Report:
         settings = queues.catalog.settings(name)
         shards, before_us = settings.shards_read, now_us - settings.history_us
         if any(_is_old(queues, name, shard, before_us) for shard in range(shards)):
-            forget(queues.store, name, shards, before_us=before_us)
+            version = queues.ids.token()
+            forget(queues.store, name, shards, before_us=before_us, version=version)
             forgotten += 1
     return Report(forgotten, after=names[-1] if len(names) == QUEUES_A_STEP else None)
 

@@ -16,6 +16,7 @@ from dueline.errors import BadInput
 from dueline.lane import dead_queue
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, tables
+from dueline.spark.loss import Losses
 from dueline.spark.offsets import positions_of
 from dueline.spark.options import TABLES, Options, chosen_queues, open_existing
 from dueline.store import Store
@@ -44,6 +45,7 @@ class BatchReader(DataSourceReader):
         self._table = options.one_of("table", TABLES, "events")
         self._page = options.number("fetchSize", PAGE)
         self._parts = options.number("minPartitions", PARTS)
+        self._losses = Losses(fails=options.flag("failOnDataLoss", default=True))
         self._names = tables.wanted(self._table, schema).names
         self._schema = schema
         self._only: dict[str, frozenset[Any]] = {}
@@ -64,7 +66,14 @@ class BatchReader(DataSourceReader):
             return
         schema = tables.wanted(self._table, self._schema)
         with closing(open_existing(self._url)) as store:
-            yield from batches(store, partition.slices, schema, table=self._table, page=self._page)
+            yield from batches(
+                store,
+                partition.slices,
+                schema,
+                table=self._table,
+                page=self._page,
+                losses=self._losses,
+            )
 
     def _lanes(self, queues: Queues) -> Iterator[Sequence[slices.LaneSlice]]:
         names = chosen_queues(self._options, queues.catalog)
@@ -88,11 +97,15 @@ class BatchReader(DataSourceReader):
         ]
         start, end = self._bounds()
         marks = shelves.close(queues.store, found)
+        known = shelves.gone_of(queues.store, found)
         short: list[slices.RowSlice] = []
         for shelf in found:
             until = min(slices.behind(marks[shelf]), end.get(str(shelf), end[""]))
             after = start.get(str(shelf), start[""])
-            whole = slices.RowSlice(shelf.stream, shelf.shard, after, until)
+            whole = slices.RowSlice(
+                shelf.stream, shelf.shard, after, until, is_asked=after != slices.START
+            )
+            whole = self._losses.planned(queues.store, whole, known[shelf.stream])
             parts = slices.cut_rows(queues.store, whole, max(1, self._parts // len(found)))
             if len(parts) == 1:
                 short += parts
@@ -144,8 +157,12 @@ def batches(
     *,
     table: str,
     page: int,
+    losses: Losses,
 ) -> Iterator[pa.RecordBatch]:
-    """Read slices as batches of Arrow, one a page."""
+    """Read slices as batches of Arrow, one a page.
+
+    Raises: StoreCorrupt: rows have expired before they were read.
+    """
     now_us = store.clock_us()
     for one in some:
         if isinstance(one, slices.LaneSlice):
@@ -154,6 +171,7 @@ def batches(
         else:
             for rows in slices.rows_of(store, one, page=page):
                 yield tables.batch_of_rows(rows, schema, table=table)
+            losses.was_read(store, one)
 
 
 def moment_us(name: str, text: str) -> int:

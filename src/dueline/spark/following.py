@@ -23,11 +23,12 @@ from pyspark.sql.types import StructType
 
 from dueline.clock import SystemClock
 from dueline.connect import open_queues
-from dueline.errors import BadInput, StoreCorrupt
+from dueline.errors import BadInput
 from dueline.paging import record_at
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, tables
 from dueline.spark.batch import PAGE, PARTS, Part, batches, moment_us
+from dueline.spark.loss import Losses
 from dueline.spark.offsets import offset_of, positions_of, shared
 from dueline.spark.options import TABLES, Options, open_existing
 from dueline.spark.shelves import Shelf
@@ -39,6 +40,8 @@ CONSUMERS_PARTITION: Final = "spark-consumers"
 
 POLL_MS: Final = 250
 """Spark asks some 90 times a second what is new; so long the answer is the same."""
+
+_SET_BACK: Final = "Was the store restored from a backup? A new checkpoint starts anew."
 
 Positions = dict[str, Position]
 
@@ -65,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._parts = options.number("minPartitions", PARTS)
         self._most = options.number("maxRowsPerTrigger", 0, least=0)
         self._poll_s = options.number("pollInterval", POLL_MS, least=0) / 1000
-        self._fails = options.flag("failOnDataLoss", default=True)
+        self._losses = Losses(fails=options.flag("failOnDataLoss", default=True))
         self._consumer = options.text("consumer")
         self._start = options.text("startingOffsets", "earliest")
         if self._start == "latest" and not self._consumer:
@@ -127,13 +130,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with closing(open_existing(self._url)) as store:
             queues = open_queues(self._url, store, clock=SystemClock())
             known = {str(shelf): shelf for shelf in self._shelves(queues)}
+            gone_of = shelves.gone_of(store, known.values())
             wholes = []
             for name, until in afters.items():
                 after = befores.get(name, START)
                 if name not in known or until <= after:
                     self._expect_same(name, name in known, after, until)
                     continue
-                wholes.append(RowSlice(known[name].stream, known[name].shard, after, until))
+                _, stream, shard = known[name]
+                whole = RowSlice(stream, shard, after, until)
+                wholes.append(self._losses.planned(store, whole, gone_of[stream]))
             share = max(1, self._parts // max(1, len(wholes)))
             return [Part([one]) for whole in wholes for one in slices.cut_rows(store, whole, share)]
 
@@ -151,7 +157,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         schema = tables.wanted(self._table, self._schema)
         with closing(open_existing(self._url)) as store:
-            yield from batches(store, partition.slices, schema, table=self._table, page=self._page)
+            yield from batches(
+                store,
+                partition.slices,
+                schema,
+                table=self._table,
+                page=self._page,
+                losses=self._losses,
+            )
 
     # What there is
 
@@ -172,8 +185,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for shelf in some:  # what is there stays, and so does what is not
                 queues.store.close_until(shelf.stream, shelf.shard, at_us=at_us - 1)
             return {str(shelf): (at_us, b"") for shelf in some}
+        gone_of = shelves.gone_of(queues.store, some)
+        earliest = {str(shelf): gone_of[shelf.stream].get(shelf.shard, START) for shelf in some}
         if self._start == "earliest":
-            return {str(shelf): START for shelf in some}
+            return earliest
         try:
             given = positions_of(json.loads(self._start))
         except (json.JSONDecodeError, AttributeError) as error:
@@ -181,13 +196,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"startingOffsets={self._start!r} is no place.",
                 hint="Use earliest, latest, or an offset.",
             ) from error
-        return {str(shelf): given.get(str(shelf), START) for shelf in some}
+        return earliest | {name: place for name, place in given.items() if name in earliest}
 
     def _ends(self, queues: Queues, places: Positions, most: int) -> Positions:
         """Tell up to where each shard is read next, of those in which something is new."""
         waiting: dict[Shelf, int] = {}
-        for shelf in self._shelves(queues):
+        some = self._shelves(queues)
+        gone_of = shelves.gone_of(queues.store, some)
+        for shelf in some:
             after = places.get(str(shelf), START)
+            if self._losses.fails:  # told when the batch is planned otherwise
+                whole = RowSlice(shelf.stream, shelf.shard, after, after)
+                self._losses.planned(queues.store, whole, gone_of[shelf.stream])
             mark_us = self._mark(queues, shelf, after)
             tail = queues.store.tail(
                 shelf.stream, shelf.shard, after=after, limit=1, until_us=mark_us
@@ -215,9 +235,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream, shard = shelf.stream, shelf.shard
         present = queues.store.close_until(stream, shard, at_us=-1)
         if after[0] > present + 1:
-            self._lose(
+            self._losses.tell(
                 f"The query stands at {after[0]} in {shelf}, which is closed up to {present} only:"
                 " the store was set back.",
+                hint=_SET_BACK,
             )
             return -1
         if self._frozen is not None:
@@ -230,14 +251,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if until == after:
             return
         if not is_known:
-            self._lose(f"The shard {name} of the query's offset is gone.")
+            self._losses.tell(f"The shard {name} of the query's offset is gone.", hint=_SET_BACK)
         elif until < after:
-            self._lose(f"The query's offset goes back in {name}, from {after[0]} to {until[0]}.")
-
-    def _lose(self, words: str) -> None:
-        if self._fails:
-            raise StoreCorrupt(
-                words,
-                hint="Was it restored from a backup? failOnDataLoss=false goes on without what"
-                " is lost; a new checkpoint starts anew.",
+            self._losses.tell(
+                f"The query's offset goes back in {name}, from {after[0]} to {until[0]}.",
+                hint=_SET_BACK,
             )

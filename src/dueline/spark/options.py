@@ -17,10 +17,10 @@ TABLES: Final = ("events", "attempts", "jobs", "stream")
 BOTH: Final = ("store", "queue")
 READING: Final = (
     *BOTH, "table", "stream", "shards", "minPartitions", "fetchSize", "pushdown",
-    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "failOnDataLoss",
 )  # fmt: skip
 FOLLOWING: Final = (
-    *READING, "maxRowsPerTrigger", "pollInterval", "failOnDataLoss", "consumer",
+    *READING, "maxRowsPerTrigger", "pollInterval", "consumer",
 )  # fmt: skip
 WRITING: Final = (*BOTH, "task", "idColumns", "chunkRows", "writeId", "sinkId", "keepDays")
 ALIASES: Final = {"maxoffsetspertrigger": "maxRowsPerTrigger", "subscribe": "stream"}

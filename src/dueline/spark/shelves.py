@@ -1,14 +1,15 @@
 """Shards of streams, their marks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dueline import cuts
+from dueline import cuts, gone
 from dueline.errors import BadInput
 from dueline.history import HISTORY_SUFFIX
 from dueline.queue import Queues
 from dueline.settings import StreamSettings
 from dueline.spark.options import Options, chosen_queues
+from dueline.spark.slices import Position
 from dueline.store import Store
 
 GUARD_US: Final = 250_000
@@ -66,3 +67,8 @@ def close(store: Store, some: Sequence[Shelf]) -> dict[Shelf, int]:
     """Raise marks to the present, so that what lies below stays as it is; tell the marks."""
     until_us = now_us(store)
     return {one: store.close_until(one.stream, one.shard, at_us=until_us) for one in some}
+
+
+def gone_of(store: Store, some: Iterable[Shelf]) -> Mapping[str, Mapping[int, Position]]:
+    """Tell where the last row lay that each shard has let go of, by stream and shard."""
+    return {stream: gone.places(store, stream) for stream in {one.stream for one in some}}

@@ -24,12 +24,16 @@ _LAST_ID: Final = JobId(b"\xff" * 16)
 
 
 class RowSlice(NamedTuple):
-    """Rows of one shard of a stream: past `after`, up to and including `until`."""
+    """Rows of one shard of a stream: past `after`, up to and including `until`.
+
+    is_asked: the caller named its beginning; otherwise it is whatever is kept.
+    """
 
     stream: str
     shard: int
     after: Position
     until: Position
+    is_asked: bool = True
 
 
 class LaneSlice(NamedTuple):
@@ -50,7 +54,7 @@ def behind(mark_us: int) -> Position:
 
 def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
     """Cut a slice into at most so many, by time; none where it holds nothing."""
-    stream, shard, after, until = whole
+    stream, shard, after, until, is_asked = whole
     rows = store.tail(stream, shard, after=after, limit=PROBE, until_us=until[0]).rows
     if not rows or rows[0][2:4] > until:
         return []
@@ -58,7 +62,7 @@ def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
         return [whole]
     last_us = _last(partial(_has_row_after, store, whole), rows[0].at_us, until[0])
     cuts = [after, *map(behind, _cuts(rows[0].at_us, last_us, parts)), until]
-    return [RowSlice(stream, shard, *ends) for ends in pairwise(cuts)]
+    return [RowSlice(stream, shard, *ends, is_asked) for ends in pairwise(cuts)]
 
 
 def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
@@ -117,7 +121,7 @@ def jobs_of(store: Store, one: LaneSlice, *, page: int) -> Iterator[Sequence[Job
 
 
 def _has_row_after(store: Store, whole: RowSlice, at_us: int) -> bool:
-    stream, shard, _, until = whole
+    stream, shard, _, until, _ = whole
     return bool(store.tail(stream, shard, after=behind(at_us), limit=1, until_us=until[0]).rows)
 
 
