@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
+from dueline.census import LanesHeld
 from dueline.job import Job, State, Token
 from dueline.lane import Lane, Marks, Pointer, bucket_of
 from dueline.store import (
@@ -371,3 +372,19 @@ class TwoHolders(MemoryStore):
         if len(claimed.jobs) > 1:  # what another thread would have taken too
             self._put(claimed.jobs[0]._replace(at_us=terms["now_us"], state=State.WAITING))
         return claimed
+
+
+class TellsOfOnePage(MemoryStore):
+    """Goes through the lanes that hold rows up to the end of a page."""
+
+    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+        return super().lanes_held(after=after, limit=limit)._replace(after=None)
+
+
+class TellsOfEmptyLanes(MemoryStore):
+    """Tells of lanes that held rows once, too."""
+
+    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+        page = super().lanes_held(after=after, limit=limit)
+        empty = [lane for lane, rows in self._rows.items() if not rows]
+        return page._replace(lanes=[*page.lanes, *empty][:limit])

@@ -114,7 +114,7 @@ class Monitor:
 
     def _note(self, open_diary: Diary, chore: Chore, line: Line, report: Report) -> None:
         now_us = self._queues.time.earliest_us()
-        next_us = now_us if report.after is not None else now_us + chore.every_us
+        next_us = now_us + (chore.every_us if report.after is None else report.rest_us)
         written = Line(next_us, report.after, line.acts + report.acts)
         version = self._queues.ids.token()
         if not open_diary.write(chore.name, written, report.puts, version=version):

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from dueline.attempt import Outcome
-from dueline.chores.audit import LANES_A_STEP, OVERDUE_US, audit
-from dueline.clock import DAY_US
+from dueline.census import LanesHeld
+from dueline.chores.audit import LANES_A_STEP, OVERDUE_US, RESTS, audit
+from dueline.clock import DAY_US, SECOND_US
 from dueline.errors import EnqueueUnknown
 from dueline.ids import Ids
 from dueline.job import JobId, State
@@ -141,6 +142,19 @@ def test_many_lanes_are_looked_through_step_by_step(world: World) -> None:
     report = audit(world.queues, None)
     assert report.after is not None
     assert audit(world.queues, report.after).after is None
+
+
+def test_where_looking_takes_long_the_next_step_waits(world: World) -> None:
+    world.put()
+    lanes_held = world.store.lanes_held  # type: ignore[attr-defined]
+
+    def slow(**terms: object) -> LanesHeld:
+        world.clock.advance(0.5)
+        return LanesHeld(lanes_held(**terms).lanes, "more")
+
+    world.store.lanes_held = slow  # type: ignore[attr-defined]
+    took_us = audit(world.queues, None).rest_us // RESTS
+    assert SECOND_US // 2 <= took_us < SECOND_US
 
 
 class Ended(BaseException):

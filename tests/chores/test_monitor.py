@@ -83,6 +83,15 @@ def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
     assert diary.lines(world.store)["c"].acts == 13
 
 
+def test_a_round_that_is_a_load_rests_between_its_steps(world: World) -> None:
+    steps = iter([Report(after="a", rest_us=SECOND_US), Report(after="b"), Report()])
+    one = monitor_of(world, "one", [Chore("c", EVERY_US, lambda *_: next(steps))])
+    assert one.step() == 0
+    assert one.step() == SECOND_US
+    world.clock.advance(us=SECOND_US)
+    assert [one.step() for _ in range(3)] == [0, 0, EVERY_US]
+
+
 def test_when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(world: World) -> None:
     log = Log()
     monitor_of(world, "one", [log.chore("one")]).step()

@@ -21,6 +21,10 @@ from dueline.waker import place_of
 EVERY_US = 600 * SECOND_US
 LANES_A_STEP = 500
 
+RESTS = 9
+"""How many times as long as a step took the next one waits: where going through all lanes is
+dear, a round takes longer, and is no more than a tenth of the work of one connection."""
+
 OVERDUE_US = 60 * SECOND_US
 """Jobs due for less are not looked at: what is being listed now is nobody's error."""
 
@@ -30,14 +34,17 @@ def audit(queues: Queues, after: str | None) -> Report:
     store = queues.store
     if not isinstance(store, Census):
         return Report()
+    began_us = queues.time.earliest_us()
     page = store.lanes_held(after=after, limit=LANES_A_STEP)
     overdue = {job.lane: job for job in _overdue(queues, page.lanes)}
     hidden = [overdue[lane] for lane in overdue.keys() - _listed(queues, overdue)]
     found = [_finding(queues, job) for job in hidden if _list_again(queues, job)]
+    now_us = queues.time.latest_us()
+    rest_us = RESTS * max(0, now_us - began_us)
     if not found:
-        return Report(after=page.after)
-    note = added(store, found, queues.ids.token(), now_us=queues.time.latest_us())
-    return Report(len(found), page.after, (note,))
+        return Report(after=page.after, rest_us=rest_us)
+    note = added(store, found, queues.ids.token(), now_us=now_us)
+    return Report(len(found), page.after, (note,), rest_us)
 
 
 def _overdue(queues: Queues, lanes: Iterable[Lane]) -> Iterator[Job]:

@@ -10,13 +10,15 @@ from dueline.store import Put
 class Report(NamedTuple):
     """What one step of a chore did.
 
-    acts: what it changed. after: where the next step goes on at once; None: the round is over.
-    puts: what is to be noted, by the monitor and only while it holds the office.
+    acts: what it changed. after: where the next step goes on; None: the round is over.
+    puts: what is to be noted, by the monitor and only while it holds the office. rest_us: how
+    long the next step of the round waits, so that a long round is no load.
     """
 
     acts: int = 0
     after: str | None = None
     puts: Sequence[Put] = ()
+    rest_us: int = 0
 
 
 Step = Callable[[Queues, str | None], Report]

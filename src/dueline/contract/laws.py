@@ -9,6 +9,7 @@ import pytest
 _MODULES = (
     "adding",
     "bounds",
+    "census",
     "clockless",
     "closing",
     "coordination",
@@ -31,6 +32,7 @@ pytest.register_assert_rewrite(*(name for name in _names if name not in sys.modu
 
 from dueline.contract.adding import AddingLaws  # noqa: E402
 from dueline.contract.bounds import BoundLaws  # noqa: E402
+from dueline.contract.census import CensusLaws  # noqa: E402
 from dueline.contract.clockless import ClocklessLaws  # noqa: E402
 from dueline.contract.closing import ClosingLaws  # noqa: E402
 from dueline.contract.coordination import CoordinationLaws  # noqa: E402
@@ -63,6 +65,7 @@ __all__ = [
 class SteppedLaws(
     AddingLaws,
     BoundLaws,
+    CensusLaws,
     ClocklessLaws,
     ClosingLaws,
     CoordinationLaws,

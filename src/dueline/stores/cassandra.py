@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
+from dueline.census import LanesHeld
 from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.errors import Unknown
 from dueline.job import Job, JobId, Token
@@ -31,6 +32,7 @@ from dueline.store import (
     Write,
 )
 from dueline.stores import cassandra_facts, cassandra_find, cassandra_schema
+from dueline.stores.cassandra_census import CassandraCensus
 from dueline.stores.cassandra_claim import Claims, Terms
 from dueline.stores.cassandra_listing import CassandraBoard
 from dueline.stores.cassandra_pages import LanePages
@@ -67,6 +69,7 @@ class CassandraStore:
         self._claims = Claims(self._session, self._pages, recall, self._verdicts.carry)
         self._records = CassandraRecords(self._session, self._time.earliest_us)
         self._streams = CassandraStreams(self._session)
+        self._census = CassandraCensus(self._session)
         self._settings: dict[str, tuple[bytes, int]] = {}
 
     def clock_us(self) -> int:
@@ -139,6 +142,10 @@ class CassandraStore:
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
         """Unlist the empty lanes of closed buckets, then close what is past."""
         return self._lists.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
+
+    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+        """Go through the lanes that hold rows, in the order of their hashes."""
+        return self._census.lanes_held(after, limit)
 
     # Records
 
