@@ -347,7 +347,7 @@ class Dueline:
         Returns: the number of the signal that stopped it; None after a burst.
         """
         wear = (recycle_jobs, recycle_mb)
-        serving = self._serving(queues)
+        serving = self.serving(queues)
         plan = plan_of(
             serving, concurrency, drain, processes, burst=burst, wear=wear, monitor=monitor
         )
@@ -369,11 +369,12 @@ class Dueline:
 
         Args: as `run_worker`.
         """
-        return EmbeddedWorker(self, plan_of(self._serving(queues), concurrency, drain, processes))
+        return EmbeddedWorker(self, plan_of(self.serving(queues), concurrency, drain, processes))
 
-    def _serving(
+    def serving(
         self, queues: Mapping[str, int | None] | list[str] | None
     ) -> Mapping[str, int | None] | list[str]:
+        """Say which queues a worker serves: those that are named, or all that are known here."""
         own = [task.queue for task in self._callable.values()]
         return queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from types import FrameType
@@ -25,9 +25,9 @@ from dueline.waker import FALLBACK_US
 from dueline.watch import Watch
 from dueline.worker.execution import Execution
 from dueline.worker.log import log
-from dueline.worker.offspring import Wear
+from dueline.worker.offspring import Wear, spawning
 from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
-from dueline.worker.processes import ProcessRunner
+from dueline.worker.processes import ProcessRunner, threads_each
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.threads import ThreadRunner
@@ -136,9 +136,18 @@ def launch(app: Application, plan: Plan) -> int | None:
 
 
 def make_worker(
-    app: Application, plan: Plan, loop: asyncio.AbstractEventLoop | None = None
+    app: Application,
+    plan: Plan,
+    loop: asyncio.AbstractEventLoop | None = None,
+    *,
+    make_runner: Callable[[threading.Event], Runner] | None = None,
 ) -> Worker:
-    """Put a worker together; opens the store. loop: where coroutine handlers run."""
+    """Put a worker together; opens the store.
+
+    Args:
+      loop: where coroutine handlers run.
+      make_runner: makes what runs handlers, if not as the plan says; takes the event that it sets.
+    """
     queues = app.queues
     for name in plan.serving:
         queues.catalog.settings(name)  # makes the queue, so that it can be seen
@@ -148,7 +157,7 @@ def make_worker(
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
     return Worker(
         queues,
-        _runner(app, plan, news, loop),
+        make_runner(news) if make_runner else _runner(app, plan, news, loop),
         Settler(queues, app.tasks, random.Random(), app.hooks),
         WorkerSettings(
             worker=name,
@@ -197,14 +206,16 @@ def _runner(
             "Child processes cannot import this application: it is no global of a module.",
             hint="Assign it to a global name, or use processes=0.",
         )
+    threads = max(plan.concurrency, plan.processes)
+    each = threads_each(threads, plan.processes)
+    command = [sys.executable, "-m", "dueline.child", place, str(each)]
     return ProcessRunner(
-        [sys.executable, "-m", "dueline.child", place],
+        spawning(command, app.tasks),
         processes=plan.processes,
-        threads=max(plan.concurrency, plan.processes),
+        threads=threads,
         clock=app.clock,
         now_us=time.earliest_us,
         news=news,
-        handlers=app.tasks,
         wear=plan.wear,
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from dueline.clock import SystemClock
 from dueline.errors import ConfigError
+from dueline.worker.offspring import spawning
 from dueline.worker.processes import STILLBORN_MAX, ProcessRunner
 
 BORN = 2 * STILLBORN_MAX
@@ -19,7 +20,7 @@ def run(program: str) -> int:
     clock, news = SystemClock(), threading.Event()
     begun: list[int] = []
     runner = ProcessRunner(
-        [sys.executable, "-c", program], processes=1, threads=1, clock=clock,
+        spawning([sys.executable, "-c", program], {}), processes=1, threads=1, clock=clock,
         now_us=clock.wall_us, news=news,
     )  # fmt: skip
     runner.start()

@@ -11,6 +11,7 @@ from dueline.clock import SystemClock
 from dueline.job import Job, JobId, Token
 from dueline.lane import Lane
 from dueline.worker.execution import Assignment, Execution
+from dueline.worker.offspring import spawning
 from dueline.worker.processes import ProcessRunner
 from dueline.worker.runner import Runner
 from dueline.worker.threads import ThreadRunner
@@ -35,8 +36,9 @@ def threads() -> Runner:
 
 def child() -> Runner:
     clock = SystemClock()
+    command = [sys.executable, "-m", "dueline.child", "tests.failures.tasks:app", "2"]
     return ProcessRunner(
-        [sys.executable, "-m", "dueline.child", "tests.failures.tasks:app"],
+        spawning(command, tasks.app.tasks),
         processes=1,
         threads=2,
         clock=clock,

@@ -45,9 +45,11 @@ class Child:
         """Take the pipe to the parent, what it may ask for, and who hears of it."""
         self._pipe = pipe
         self._sending = threading.Lock()
+        self._collecting = threading.Lock()
         self._clock = SystemClock()
         self._offset_us = 0
         self._reported_us = 0
+        self._is_leaving = False
         self._news = threading.Event()
         self._runner = ThreadRunner(
             _Telling(handlers, hooks, self._tell_start),
@@ -58,9 +60,10 @@ class Child:
         )
 
     def run(self) -> None:
-        """Serve until the parent closes the pipe."""
+        """Serve until the parent has no more work; where it closes the pipe, end the process."""
         self._runner.start()
-        threading.Thread(target=self._report, name="dueline-report", daemon=True).start()
+        reporting = threading.Thread(target=self._report, name="dueline-report", daemon=True)
+        reporting.start()
         self._send(Ready())
         while True:
             try:
@@ -69,7 +72,7 @@ class Child:
                 # Without a parent nobody extends the leases: whatever runs is stopped at once.
                 os._exit(0)
             if isinstance(message, Leave):
-                os._exit(0)
+                break
             if isinstance(message, Run):
                 self._offset_us = message.offset_us
                 self._runner.submit(message.assignments)
@@ -79,24 +82,37 @@ class Child:
                 self._runner.cancel(message.claims)
             elif isinstance(message, Recall):
                 self._send(Returned([job.claim() for job in self._runner.take_back()]))
+        self._is_leaving = True
+        self._news.set()
+        reporting.join()
+        self._runner.close()
 
     def _now_us(self) -> int:
         return self._clock.monotonic_us() + self._offset_us
 
     def _tell_start(self, claim: Claim) -> None:
+        """Say that a handler is about to be called, after what ended before it.
+
+        If the process dies in it, that is known: it neither runs again nor counts as crashed.
+        """
+        self._tell_ends()
         self._send(Started(claim, self._now_us()))
 
     def _report(self) -> None:
-        while True:
+        while not self._is_leaving:
             self._news.wait(_TICK_S)
             self._news.clear()
+            self._tell_ends()
+            self._runner.interrupt_overdue()
+            self._runner.spread()
+
+    def _tell_ends(self) -> None:
+        with self._collecting:
             all_ended = self._runner.collect()
             self._report_progress(at_once=bool(all_ended))
             for ended in all_ended:
                 claim = ended.job.claim()
                 self._send(Finished(claim, ended.ending, ended.started_us, ended.ended_us))
-            self._runner.interrupt_overdue()
-            self._runner.spread()
 
     def _report_progress(self, *, at_once: bool) -> None:
         """Pass on what handlers say of their progress, before it is said how they ended."""
@@ -138,3 +154,4 @@ def serve(descriptor: int, handlers: dict[str, Handler], threads: int, hooks: Ho
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.close()
     Child(Connection(descriptor), handlers, threads, hooks).run()
+    os._exit(0)

@@ -3,10 +3,10 @@
 import os
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dueline.attempt import Crashed, Ended, Failed, GivenBack
 from dueline.clock import SECOND_US
@@ -30,25 +30,33 @@ class Wear(NamedTuple):
 NO_WEAR = Wear()
 
 
+class Process(Protocol):
+    """What runs somewhere."""
+
+    @property
+    def pid(self) -> int: ...  # noqa: D102
+    def kill(self) -> None: ...  # noqa: D102
+    def wait(self) -> int: ...  # noqa: D102
+
+
+class Pipe(Protocol):
+    """What leads to it."""
+
+    def send_bytes(self, data: bytes, /) -> None: ...  # noqa: D102
+    def recv_bytes(self) -> bytes: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
 class Offspring:
     """One process, its pipe, and what it was given.
 
     is_worn: another takes its place. is_leaving: it is there, so this one gets nothing more.
     """
 
-    def __init__(self, command: Sequence[str], handlers: Mapping[str, Handler]) -> None:
-        """Start the process.
-
-        Args: command: the program; the number of its pipe's descriptor is appended.
-        """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-                [*command, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-            )
-        self.pipe = Connection(ours.detach())
+    def __init__(self, process: Process, pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
+        """Take a process that is about to say that it is ready, and its pipe."""
+        self.process = process
+        self.pipe = pipe
         self.given: dict[Claim, Assignment] = {}
         self.started: dict[Claim, int] = {}
         self.ran = 0
@@ -141,8 +149,7 @@ class Offspring:
 
         Returns: what it had not started, in order; the attempts that ended with it.
         """
-        code = self.process.wait()
-        detail = f"The process died with signal {-code}." if code < 0 else f"It exited: {code}."
+        detail = self.death()
         waiting: list[Assignment] = []
         ended: list[Ended] = []
         for claim, given in self.given.items():
@@ -157,12 +164,36 @@ class Offspring:
                 ended.append(Ended(given.job, Crashed(detail), started_us, now_us))
         return waiting, ended
 
+    def death(self) -> str:
+        """Say how the process ended."""
+        code = self.process.wait()
+        return f"The process died with signal {-code}." if code < 0 else f"It exited: {code}."
+
     def _killed(self, given: Assignment) -> Failed:
         handler = self._handlers[given.job.task]
         assert handler.kill_after_us is not None
         limit_s = handler.kill_after_us / SECOND_US
         message = f"killed: it ran longer than {limit_s:g} s (kill_after)"
         return Failed(JobTimeout.__name__, message, "", handler.retry.wants(JobTimeout()))
+
+
+def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], Offspring]:
+    """Make what starts processes of this machine.
+
+    Args: command: the program; the number of its pipe's descriptor is appended.
+    """
+
+    def spawn() -> Offspring:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
+                [*command, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+        return Offspring(process, Connection(ours.detach()), handlers)
+
+    return spawn
 
 
 def resident_bytes(pid: int) -> int:

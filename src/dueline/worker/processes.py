@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dueline.attempt import Cancelled, Ended
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import ConfigError
-from dueline.handler import Handler
 from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.progress import Report
@@ -40,6 +39,11 @@ WEIGH_EVERY_US = SECOND_US
 """How often it is asked how much memory children hold."""
 
 
+def threads_each(threads: int, processes: int) -> int:
+    """Tell how many threads each child has, of all of them together."""
+    return -(-threads // processes)
+
+
 class ProcessRunner:
     """A fixed number of child processes, each with its share of the slots.
 
@@ -52,33 +56,31 @@ class ProcessRunner:
 
     def __init__(
         self,
-        command: Sequence[str],
+        spawn: Callable[[], Offspring],
         *,
         processes: int,
         threads: int,
         clock: Clock,
         now_us: Callable[[], int],
         news: threading.Event,
-        handlers: Mapping[str, Handler] | None = None,
         wear: Wear = NO_WEAR,
     ) -> None:
         """Take how a child is started; starts none yet.
 
         Args:
-          command: the program; the number of a pipe's descriptor is appended.
+          spawn: starts a child with its share of the threads, see `threads_each`.
           threads: of all children together. now_us: the store's time.
           news: set when there is something to collect.
-          handlers: by task, for their limits. wear: when a child has worked enough.
+          wear: when a child has worked enough.
         """
         self.threads = threads
         self.run_us = 0.0
-        self._command = [*command, str(-(-threads // processes))]
-        self._each = -(-threads // processes)
+        self._spawn = spawn
+        self._each = threads_each(threads, processes)
         self._count = processes
         self._clock = clock
         self._now_us = now_us
         self._news = news
-        self._handlers = handlers or {}
         self._wear = wear
         self._weighed_us = 0
         self._guard = threading.Lock()
@@ -287,15 +289,19 @@ class ProcessRunner:
 
     def _fill_up(self) -> None:
         """Start as many children as are missing."""
-        missing = self._count - sum(not child.is_worn for child in self._children)
+        missing = self._wanted() - sum(not child.is_worn for child in self._children)
         if self._is_closing or self._stillborn >= STILLBORN_MAX:
             return
         for _ in range(missing):
-            child = Offspring(self._command, self._handlers)
+            child = self._spawn()
             self._children.append(child)
             threading.Thread(
                 target=self._listen, args=(child,), name=f"dueline-{child.pid}", daemon=True
             ).start()
+
+    def _wanted(self) -> int:
+        """Tell how many children there should be."""
+        return self._count
 
     def _listen(self, child: Offspring) -> None:
         while True:
