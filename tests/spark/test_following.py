@@ -179,6 +179,9 @@ def test_a_shard_that_is_new_is_read_from_its_start(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"table": "jobs"}, "cannot be followed"),
+        ({"table": "results"}, "table results .*cannot be followed"),
+        ({"table": "shards"}, "cannot be followed"),
+        ({"table": "workers"}, "cannot be followed"),
         ({"endingTimestamp": "2026-01-01"}, "A stream has no end"),
         ({"startingOffsets": "newest"}, "is no place"),
         ({"startingOffsets": '{"v": 9}'}, "no offset that this version reads"),

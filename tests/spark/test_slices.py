@@ -79,7 +79,8 @@ def test_each_batch_has_the_schema_that_was_announced(shop: Dueline, small: None
         reader = reader_of(shop, table=table, stream="clicks", fetchSize="11")
         schema = tables.wanted(table, tables.struct_of(tables.COLUMNS[table]))
         batches = [one for part in reader.partitions() for one in reader.read(part)]
-        assert len(batches) > 3
+        assert len(batches) > 3 or table in ("shards", "workers")  # of one batch
+        assert batches
         assert {str(batch.schema) for batch in batches} == {str(schema)}
 
 

@@ -3,16 +3,18 @@
 An outcome has a time to live; what has not ended never has one (rule A5).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dueline.attempt import Outcome
 from dueline.codec import decode, encode
 from dueline.ids import born_us
 from dueline.job import JobId
+from dueline.paging import records_in
 from dueline.store import NO_VERSION, Commit, Delete, Put, Records, Write
 
 _SLICE_US = 60_000_000
 _SLICES = 4
+_PAGE = 200
 
 
 def _place(job_id: JobId) -> tuple[str, str]:
@@ -55,3 +57,23 @@ def read(records: Records, job_id: JobId) -> Outcome | None:
         if record.key == key:
             return decode(record.value, Outcome)
     return None
+
+
+def read_many(records: Records, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
+    """Read how jobs ended, those of one time together; those of which nothing is kept are absent.
+
+    It reads what lies between the first and the last job of each partition.
+    """
+    places: dict[str, dict[str, JobId]] = {}
+    for job_id in jobs:
+        partition, key = _place(job_id)
+        places.setdefault(partition, {})[key] = job_id
+    found: dict[JobId, Outcome] = {}
+    for partition, wanted in places.items():
+        first, last = min(wanted), max(wanted)
+        for record in records_in(records, partition, after=first[:-1], page_size=_PAGE):
+            if record.key > last:
+                break
+            if record.key in wanted:
+                found[wanted[record.key]] = decode(record.value, Outcome)
+    return found

@@ -15,21 +15,24 @@ from dueline.connect import open_queues
 from dueline.errors import BadInput
 from dueline.lane import dead_queue
 from dueline.queue import Queues
-from dueline.spark import shelves, slices, tables
+from dueline.spark import shelves, slices, standing, tables
 from dueline.spark.loss import Losses
 from dueline.spark.offsets import positions_of
 from dueline.spark.options import TABLES, Options, chosen_queues, open_existing
+from dueline.spark.standing import Standing
 from dueline.store import Store
 
 PARTS: Final = 8
 PAGE: Final = 20_000
 _PRUNED: Final = ("queue", "shard", "priority", "tenant", "bucket")
 
+Slice = slices.RowSlice | slices.LaneSlice | Standing
+
 
 class Part(InputPartition):
     """What one Spark task reads."""
 
-    def __init__(self, some: Sequence[slices.RowSlice | slices.LaneSlice]) -> None:
+    def __init__(self, some: Sequence[Slice]) -> None:
         """Take the slices, in order."""
         super().__init__(None)
         self.slices = some
@@ -54,6 +57,8 @@ class BatchReader(DataSourceReader):
         """Plan which task reads what."""
         with closing(open_existing(self._url)) as store:
             queues = open_queues(self._url, store, clock=SystemClock())
+            if self._table in ("shards", "workers"):
+                return [Part([Standing(self._table)])]
             if self._table == "jobs":
                 found: Iterable[Sequence[Any]] = self._lanes(queues)
             else:
@@ -66,6 +71,11 @@ class BatchReader(DataSourceReader):
             return
         schema = tables.wanted(self._table, self._schema)
         with closing(open_existing(self._url)) as store:
+            if isinstance(partition.slices[0], Standing):
+                queues = open_queues(self._url, store, clock=SystemClock())
+                some = list(standing.rows_of(self._table, queues, self._options))
+                yield tables.batch_of_values(some, schema, table=self._table)
+                return
             yield from batches(
                 store,
                 partition.slices,
@@ -152,7 +162,7 @@ class PruningReader(BatchReader):
 
 def batches(
     store: Store,
-    some: Sequence[slices.RowSlice | slices.LaneSlice],
+    planned: Sequence[Slice],
     schema: pa.Schema,
     *,
     table: str,
@@ -164,13 +174,17 @@ def batches(
     Raises: StoreCorrupt: rows have expired before they were read.
     """
     now_us = store.clock_us()
-    for one in some:
+    for one in planned:
         if isinstance(one, slices.LaneSlice):
             for jobs in slices.jobs_of(store, one, page=page):
                 yield tables.batch_of_jobs(jobs, schema, now_us=now_us)
-        else:
+        elif isinstance(one, slices.RowSlice):
             for rows in slices.rows_of(store, one, page=page):
-                yield tables.batch_of_rows(rows, schema, table=table)
+                if table == "results":
+                    some = standing.results_of(store, rows)
+                    yield tables.batch_of_values(some, schema, table=table)
+                else:
+                    yield tables.batch_of_rows(rows, schema, table=table)
             losses.was_read(store, one)
 
 

@@ -30,7 +30,7 @@ from dueline.spark import shelves, slices, tables
 from dueline.spark.batch import PAGE, PARTS, Part, batches, moment_us
 from dueline.spark.loss import Losses
 from dueline.spark.offsets import offset_of, positions_of, shared
-from dueline.spark.options import TABLES, Options, open_existing
+from dueline.spark.options import FOLLOWED, TABLES, Options, open_existing
 from dueline.spark.shelves import Shelf
 from dueline.spark.slices import START, Position, RowSlice, behind
 from dueline.store import NO_VERSION, Put
@@ -57,10 +57,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._url = options.store()
         self._options = options
         self._table = options.one_of("table", TABLES, "events")
-        if self._table == "jobs":
+        if self._table not in FOLLOWED:
             raise BadInput(
-                "Jobs change where they lie, and cannot be followed.",
-                hint="Follow their history (events or attempts), or read them once.",
+                f"The table {self._table} changes where it lies, and cannot be followed.",
+                hint=f"Follow {', '.join(FOLLOWED)}, or read it once.",
             )
         if options.text("endingOffsets") or options.text("endingTimestamp"):
             raise BadInput("A stream has no end.", hint="Read it once, or use availableNow.")

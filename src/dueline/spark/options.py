@@ -13,7 +13,8 @@ from dueline.errors import BadInput, ConfigError
 from dueline.settings import SHARDS_MAX
 from dueline.store import Store
 
-TABLES: Final = ("events", "attempts", "jobs", "stream")
+FOLLOWED: Final = ("events", "attempts", "stream")
+TABLES: Final = (*FOLLOWED, "jobs", "results", "shards", "workers")
 BOTH: Final = ("store", "queue")
 READING: Final = (
     *BOTH, "table", "stream", "shards", "minPartitions", "fetchSize", "pushdown",

@@ -9,7 +9,9 @@ import pyarrow as pa
 from pyarrow import compute
 from pyarrow import json as arrow_json
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    BooleanType,
     IntegerType,
     LongType,
     StringType,
@@ -50,6 +52,22 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "stream": {
         "stream": "string", "shard": "int", "at": "timestamp", "id": "binary", "body": "binary",
     },
+    "results": {
+        "queue": "string", "shard": "int", "job_id": "string", "task": "string",
+        "tenant": "string", "attempt": "int", "finished": "timestamp", "state": "string",
+        "value": "string", "error": "string", "traceback": "string",
+    },
+    "shards": {
+        "queue": "string", "stream": "string", "group": "string", "shard": "int",
+        "takes_new": "boolean", "lanes": "int", "swept": "bigint", "closed": "bigint",
+        "oldest_due": "timestamp", "backlog": "bigint", "epoch": "bigint", "owner": "string",
+        "lease_until": "timestamp", "checkpoint": "string", "rows_read": "bigint",
+    },
+    "workers": {
+        "worker": "string", "host": "string", "pid": "bigint", "version": "string",
+        "queues": "strings", "tasks": "strings", "slots": "int", "held": "int",
+        "started": "timestamp", "heartbeat": "timestamp", "clock_skew_us": "bigint",
+    },
 }  # fmt: skip
 """The columns of each table, with Spark's names of their types."""
 
@@ -59,6 +77,8 @@ TYPES: Final[Mapping[str, pa.DataType]] = {
     "bigint": pa.int64(),
     "timestamp": INSTANT,
     "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "strings": pa.list_(pa.string()),
 }
 _OF_SPARK: Final = {
     "string": StringType(),
@@ -66,6 +86,8 @@ _OF_SPARK: Final = {
     "bigint": LongType(),
     "timestamp": TimestampType(),
     "binary": BinaryType(),
+    "boolean": BooleanType(),
+    "strings": ArrayType(StringType()),
 }
 _ARROW: Final = {
     table: {name: TYPES[kind] for name, kind in columns.items()}
@@ -133,6 +155,17 @@ _OF_JOB: Final[Mapping[str, Callable[[Job], Any]]] = {
     **{name: attrgetter(name) for name in ("task", "errors", "crashes", "worker", "error")},
     "codec": attrgetter("codec"),
 }
+
+
+def batch_of_values(
+    some: Sequence[Mapping[str, Any]], schema: pa.Schema, *, table: str
+) -> pa.RecordBatch:
+    """Make a batch of values by column."""
+
+    def make(name: str) -> pa.Array:
+        return pa.array([values.get(name) for values in some], _ARROW[table][name])
+
+    return _batch(schema, {}, make)
 
 
 def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.RecordBatch:

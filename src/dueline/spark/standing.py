@@ -1,0 +1,99 @@
+"""Shards, workers and results as tables."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, get_args
+
+from dueline import cuts, groups
+from dueline.attempt import Attempt, FinalState
+from dueline.codec import decode
+from dueline.job import JobId
+from dueline.queue import Queues
+from dueline.recipes import registry, results
+from dueline.recipes.lease import Grant, grants
+from dueline.recipes.registry import Presence
+from dueline.shards import shards_of
+from dueline.spark.options import Options, chosen_queues
+from dueline.store import Row, Store
+
+Values = Mapping[str, Any]
+"""A row, by column; a column that is absent is null."""
+
+_FINAL: Final = frozenset(get_args(FinalState))
+
+
+class Standing(NamedTuple):
+    """A table that is small, and read by one task."""
+
+    table: str
+
+
+def rows_of(table: str, queues: Queues, options: Options) -> Iterator[Values]:
+    """Read a small table as it stands."""
+    if table == "workers":
+        for one in registry.present(queues.store):
+            yield _worker(one)
+        return
+    only = options.shards()
+    for name in chosen_queues(options, queues.catalog):
+        for shard in shards_of(queues, name):
+            if only is not None and shard.number not in only:
+                continue
+            yield {
+                "queue": name, "shard": shard.number, "takes_new": shard.takes_new,
+                "lanes": shard.lanes, "swept": shard.marks.swept, "closed": shard.marks.closed,
+                "oldest_due": shard.ready_since_us,
+            }  # fmt: skip
+    if options.names("queue"):
+        return
+    for stream, settings in cuts.streams(queues.store):
+        for group in groups.registered(queues.store, stream):
+            numbers = cuts.shards_of(settings)
+            chosen = [one for one in numbers if only is None or one in only]
+            for values in _of_group(queues, stream, group, chosen):
+                yield {**values, "takes_new": not cuts.is_old(settings, values["shard"])}
+
+
+def _worker(one: Presence) -> Values:
+    host, _, rest = one.worker.partition(":")
+    return {
+        "worker": one.worker, "host": host, "pid": int(rest.partition(":")[0] or 0),
+        "version": one.version, "queues": one.queues, "tasks": one.tasks, "slots": one.slots,
+        "held": one.held, "started": one.started_us, "heartbeat": one.beat_us,
+        "clock_skew_us": one.clock_skew_us,
+    }  # fmt: skip
+
+
+def _of_group(queues: Queues, stream: str, group: str, shards: Sequence[int]) -> Iterator[Values]:
+    now_us = queues.time.earliest_us()
+    places = groups.places(queues.store, stream, group)
+    leases = grants(queues.store, groups.leases_at(stream, group))
+    for lag in groups.lags(queues.store, stream, group, shards, now_us=now_us):
+        lease = leases.get(str(lag.shard), Grant(0, "", 0, 0))
+        place = places[lag.shard].place if lag.shard in places else None
+        is_held = lease.until_us > now_us
+        yield {
+            "stream": stream, "group": group, "shard": lag.shard,
+            "epoch": lease.epoch, "owner": lease.holder if is_held else None,
+            "lease_until": lease.until_us or None, "rows_read": lag.read,
+            "checkpoint": None if place is None else json.dumps([place[0], place[1].hex()]),
+            "backlog": lag.rows, "oldest_due": now_us - lag.waits_us if lag.rows else None,
+        }  # fmt: skip
+
+
+def results_of(store: Store, rows: Sequence[Row]) -> list[Values]:
+    """Read the results that are kept of the jobs that ended in some rows of a history."""
+    ended = [(row, decode(row.body, Attempt)) for row in rows]
+    ended = [(row, one) for row, one in ended if one.outcome in _FINAL]
+    kept = results.read_many(store, [JobId(bytes.fromhex(one.job)) for _, one in ended])
+    found: list[Values] = []
+    for row, one in ended:
+        outcome = kept.get(JobId(bytes.fromhex(one.job)))
+        if outcome is not None and outcome.ended_us == one.ended_us:
+            found.append({
+                "queue": one.queue, "shard": row.shard, "job_id": one.job, "task": one.task,
+                "tenant": one.tenant, "attempt": one.fence, "finished": outcome.ended_us,
+                "state": outcome.state, "value": outcome.value or None,
+                "error": outcome.error or None, "traceback": outcome.traceback or None,
+            })  # fmt: skip
+    return found
