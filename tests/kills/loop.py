@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from simulation.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.disk import SmallDisk
 from tests.kills.jumps import JUMPS_VARIABLE, jumps_in
 from tests.kills.node import KilledNode
+from tests.kills.processes import children_of, processes_with, signal_all
 from tests.kills.producer import GATE
 from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in
 
@@ -40,6 +40,9 @@ PAUSE_LEASES = 0.5, 2.0
 
 TICK_S = 0.01
 LOOK_S = 0.2
+FILLS_MAX = 40
+"""How often the disk is filled up at most until a verdict met it: not every call is one."""
+
 STALLED_S = 120.0
 """For so long no process has written anything: waiting longer would only hide what is broken."""
 
@@ -241,13 +244,31 @@ class Loop:
         still_s = LEASE_S * self._choice.uniform(*PAUSE_LEASES)
         self._pauses += 1
         self._still.append(Still(time.monotonic() + still_s, some))
-        _signal(some, signal.SIGSTOP)
+        signal_all(some, signal.SIGSTOP)
 
     def _fill_disk(self) -> None:
+        """Leave no byte free for a while; the first time again, until a verdict has met it."""
         assert self._disk is not None
         self._fills += 1
-        self._full_until_s = time.monotonic() + LEASE_S * self._choice.uniform(*PAUSE_LEASES)
-        self._disk.fill()
+        refused = self._refused()
+        for _ in range(FILLS_MAX):
+            self._full_until_s = time.monotonic() + LEASE_S * self._choice.uniform(*PAUSE_LEASES)
+            self._disk.fill()
+            while self._fills == 1 and self._refused() == refused:
+                if time.monotonic() > self._full_until_s:
+                    break
+                self._watch()
+                time.sleep(TICK_S)
+            else:
+                return
+            self._disk.free()
+            settled = self._seen["settle ok"]
+            while self._seen["settle ok"] == settled:
+                self._watch()
+                time.sleep(TICK_S)
+
+    def _refused(self) -> int:
+        return self._seen["settle no"] + self._seen["release no"]
 
     def _let_go(self, now_s: float) -> None:
         """Let those go on whose pause is over; make room on a disk that was full long enough."""
@@ -255,7 +276,7 @@ class Loop:
             self._disk.free()
         for still in self._still:
             if still.until_s <= now_s:
-                _signal(still.pids, signal.SIGCONT)
+                signal_all(still.pids, signal.SIGCONT)
         self._still = [still for still in self._still if still.until_s > now_s]
 
     def _victim(self) -> tuple[Actor, "subprocess.Popen[bytes]"]:
@@ -311,7 +332,7 @@ class Loop:
     def _expect_nobody(self) -> None:
         """See that no process of this run is left, children of the killed included."""
         give_up = time.monotonic() + LAST_BREATH_S
-        while left := _processes_with(f"{FOLDER_VARIABLE}={self._folder}"):
+        while left := processes_with(f"{FOLDER_VARIABLE}={self._folder}"):
             assert time.monotonic() < give_up, f"processes are left: {left}"
             time.sleep(TICK_S)
 
@@ -367,29 +388,3 @@ def _rows(app: Dueline) -> int:
         len(app.store.scan(lane, after=None, until_us=None, limit=10_000).jobs)
         for lane in app.queues.lanes_of(QUEUE)
     )
-
-
-def _signal(pids: Sequence[int], number: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):  # killed meanwhile
-            os.kill(pid, number)
-
-
-def children_of(pid: int) -> list[int]:
-    """List the child processes of a process."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += map(int, task.read_text().split())
-    return found
-
-
-def _processes_with(setting: str) -> list[int]:
-    """List the living processes that have a variable in their environment."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if setting.encode() in place.read_bytes().split(b"\0"):
-                found.append(int(place.parent.name))
-        except OSError:  # it ended meanwhile
-            continue
-    return found

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from dueline.app import Dueline
 from dueline.history import attempts
-from tests.kills.loop import children_of
+from tests.kills.processes import children_of
 from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES
 from tests.kills.writers import state_of
 

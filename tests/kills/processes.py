@@ -1,0 +1,33 @@
+"""Processes of the machine."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+
+def signal_all(pids: Sequence[int], number: int) -> None:
+    """Send a signal to those of the processes that live."""
+    for pid in pids:
+        with suppress(ProcessLookupError):  # killed meanwhile
+            os.kill(pid, number)
+
+
+def children_of(pid: int) -> list[int]:
+    """List the child processes of a process."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += map(int, task.read_text().split())
+    return found
+
+
+def processes_with(setting: str) -> list[int]:
+    """List the living processes that have a variable in their environment."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if setting.encode() in place.read_bytes().split(b"\0"):
+                found.append(int(place.parent.name))
+        except OSError:  # it ended meanwhile
+            continue
+    return found
