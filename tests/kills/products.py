@@ -124,7 +124,11 @@ class Products:
         loaded = [pid for pid in children if self._stage([pid]) != "idle"]
         if loaded and self._choice.random() < CHILD_SHARE:
             pid = self._choice.choice(loaded)  # three that never load end their worker
-            os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:  # killed before, and gone by now
+                self._kill()
+                return
             self._stages[self._stage([pid])] += 1
             return
         worker.kill()

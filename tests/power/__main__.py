@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.power.losses import Report, Synchronous, fail, record
+from tests.power.losses import Report, Synchronous, fail, judge, record
 
 IMAGES_OF_A_LIFE = 1000
 FAULTS_TOLD = 10
@@ -38,13 +38,8 @@ def _run(way: Synchronous, seed: int, images: int) -> Report:
         count = min(IMAGES_OF_A_LIFE, images - total.images)
         with tempfile.TemporaryDirectory() as life, tempfile.TemporaryDirectory() as place:
             recorded = record(Path(life), seed + total.images, synchronous=way)
-            found = fail(
-                recorded,
-                Path(place),
-                images=count,
-                seed=seed + total.images,
-                may_lose="all" if way == "NORMAL" else "claims",
-            )
+            left = fail(recorded, Path(place), images=count, seed=seed + total.images)
+        found = judge(recorded, left, may_lose="all" if way == "NORMAL" else "claims")
         total = Report(
             total.images + count, total.ahead + found.ahead, [*total.faults, *found.faults]
         )

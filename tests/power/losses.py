@@ -33,6 +33,14 @@ class Recording(NamedTuple):
     sure: Sequence[int]
 
 
+class Image(NamedTuple):
+    """What a power failure left: after which step and acknowledged call, and its fingerprint."""
+
+    step: int
+    acknowledged: int
+    found: str
+
+
 class Report(NamedTuple):
     """How many images were made; how many hold a call under way; what is wrong, in words."""
 
@@ -68,26 +76,16 @@ def record(
     return Recording(steps, states, sure)
 
 
-def fail(
-    recorded: Recording,
-    folder: Path,
-    *,
-    images: int,
-    seed: int,
-    may_lose: Literal["claims", "all", "nothing"] = "claims",
-) -> Report:
+def fail(recorded: Recording, folder: Path, *, images: int, seed: int) -> Sequence[Image]:
     """Let the power fail at random steps of a recording, and look at what is left each time.
 
-    Args:
-      folder: an empty one, for the images.
-      may_lose: what was acknowledged last may be gone, if it was a claim or whatever it was, but
-        nothing before what is there.
+    Args: folder: an empty one, for the images.
     """
     chance = random.Random(seed)
     begin = recorded.steps.index(Mark(0))
     cuts = sorted(chance.randrange(begin, len(recorded.steps)) for _ in range(images))
     platter, acknowledged, played = Platter(), 0, 0
-    ahead, faults = 0, []
+    left = []
     for cut in cuts:
         for step in recorded.steps[played : cut + 1]:
             if isinstance(step, Mark):
@@ -95,8 +93,24 @@ def fail(
             else:
                 platter.play(step)
         played = cut + 1
+        left.append(Image(cut, acknowledged, _state_of(platter.image(chance), folder)))
+    return left
+
+
+def judge(
+    recorded: Recording,
+    left: Sequence[Image],
+    *,
+    may_lose: Literal["claims", "all", "nothing"] = "claims",
+) -> Report:
+    """Tell which images hold what they must not.
+
+    Args: may_lose: what was acknowledged last may be gone, if it was a claim or whatever it was,
+      but nothing before what is there.
+    """
+    ahead, faults = 0, []
+    for cut, acknowledged, found in left:
         under_way = recorded.states[acknowledged + 1 : acknowledged + 2]
-        found = _state_of(platter.image(chance), folder)
         ahead += found in under_way
         oldest = {"claims": recorded.sure[acknowledged], "all": 0, "nothing": acknowledged}[
             may_lose
@@ -104,7 +118,7 @@ def fail(
         if found not in (*recorded.states[oldest : acknowledged + 1], *under_way):
             what = found if " " in found else "holds another state than acknowledged"
             faults.append(f"step {cut}, call {acknowledged}: {what}")
-    return Report(images, ahead, faults)
+    return Report(len(left), ahead, faults)
 
 
 def _state_of(image: Mapping[str, bytes], folder: Path) -> str:
