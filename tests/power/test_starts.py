@@ -20,6 +20,8 @@ pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by other
 T = TypeVar("T")
 JOBS = 8
 IMAGES = 150
+LIVES_MAX = 8
+"""In some the power never fails between a claim and what flushes it."""
 
 
 class Fact(NamedTuple):
@@ -132,7 +134,14 @@ def faults_of(tmp_path: Path, seed: int) -> set[str]:
 
 
 def test_a_restart_contradicts_nothing_that_anybody_was_told(tmp_path: Path) -> None:  # rule P8
-    assert faults_of(tmp_path, seed=1) == {"a claim is taken back"}  # which nobody was told
+    faults = set[str]()
+    for seed in range(LIVES_MAX):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        faults |= faults_of(folder, seed)
+        if faults:
+            break
+    assert faults == {"a claim is taken back"}  # which nobody was told
 
 
 def test_what_is_not_flushed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
