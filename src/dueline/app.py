@@ -22,6 +22,7 @@ from dueline.options import Unique
 from dueline.payloads import Payloads
 from dueline.policy import Retry
 from dueline.queue import Queues
+from dueline.recurring import Recurring
 from dueline.registering import Registering
 from dueline.settings import (
     DEFAULT_QUEUE,
@@ -66,7 +67,9 @@ class Dueline:
         self.hooks = Hooks()
         self.on = self.hooks.on
         self.payloads = Payloads()
-        self._kit = kit = Coordination(self)
+        self.schedules = Recurring(self)
+        self.schedule, self.cron = self.schedules.schedule, self.schedules.cron
+        kit = Coordination(self)
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming
 
@@ -81,10 +84,8 @@ class Dueline:
         """
         url = self._url or find_config().store
         if url is None:
-            raise ConfigError(
-                "No store is given.",
-                hint='Write Dueline("sqlite:///jobs.db"), or set DUELINE_STORE.',
-            )
+            hint = 'Write Dueline("sqlite:///jobs.db"), or set DUELINE_STORE.'
+            raise ConfigError("No store is given.", hint=hint)
         return url
 
     @property
@@ -103,7 +104,13 @@ class Dueline:
         queues = open_queues(self.url, self.store, clock=self._clock)
         for name, changes in self._declared.items():
             queues.catalog.configure(name, **changes)
+        self.schedules.store(queues)
         return queues
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the engine was used before."""
+        return "queues" in self.__dict__
 
     def use_store(self, url: str) -> None:
         """Use another store than the one that was given; before the first use."""
@@ -287,7 +294,7 @@ class Dueline:
             changes["dead_us"] = duration_us(dead_keep)
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
-        if "queues" in self.__dict__:
+        if self.is_open:
             self.queues.catalog.configure(name, **changes)
         else:
             self._declared.setdefault(name, {}).update(changes)
@@ -347,11 +354,10 @@ class Dueline:
         Returns: the number of the signal that stopped it; None after a burst.
         """
         wear = (recycle_jobs, recycle_mb)
-        serving = self.serving(queues)
-        plan = plan_of(
-            serving, concurrency, drain, processes, burst=burst, wear=wear, monitor=monitor
+        terms = (concurrency, drain, processes)
+        return launch(
+            self, plan_of(self.serving(queues), *terms, burst=burst, wear=wear, monitor=monitor)
         )
-        return launch(self, plan)
 
     def worker(
         self,

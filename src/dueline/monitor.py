@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
-from dueline.chores import audit, departed, diary, forget, purge, retire, sample, vanish
+from dueline.chores import audit, departed, diary, forget, purge, recur, retire, sample, vanish
 from dueline.chores.chore import Chore, Report
 from dueline.chores.diary import Diary, Line
 from dueline.clock import SECOND_US, Clock
@@ -31,6 +31,7 @@ their reads may cost."""
 
 CHORES: Final = (
     Chore("departed", departed.EVERY_US, departed.free),
+    Chore("recur", recur.EVERY_US, recur.recur),
     Chore("retire", retire.EVERY_US, retire.retire),
     Chore("sample", sample.EVERY_US, sample.sample),
     Chore("audit", audit.EVERY_US, audit.audit),

@@ -20,6 +20,7 @@ from dueline.lane import Lane
 from dueline.options import CallOptions, Rule, Unique, read_tags
 from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
+from dueline.recipes.schedule import Template
 from dueline.transaction import Transaction, expect_transaction
 from dueline.tuples import field
 
@@ -178,7 +179,7 @@ class Using(Generic[P, R]):
         if unique is None and set(map(type, calls)) <= {tuple, list}:
             codec, encoded = self._handler.write_positional(cast("list[Sequence[object]]", calls))
         else:
-            checked = [_both(call) for call in calls]
+            checked = [as_call(call) for call in calls]
             codec, encoded = self._handler.write_many(checked)
         rules: list[Rule | None] = [None]
         if unique:  # each with a key of its own, and a write of its own
@@ -194,6 +195,24 @@ class Using(Generic[P, R]):
                 error.unsent = len(encoded) - len(jobs) - sent
                 raise
         return jobs
+
+    def recurring(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> Template:
+        """Write a call that a schedule can repeat.
+
+        Raises: BadInput: the arguments do not fit, or an option names an instant or a key.
+        """
+        own = self._options
+        if (own.due_us, own.after_us, own.expires_us, own.tx, own.unique) != (None,) * 5:
+            raise BadInput(
+                "The calls of a schedule have no due, after, tx, unique, and no instant of expiry.",
+                hint="Its time is their due time; expires can be a length of time.",
+            )
+        codec, body = self._handler.write(args, kwargs)
+        late_us = own.expires_after_us or 0
+        return Template(
+            self._handler.name, own.queue, codec, body, own.priority, own.tenant, own.tags,
+            late_us, own.window_us,
+        )  # fmt: skip
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Do as `enqueue` in another thread, and await it: the loop is never blocked.
@@ -311,7 +330,7 @@ def _refuse_transaction(options: Options) -> None:
         )
 
 
-def _both(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def as_call(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Tell a call's positional arguments and its named ones."""
     if isinstance(call, Mapping):
         return (), call

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from dueline.contract.failing import Fault
 from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
 from tests.chores import test_monitor as monitor
@@ -14,9 +15,10 @@ from tests.chores import test_vanish as vanishing
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_races as races
-from tests.mutants import births, chores, claims, endings, lists
+from tests.mutants import births, chores, claims, endings, lists, times
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
+from tests.schedules import test_storing as storing
 from tests.simulation import broken
 from tests.simulation import test_found as found
 from tests.world import World, world_on
@@ -78,6 +80,9 @@ SENT_AGAIN = Named(
     found.test_what_has_ended_is_not_run_again_when_it_is_sent_again,
     lambda: ((world := world_on("memory", Path())).queues, world.clock),
 )
+EACH_TIME_ONCE = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.AFTER))
+BROKEN_OFF = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.BEFORE))
+WITHDRAWN = Named(storing.a_change_is_seen_through, lambda: ("steps", Fault.AFTER))
 REDRIVE = Named(races.test_a_dead_job_is_one_job_wherever_its_redrive_is_stopped)
 
 MUTANTS = (
@@ -142,6 +147,12 @@ MUTANTS = (
            Named(vanishing.hurried_producer_against_monitor)),
     Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
            Named(vanishing.hurried_producer_against_monitor)),
+    Mutant("Z1", times.a_time_has_another_job_each_try, EACH_TIME_ONCE),
+    Mutant("Z2", times.jobs_before_how_far_they_come, EACH_TIME_ONCE),
+    Mutant("Z2", times.jobs_behind_how_far_they_come, BROKEN_OFF),
+    Mutant("Z2", times.births_are_sent_again_for_ever,
+           Named(storing.no_birth_is_sent_again_when_its_key_may_be_forgotten)),
+    Mutant("Z3", times.what_is_to_be_withdrawn_is_not_written_down, WITHDRAWN),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

@@ -72,7 +72,7 @@ def enqueue(
     most = _most(timeout, wait=wait)
     if file is not None and (argument or wait or unique):
         raise BadInput("--file stands beside arguments, --wait or --unique.", hint="Leave it out.")
-    args, kwargs = _arguments(argument or ())
+    args, kwargs = read_arguments(argument or ())
     app = session_of(context).application()
     try:
         using = app.task_named(task).using(
@@ -101,7 +101,11 @@ def enqueue(
     return Exit.DONE
 
 
-def _arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Read the arguments of a call as they are typed: in order, then by name.
+
+    Raises: BadInput: one is neither JSON nor a text, or stands in the wrong place.
+    """
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for word in words:

@@ -20,6 +20,7 @@ from dueline.cli import (
     migrate,
     monitor,
     queues,
+    schedules,
     settings,
     shards,
     stats,
@@ -51,6 +52,7 @@ root.add_typer(dead.dead, name="dead")
 root.add_typer(queues.queues, name="queues")
 root.add_typer(shards.shards, name="shards")
 root.add_typer(streams.streams, name="streams")
+root.add_typer(schedules.schedules, name="schedules")
 root.add_typer(workers.workers, name="workers")
 streams.streams.command("read")(streams_reading.read)
 streams.streams.command("groups")(streams_reading.list_groups)
@@ -91,7 +93,7 @@ def version(context: typer.Context) -> None:
 
 
 _ANYWHERE = ("--store", "--app", "--output", "-o")
-_GROUPS = ("jobs", "dead", "queues", "shards", "workers", "bench")
+_GROUPS = ("jobs", "dead", "queues", "shards", "schedules", "workers", "bench")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -1,0 +1,194 @@
+"""`dueline schedules`: calls that recur."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dueline import schedules as engine
+from dueline.cli.enqueue import read_arguments
+from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
+from dueline.cli.session import session_of
+from dueline.codec import JSON
+from dueline.recipes.schedule import Schedule, Timing
+from dueline.span import parse_span
+
+COLUMNS = ("schedule", "task", "when", "next", "paused", "stored", "skipped")
+NEXT_MAX = 1000
+
+schedules = typer.Typer(help="See and change calls that recur.")
+
+
+class CatchUp(StrEnum):
+    """Which missed times are made up for."""
+
+    SKIP = "skip"
+    LAST = "last"
+    ALL = "all"
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+
+@schedules.command("list")
+def list_schedules(context: typer.Context) -> None:
+    """List all schedules, and when each is next.
+
+    Example: dueline schedules list
+    """
+    with session_of(context).queues() as queues:
+        found = engine.everything(queues)
+        shown = [
+            _entry(one.name, one.schedule, engine.coming(queues, one.name, 1)) for one in found
+        ]
+        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    if not shown:
+        note("There is no schedule yet; `dueline schedules add` or app.schedule(...) makes one.")
+
+
+@schedules.command("show")
+def show(context: typer.Context, name: NameArgument) -> None:
+    """Show all that is known of a schedule.
+
+    Example: dueline schedules show nightly
+    """
+    with session_of(context).queues() as queues:
+        found, times = engine.find(queues, name), engine.coming(queues, name, 1)
+        template, timing = found.template, found.timing
+        more: Entry = {
+            "queue": template.queue,
+            "args": Raw(template.body.decode()) if template.codec == JSON else "(encoded)",
+            "priority": template.priority,
+            "tenant": template.tenant,
+            "tags": ", ".join(template.tags),
+            "catch_up": timing.catch_up,
+            "catch_up_max": timing.catch_up_max if timing.catch_up == "all" else None,
+            "expires_after": Span(template.expires_us) if template.expires_us else None,
+            "window": Span(template.window_us) if template.window_us else None,
+        }
+        Output.of(context, queues).entry({**_entry(name, found, times), **more})
+
+
+@schedules.command("next")
+def tell_next(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1, max=NEXT_MAX, help="How many times.")
+    ] = 5,
+) -> None:
+    """Tell the next times of a schedule; none while it is paused.
+
+    Example: dueline schedules next nightly -n 3
+    """
+    with session_of(context).queues() as queues:
+        shown: list[Entry] = [{"at": Instant(us)} for us in engine.coming(queues, name, count)]
+        Output.of(context, queues).entries(shown, ("at",), count=len(shown))
+    if not shown:
+        note(f"{name} is paused.")
+
+
+@schedules.command("add")
+def add(
+    context: typer.Context,
+    name: NameArgument,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the application.")],
+    argument: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARG", help="JSON, or NAME=JSON; other words are texts."),
+    ] = None,
+    *,
+    cron: Annotated[
+        str | None, typer.Option(metavar="EXPR", help='Such as "30 3 * * mon-fri".')
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The interval: 90s 10m 2h 3d.")
+    ] = None,
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron: Europe/Vilnius.")] = "UTC",
+    catch_up: Annotated[
+        CatchUp, typer.Option("--catch-up", help="What becomes of times that were missed.")
+    ] = CatchUp.SKIP,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose jobs they are.")] = None,
+) -> None:
+    """Make a schedule, or change the one of this name.
+
+    Example: dueline schedules add nightly tasks.report '"all"' --cron "30 3 * * *"
+    """
+    args, kwargs = read_arguments(argument or ())
+    app = session_of(context).application()
+    try:
+        using = app.task_named(task).using(queue=queue, priority=priority, tenant=tenant)
+        template = using.recurring(args, kwargs)
+        every_us = 0 if every is None else parse_span(every)
+        timing = Timing(cron or "", tz, every_us, catch_up=catch_up.value)
+        engine.put(app.queues, name, template, timing)
+        found, times = engine.find(app.queues, name), engine.coming(app.queues, name, 1)
+        Output.of(context, app.queues).entry(_entry(name, found, times))
+    finally:
+        app.close()
+
+
+@schedules.command("pause")
+def pause(context: typer.Context, name: NameArgument) -> None:
+    """Let no more jobs come of a schedule, until it is resumed.
+
+    Example: dueline schedules pause nightly
+    """
+    with session_of(context).queues() as queues:
+        engine.pause(queues, name)
+        Output.of(context, queues).entry(_entry(name, engine.find(queues, name), []))
+
+
+@schedules.command("resume")
+def resume(context: typer.Context, name: NameArgument) -> None:
+    """Go on with the next time; what the pause left out is not made up for.
+
+    Example: dueline schedules resume nightly
+    """
+    with session_of(context).queues() as queues:
+        engine.resume(queues, name)
+        found, times = engine.find(queues, name), engine.coming(queues, name, 1)
+        Output.of(context, queues).entry(_entry(name, found, times))
+
+
+@schedules.command("run-now")
+def run_now(context: typer.Context, name: NameArgument) -> None:
+    """Store one job of a schedule, due now, beside those of its times; prints its id.
+
+    Example: dueline schedules run-now nightly
+    """
+    with session_of(context).queues() as queues:
+        job_id = engine.run_now(queues, name).id.hex()
+        Output.of(context, queues).text(job_id, {"id": job_id, "schedule": name})
+
+
+@schedules.command("remove")
+def remove(context: typer.Context, name: NameArgument) -> None:
+    """Take a schedule away; one that code declares comes back with the next process.
+
+    Example: dueline schedules remove nightly
+    """
+    with session_of(context).queues() as queues:
+        engine.remove(queues, name)
+        Output.of(context, queues).entry({"schedule": name, "removed": True})
+
+
+def _entry(name: str, found: Schedule, times: list[int]) -> Entry:
+    timing = found.timing
+    return {
+        "schedule": name,
+        "task": found.template.task,
+        "when": f"{timing.cron} ({timing.zone})" if timing.cron else None,
+        "every": None if timing.cron else Span(timing.every_us),
+        "next": Instant(times[0]) if times else None,
+        "paused": found.is_paused,
+        "stored": found.stored,
+        "skipped": found.skipped,
+    }

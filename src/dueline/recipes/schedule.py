@@ -1,0 +1,261 @@
+"""When a call recurs, what of it was missed.
+
+Times are nominal: those that a cron expression or an interval names, whenever they are seen to.
+Cron expressions mean what Debian's cron makes of them, where clocks are set forward and back too
+(cronsim): what names an hour runs once a day, what recurs within the hour runs in every hour.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import islice, takewhile
+from typing import Final, Literal, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from dueline.clock import SECOND_US, to_datetime, to_us
+from dueline.codec import decode, encode
+from dueline.errors import BadInput
+from dueline.ids import derived
+from dueline.job import JobId
+from dueline.paging import record_at, records_in
+from dueline.store import NO_VERSION, Commit, Delete, Put, Records
+
+CatchUp = Literal["skip", "last", "all"]
+
+PARTITION: Final = "schedules"
+
+AHEAD_US: Final = 60 * SECOND_US
+"""Jobs are stored so long before their time: as many seconds may nobody see to schedules."""
+
+LATE_US: Final = 60 * SECOND_US
+"""What is no later than this was not missed."""
+
+EVERY_US_MIN: Final = SECOND_US
+JOBS_A_STEP: Final = 500
+CATCH_UP_MAX: Final = 1000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+_COUNTED_MAX: Final = 1000
+_FOLD_US: Final = 2 * 3600 * SECOND_US
+"""More than any clock is set back by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What is called each time. expires_us: so long after its time it is not run; 0: always."""
+
+    task: str
+    queue: str
+    codec: int
+    body: bytes
+    priority: int = 0
+    tenant: str = ""
+    tags: tuple[str, ...] = ()
+    expires_us: int = 0
+    window_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When it is: by a cron expression in a time zone, or every so many microseconds.
+
+    start_us: intervals count from here. catch_up: which of the times that were missed are made
+    up for: none, the last one, or all, of which there are `catch_up_max` at most.
+    """
+
+    cron: str = ""
+    zone: str = "UTC"
+    every_us: int = 0
+    start_us: int = 0
+    catch_up: CatchUp = "skip"
+    catch_up_max: int = 100
+
+
+class Birth(NamedTuple):
+    """The key that the job of a time was given: a repeat comes to the same row."""
+
+    nominal_us: int
+    pos_us: int
+    shard: int
+    bucket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as it is stored, and how far it has come.
+
+    seed: what the ids of its jobs come from; another after each change. through_us: all times up
+    to here are seen to. births: jobs that are on their way into a store without transactions,
+    since `sent_us`. recalled: ids of stored jobs that are to be cancelled. stored, skipped: how
+    many times there were so far. is_leaving: it goes when that is done.
+    """
+
+    template: Template
+    timing: Timing
+    seed: bytes
+    through_us: int
+    is_paused: bool = False
+    is_leaving: bool = False
+    births: tuple[Birth, ...] = ()
+    sent_us: int = 0
+    recalled: tuple[bytes, ...] = ()
+    stored: int = 0
+    skipped: int = 0
+
+
+class Stored(NamedTuple):
+    """A schedule as it lies in the store."""
+
+    name: str
+    schedule: Schedule
+    version: bytes
+
+
+class Step(NamedTuple):
+    """What is to be done now: the times to store jobs for, and the schedule after that."""
+
+    times_us: list[int]
+    schedule: Schedule
+
+
+# Times
+
+
+def check_name(name: object) -> str:
+    """Let a schedule's name pass, or say what is wrong with it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r:.150} is no name of a schedule.",
+            hint="Use a letter or digit, then up to 127 of letters, digits, and _ . : -",
+        )
+    return name
+
+
+def check(timing: Timing) -> None:
+    """Let a timing pass, or say what is wrong with it.
+
+    Raises: BadInput.
+    """
+    if bool(timing.cron) == bool(timing.every_us):
+        raise BadInput("A schedule has either a cron expression or an interval.")
+    if timing.every_us and timing.every_us < EVERY_US_MIN:
+        raise BadInput("An interval is at least one second.")
+    if timing.catch_up not in ("skip", "last", "all"):
+        raise BadInput(f"catch_up={timing.catch_up!r} is none of skip, last, all.")
+    if not 1 <= timing.catch_up_max <= CATCH_UP_MAX:
+        raise BadInput(f"At most {CATCH_UP_MAX} missed times are made up for, and at least 1.")
+    try:
+        zone = ZoneInfo(timing.zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise BadInput(
+            f"There is no time zone {timing.zone!r:.80}.", hint="Name it as in Europe/Vilnius."
+        ) from error
+    if timing.cron:
+        try:
+            next(CronSim(timing.cron, to_datetime(timing.start_us).astimezone(zone)))
+        except (CronSimError, StopIteration) as error:
+            raise BadInput(
+                f"{timing.cron!r:.80} is no cron expression that ever comes true: {error}.",
+                hint='Write "30 3 * * mon-fri": minute, hour, day, month, day of the week.',
+            ) from error
+
+
+def times_after(timing: Timing, after_us: int) -> Iterator[int]:
+    """Name the times behind an instant, in order."""
+    if timing.every_us:
+        number = max(0, (after_us - timing.start_us) // timing.every_us + 1)
+        while True:
+            yield timing.start_us + number * timing.every_us
+            number += 1
+    begin = to_datetime(after_us).astimezone(ZoneInfo(timing.zone))
+    # Begun inside an hour that comes twice, the first answer may lie before the beginning.
+    yield from (us for us in map(to_us, CronSim(timing.cron, begin)) if us > after_us)
+
+
+def last_times(timing: Timing, after_us: int, until_us: int, most: int) -> list[int]:
+    """Name the last times of a stretch, in order: behind `after_us`, up to `until_us`."""
+    if timing.every_us:
+        last = (until_us - timing.start_us) // timing.every_us
+        first = max(0, (after_us - timing.start_us) // timing.every_us + 1, last - most + 1)
+        return [timing.start_us + n * timing.every_us for n in range(first, last + 1)]
+    end = to_datetime(until_us).astimezone(ZoneInfo(timing.zone))
+    back = map(to_us, CronSim(timing.cron, end + timedelta(microseconds=1), reverse=True))
+    earlier = list(islice(takewhile(lambda us: us > after_us, back), most))
+    # Backwards, the days on which clocks are set may read otherwise: forwards is what counts.
+    begin_us = max(after_us, min(earlier, default=until_us) - _FOLD_US)
+    times = takewhile(lambda us: us <= until_us, times_after(timing, begin_us))
+    return list(times)[-most:]
+
+
+def step(schedule: Schedule, now_us: int) -> Step:
+    """Tell which times to store jobs for now; none where nothing is to be done."""
+    timing, through_us = schedule.timing, schedule.through_us
+    if schedule.is_paused or schedule.is_leaving:
+        return Step([], schedule)
+    times: list[int] = []
+    skipped = 0
+    if through_us < now_us - LATE_US:
+        missed = last_times(timing, through_us, now_us - LATE_US, _COUNTED_MAX)
+        kept = {"skip": 0, "last": 1, "all": timing.catch_up_max}[timing.catch_up]
+        times = missed[len(missed) - min(kept, len(missed)) :]
+        skipped = len(missed) - len(times)
+        through_us = now_us - LATE_US
+    until_us = now_us + AHEAD_US
+    coming = takewhile(lambda us: us <= until_us, times_after(timing, through_us))
+    ahead = list(islice(coming, JOBS_A_STEP))
+    if not (times or ahead or skipped):
+        return Step([], schedule)
+    through_us = ahead[-1] if len(ahead) == JOBS_A_STEP else until_us
+    times += ahead
+    after = replace(
+        schedule,
+        through_us=through_us,
+        stored=schedule.stored + len(times),
+        skipped=schedule.skipped + skipped,
+    )
+    return Step(times, after)
+
+
+def job_id(schedule: Schedule, nominal_us: int) -> JobId:
+    """Name the job of a time: always the same, whoever stores it."""
+    return JobId(derived(schedule.seed, nominal_us))
+
+
+def waiting_ids(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
+    """Name the jobs that are stored for times to come."""
+    if schedule.is_paused:
+        return ()
+    times = takewhile(lambda us: us <= schedule.through_us, times_after(schedule.timing, now_us))
+    return tuple(job_id(schedule, us) for us in times)
+
+
+# Records
+
+
+def stored(records: Records, name: str) -> Stored | None:
+    """Read a schedule; None where there is none of the name."""
+    record = record_at(records, PARTITION, name)
+    return None if record is None else _read(name, record.value, record.version)
+
+
+def all_stored(records: Records) -> list[Stored]:
+    """Read all schedules, by name."""
+    return [
+        _read(record.key, record.value, record.version) for record in records_in(records, PARTITION)
+    ]
+
+
+def _read(name: str, value: bytes, version: bytes) -> Stored:
+    return Stored(name, decode(value, Schedule), version)
+
+
+def put(name: str, schedule: Schedule, *, version: bytes, expect: bytes = NO_VERSION) -> Commit:
+    """Make the write of a schedule where it still is what was read, or is not there yet."""
+    return Commit(PARTITION, (Put(name, version, encode(schedule), expect=expect),))
+
+
+def remove(found: Stored) -> Commit:
+    """Make the write that takes a schedule away where it still is what was read."""
+    return Commit(PARTITION, (Delete(found.name, expect=found.version),))

@@ -1,0 +1,152 @@
+"""Schedules of an application."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from dueline import schedules
+from dueline.clock import Clock, asked_instant_us, asked_span_us, to_datetime
+from dueline.errors import BadInput
+from dueline.handle import Job
+from dueline.queue import Queues
+from dueline.recipes.schedule import CatchUp, Template, Timing, check, check_name
+from dueline.task import Using, as_call
+
+AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
+
+CATCH_UP_MOST = 100
+
+
+class Host(Protocol):
+    """What this needs of the application."""
+
+    @property
+    def queues(self) -> Queues:
+        """The engine; connects at the first use."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The machine's clock."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the engine was used before."""
+        ...
+
+
+class Recurring:
+    """Calls that recur: declared in code, kept in the store, seen to by any worker."""
+
+    def __init__(self, host: Host) -> None:
+        """Take the application; opens nothing."""
+        self._host = host
+        self._declared: dict[str, tuple[Template, Timing]] = {}
+
+    def schedule(
+        self,
+        name: str,
+        task: Using[..., Any],
+        args: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        cron: str | None = None,
+        every: timedelta | float | None = None,
+        tz: str = "UTC",
+        start: datetime | None = None,
+        catch_up: CatchUp = "skip",
+        catch_up_max: int = CATCH_UP_MOST,
+    ) -> None:
+        """Have a task called again and again, each time once, however many processes say so.
+
+        Stored under its name at the first use of the store; what is stored there otherwise is
+        changed, and jobs of its former shape that wait for their time are withdrawn.
+
+        Args:
+          task: a task, or `task.using(...)`: queue, priority, tenant, tags, window, and how long
+            after its time a job is not run any more (`expires`, as a length of time).
+          args: its arguments, in order or by name.
+          cron: such as "30 3 * * mon-fri", as Debian's cron reads it. every: the interval; one
+            second at least. tz: the time zone of the cron expression.
+          start: where intervals are counted from; by default when it is stored first.
+          catch_up: which times are made up for that were missed by more than a minute, while no
+            worker ran: "skip" (none), "last" or "all", the last `catch_up_max` of them.
+
+        Raises: BadInput: something is out of range, or the arguments do not fit.
+        """
+        check_name(name)
+        every_us = 0 if every is None else asked_span_us(every, "every")
+        start_us = 0 if start is None else asked_instant_us(start, "start")
+        timing = Timing(cron or "", tz, every_us, start_us, catch_up, catch_up_max)
+        check(timing)
+        template = task.recurring(*as_call(args))
+        if name in self._declared:
+            raise BadInput(f"Two schedules are named {name}.", hint="Give one another name.")
+        self._declared[name] = (template, timing)
+        if self._host.is_open:
+            schedules.put(self._host.queues, name, template, timing)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        name: str | None = None,
+        tz: str = "UTC",
+        catch_up: CatchUp = "skip",
+        catch_up_max: int = CATCH_UP_MOST,
+    ) -> Callable[[AnyTask], AnyTask]:
+        """Have a task without arguments called by a cron expression: `@app.cron("0 3 * * *")`.
+
+        It stands above `@app.task`. Args: as `schedule`; the task's name by default.
+        """
+
+        def declare(task: AnyTask) -> AnyTask:
+            if not isinstance(task, Using):
+                raise BadInput("A cron expression stands above @app.task, not below it.")
+            self.schedule(
+                name or task.recurring().task,
+                task,
+                cron=expression,
+                tz=tz,
+                catch_up=catch_up,
+                catch_up_max=catch_up_max,
+            )
+            return task
+
+        return declare
+
+    def store(self, queues: Queues) -> None:
+        """Store what was declared before the engine was used."""
+        for name, (template, timing) in self._declared.items():
+            schedules.put(queues, name, template, timing)
+
+    # What is stored
+
+    def names(self) -> list[str]:
+        """List the schedules of the store."""
+        return [one.name for one in schedules.everything(self._host.queues)]
+
+    def next(self, name: str, count: int = 1) -> list[datetime]:
+        """Tell the next times of a schedule, UTC; none while it is paused.
+
+        Raises: NotFound: there is none of the name.
+        """
+        return [to_datetime(us) for us in schedules.coming(self._host.queues, name, count)]
+
+    def pause(self, name: str) -> None:
+        """Let no more jobs come of a schedule, until it is resumed."""
+        schedules.pause(self._host.queues, name)
+
+    def resume(self, name: str) -> None:
+        """Go on with the next time; what a pause left out is not made up for."""
+        schedules.resume(self._host.queues, name)
+
+    def remove(self, name: str) -> None:
+        """Take a schedule away; one that code declares comes back with the next process."""
+        schedules.remove(self._host.queues, name)
+        self._declared.pop(name, None)
+
+    def run_now(self, name: str) -> Job[Any]:
+        """Store one job of a schedule, due now, beside those of its times."""
+        queues = self._host.queues
+        return Job(schedules.run_now(queues, name).id, queues, self._host.clock)

@@ -1,0 +1,301 @@
+"""Stores the jobs of schedules before they are due.
+
+Each time of a schedule becomes one job, whose id follows from the schedule and the time, so that
+any number of processes may do this at once (rule Z1). How far a schedule has come moves in the
+same transaction as its jobs. Where there is none, the keys of the jobs are written down first,
+and whoever comes next sends the very same rows again (rule Z2).
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from dueline.changes import spread
+from dueline.clock import DAY_US
+from dueline.errors import Conflict, NotFound
+from dueline.job import Job, JobId
+from dueline.lane import Lane, bucket_of
+from dueline.limits import check_call
+from dueline.options import CallOptions
+from dueline.queue import Calls, Queues
+from dueline.recipes import schedule as recipe
+from dueline.recipes.schedule import Birth, Schedule, Stored, Template, Timing
+from dueline.store import Commit, Group
+
+_ROUNDS_MAX: Final = 20
+
+SENT_US_MAX: Final = DAY_US // 2
+"""No birth is sent again later than this: stores may have forgotten that its key is dead."""
+
+
+def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
+    """Make a schedule, or change it; jobs of its former shape that wait are withdrawn.
+
+    Returns: whether anything changed.
+
+    Raises: BadInput: something is out of range; nothing was written.
+    """
+    recipe.check_name(name)
+    recipe.check(timing)
+    now_us = queues.time.latest_us()
+    check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
+
+    def change(old: Schedule | None) -> Schedule:
+        if old is not None and not old.is_leaving and _is_same(old, template, timing):
+            return old
+        anchored = timing if timing.start_us else replace(timing, start_us=now_us)
+        new = Schedule(template, anchored, queues.ids.token(), now_us)
+        if old is None:
+            return new
+        recalled = (*old.recalled, *recipe.waiting_ids(old, now_us))
+        return replace(
+            new,
+            is_paused=old.is_paused and not old.is_leaving,
+            births=(),
+            recalled=recalled,
+            stored=old.stored,
+            skipped=old.skipped,
+        )
+
+    is_changed = _change(queues, name, change)
+    advance(queues, name)
+    return is_changed
+
+
+def _is_same(old: Schedule, template: Template, timing: Timing) -> bool:
+    if not timing.start_us:  # not asked: what it came to be before
+        timing = replace(timing, start_us=old.timing.start_us)
+    return (old.template, old.timing) == (template, timing)
+
+
+def pause(queues: Queues, name: str) -> None:
+    """Let no more jobs come of a schedule; those that wait for their time are withdrawn.
+
+    Raises: NotFound: there is none of the name.
+    """
+    now_us = queues.time.latest_us()
+
+    def change(old: Schedule | None) -> Schedule:
+        old = _expect(name, old)
+        if old.is_paused:
+            return old
+        recalled = (*old.recalled, *recipe.waiting_ids(old, now_us))
+        return replace(old, is_paused=True, seed=queues.ids.token(), recalled=recalled)
+
+    _change(queues, name, change)
+    advance(queues, name)
+
+
+def resume(queues: Queues, name: str) -> None:
+    """Go on with the next time; what a pause left out is not made up for.
+
+    Raises: NotFound: there is none of the name.
+    """
+    now_us = queues.time.latest_us()
+
+    def change(old: Schedule | None) -> Schedule:
+        old = _expect(name, old)
+        return replace(old, is_paused=False, through_us=now_us) if old.is_paused else old
+
+    _change(queues, name, change)
+    advance(queues, name)
+
+
+def remove(queues: Queues, name: str) -> None:
+    """Take a schedule away; those of its jobs that wait for their time are withdrawn.
+
+    Raises: NotFound: there is none of the name.
+    """
+    now_us = queues.time.latest_us()
+
+    def change(old: Schedule | None) -> Schedule:
+        old = _expect(name, old)
+        recalled = (*old.recalled, *recipe.waiting_ids(old, now_us))
+        return replace(old, is_leaving=True, recalled=recalled)
+
+    _change(queues, name, change)
+    advance(queues, name)
+
+
+def run_now(queues: Queues, name: str) -> Job:
+    """Store one job of a schedule, due now, beside those of its times.
+
+    Raises: NotFound: there is none of the name.
+    """
+    one = find(queues, name).template
+    opts = CallOptions(None, None, one.tags).to_bytes()
+    return queues.enqueue(
+        Calls(one.queue, one.task, one.codec, [one.body], None, one.priority, one.tenant, opts)
+    )[0]
+
+
+def coming(queues: Queues, name: str, count: int) -> list[int]:
+    """Name the next times of a schedule; none while it is paused.
+
+    Raises: NotFound: there is none of the name.
+    """
+    found = find(queues, name)
+    if found.is_paused:
+        return []
+    return list(islice(recipe.times_after(found.timing, queues.time.latest_us()), count))
+
+
+def find(queues: Queues, name: str) -> Schedule:
+    """Read a schedule.
+
+    Raises: NotFound: there is none of the name.
+    """
+    found = recipe.stored(queues.store, name)
+    return _expect(name, found and found.schedule)
+
+
+def everything(queues: Queues) -> list[Stored]:
+    """Read all schedules, by name."""
+    return [one for one in recipe.all_stored(queues.store) if not one.schedule.is_leaving]
+
+
+def advance(queues: Queues, name: str) -> int:
+    """Store the jobs that a schedule has to come, and withdraw those that it no longer has.
+
+    Returns: how many jobs this call stored.
+
+    Raises: StoreUnavailable: whoever does this next goes on where it ended.
+    """
+    count = 0
+    for _ in range(_ROUNDS_MAX):
+        found = recipe.stored(queues.store, name)
+        if found is None:
+            return count
+        if found.schedule.births:
+            count += _send(queues, found)
+        elif found.schedule.recalled:
+            _recall(queues, found)
+        elif found.schedule.is_leaving:
+            _commit(queues, recipe.remove(found))
+        else:
+            step = recipe.step(found.schedule, queues.time.latest_us())
+            if step.schedule == found.schedule:
+                return count
+            count += _store(queues, found, step)
+    return count
+
+
+def advance_all(queues: Queues) -> int:
+    """Do so for all schedules; answer how many jobs this call stored."""
+    now_us = queues.time.latest_us()
+    return sum(
+        advance(queues, one.name)
+        for one in recipe.all_stored(queues.store)
+        if _has_work(one.schedule, now_us)
+    )
+
+
+def _has_work(schedule: Schedule, now_us: int) -> bool:
+    is_unfinished = schedule.births or schedule.recalled or schedule.is_leaving
+    return bool(is_unfinished) or recipe.step(schedule, now_us).schedule != schedule
+
+
+def _store(queues: Queues, found: Stored, step: recipe.Step) -> int:
+    """Store the jobs of a step with how far the schedule has come; 0 where another did so."""
+    births = [_birth(queues, found.schedule, us) for us in step.times_us]
+    version = queues.ids.token()
+    now_us = queues.time.latest_us()
+    if not queues.store.transactional:  # rule Z2
+        sending = replace(step.schedule, births=tuple(births), sent_us=now_us)
+        put = recipe.put(found.name, sending, version=version, expect=found.version)
+        _commit(queues, put)
+        return 0
+    jobs = [_job(found.schedule, birth, now_us) for birth in births]
+    put = recipe.put(found.name, step.schedule, version=version, expect=found.version)
+    if not queues.told.together([Group(commits=(put,), jobs=jobs)])[0]:
+        return 0
+    _landed(queues, jobs)
+    return len(jobs)
+
+
+def _send(queues: Queues, found: Stored) -> int:
+    """Send the jobs whose keys are written down, again perhaps; then forget the keys."""
+    schedule = found.schedule
+    if queues.time.latest_us() - schedule.sent_us <= SENT_US_MAX:
+        jobs = [_job(schedule, Birth(*birth), schedule.sent_us) for birth in schedule.births]
+        if not all(queues.told.add(jobs)):
+            return 0
+        _landed(queues, jobs)
+    done = replace(schedule, births=(), sent_us=0)
+    put = recipe.put(found.name, done, version=queues.ids.token(), expect=found.version)
+    return len(schedule.births) if _commit(queues, put) else 0
+
+
+def _recall(queues: Queues, found: Stored) -> None:
+    """Cancel jobs that a schedule no longer has; one that runs is left (rule Z3)."""
+    for job_id in found.schedule.recalled:
+        with suppress(NotFound, Conflict):
+            row = queues.store.find([JobId(job_id)])[0]
+            if row is not None and not row.is_claimed():
+                queues.cancel(row.id)
+    done = replace(found.schedule, recalled=())
+    _commit(queues, recipe.put(found.name, done, version=queues.ids.token(), expect=found.version))
+
+
+def _birth(queues: Queues, schedule: Schedule, nominal_us: int) -> Birth:
+    """Give the job of a time the key that it keeps."""
+    settings = queues.catalog.settings(schedule.template.queue)
+    pos_us = max(nominal_us, queues.time.latest_us())
+    job_id = recipe.job_id(schedule, nominal_us)
+    shard = zlib.crc32(job_id) % settings.shards if settings.shards > 1 else 0
+    birth = Birth(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
+    if schedule.template.window_us:
+        job = spread(
+            _job(schedule, birth, 0), schedule.template.window_us, width_us=settings.width_us
+        )
+        birth = birth._replace(pos_us=job.pos_us, bucket=job.lane.bucket)
+    return birth
+
+
+def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
+    call = schedule.template
+    expires_us = birth.nominal_us + call.expires_us if call.expires_us else None
+    opts = b""
+    if expires_us is not None or call.tags:
+        opts = CallOptions(expires_us, None, call.tags).to_bytes()
+    lane = Lane(call.queue, birth.shard, birth.bucket, call.priority, call.tenant)
+    return Job(
+        lane, birth.pos_us, recipe.job_id(schedule, birth.nominal_us), 0, birth.nominal_us,
+        sent_us, call.task, call.codec, call.body, opts, birth.pos_us,
+    )  # fmt: skip
+
+
+def _landed(queues: Queues, jobs: Sequence[Job]) -> None:
+    if jobs:
+        queues.wake({(job.lane.queue, job.at_us) for job in jobs})
+        queues.catalog.used(jobs[0].lane.queue)
+
+
+def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Schedule]) -> bool:
+    """Change a schedule as it is now; tell whether that made a difference."""
+    for _ in range(_ROUNDS_MAX):
+        found = recipe.stored(queues.store, name)
+        if found is not None and found.schedule.births:  # its keys are of the former shape
+            advance(queues, name)
+            continue
+        new = change(found and found.schedule)
+        if found is not None and new == found.schedule:
+            return False
+        version = queues.ids.token()
+        put = recipe.put(name, new, version=version, **({"expect": found.version} if found else {}))
+        if _commit(queues, put):
+            return True
+    raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")
+
+
+def _commit(queues: Queues, commit: Commit) -> bool:
+    return queues.store.commit(commit.partition, commit.writes)
+
+
+def _expect(name: str, schedule: Schedule | None) -> Schedule:
+    if schedule is None or schedule.is_leaving:
+        raise NotFound(f"There is no schedule {name}.", hint="See `dueline schedules list`.")
+    return schedule

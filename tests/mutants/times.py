@@ -1,0 +1,70 @@
+"""Rules of schedules, broken."""
+
+from itertools import count
+
+import pytest
+
+from dueline import schedules
+from dueline.clock import DAY_US
+from dueline.job import JobId
+from dueline.queue import Queues
+from dueline.recipes import schedule as recipe
+from dueline.recipes.schedule import Schedule, Step, Stored
+
+Patch = pytest.MonkeyPatch
+
+
+def a_time_has_another_job_each_try(patch: Patch) -> None:
+    named, numbers = recipe.job_id, count()
+
+    def unlike(schedule: Schedule, nominal_us: int) -> JobId:
+        return named(schedule, nominal_us + next(numbers))
+
+    patch.setattr(recipe, "job_id", unlike)
+
+
+def jobs_before_how_far_they_come(patch: Patch) -> None:
+    def store(queues: Queues, found: Stored, step: Step) -> int:
+        now_us = queues.time.latest_us()
+        births = [schedules._birth(queues, found.schedule, us) for us in step.times_us]
+        queues.told.add([schedules._job(found.schedule, birth, now_us) for birth in births])
+        version = queues.ids.token()
+        put = recipe.put(found.name, step.schedule, version=version, expect=found.version)
+        return len(births) if schedules._commit(queues, put) else 0
+
+    patch.setattr(schedules, "_store", store)
+
+
+def jobs_behind_how_far_they_come(patch: Patch) -> None:
+    def store(queues: Queues, found: Stored, step: Step) -> int:
+        now_us = queues.time.latest_us()
+        version = queues.ids.token()
+        put = recipe.put(found.name, step.schedule, version=version, expect=found.version)
+        if not schedules._commit(queues, put):
+            return 0
+        births = [schedules._birth(queues, found.schedule, us) for us in step.times_us]
+        queues.told.add([schedules._job(found.schedule, birth, now_us) for birth in births])
+        return len(births)
+
+    patch.setattr(schedules, "_store", store)
+
+
+def births_are_sent_again_for_ever(patch: Patch) -> None:
+    patch.setattr(schedules, "SENT_US_MAX", 1000 * DAY_US)
+
+
+def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
+    def at_once(queues: Queues, schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
+        for us in recipe.times_after(schedule.timing, now_us):
+            if us > schedule.through_us:
+                return ()
+            queues.cancel(recipe.job_id(schedule, us))
+        return ()
+
+    put = schedules._change
+
+    def change(queues: Queues, name, how):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        patch.setattr(recipe, "waiting_ids", lambda *terms: at_once(queues, *terms))
+        return put(queues, name, how)
+
+    patch.setattr(schedules, "_change", change)
