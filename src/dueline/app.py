@@ -69,7 +69,7 @@ class Dueline:
         self.payloads = Payloads()
         self.schedules = Recurring(self)
         self.schedule, self.cron = self.schedules.schedule, self.schedules.cron
-        kit = Coordination(self)
+        self._kit = kit = Coordination(self)
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming
 

@@ -23,7 +23,7 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell) -> None:
     text = shell.app("schedules", "show", "often").out
     assert "every" in text
     assert "10m" in text
-    assert "queue          mute" in text
+    assert "queue     mute" in text
 
 
 def test_its_next_times_are_told(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Jobs of schedules: each time one job, whoever stores it, whatever is lost on the way."""
+"""Each time of a schedule is one job, whatever is lost."""
 
 import random
 from collections.abc import Callable, Iterator
