@@ -46,6 +46,11 @@ def test_a_terminal_gets_colours_unless_they_are_unwanted(shell: Shell) -> None:
     assert "\x1b" not in shell.app("jobs", "list").out
 
 
+def test_what_draws_on_terminals_is_not_loaded_without_one() -> None:
+    program = "import sys, dueline.cli; sys.exit('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [("jobs", "list"), ("jobs", "list", "--state", "done"), ("queues", "list"), ("dead", "list")],

@@ -11,7 +11,7 @@ import termios
 import pytest
 from rich.console import Console
 
-from dueline.cli.top import Picture, picture_of
+from dueline.cli.screen import Picture, picture_of
 from dueline.clock import SECOND_US
 from dueline.recipes.registry import Presence
 from dueline.stats import Counts

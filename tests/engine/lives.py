@@ -108,6 +108,8 @@ class Stage:
     def watch(self) -> None:
         """Note the first record of each end: an outcome, a result, a dead row."""
         for row in self.rows():
+            if row.id in self.ends:
+                continue
             if row.outcome:
                 self._note(row.id, stored(row).finish.outcome)
             elif row.lane.queue == self.dead_queue:
@@ -130,12 +132,13 @@ class Stage:
         ]
 
     def results(self) -> list[tuple[JobId, Outcome]]:
-        """List the results that are kept."""
+        """List the results that are kept; they may leave out what was noted."""
         return [
-            (JobId(bytes.fromhex(put.key)), decode(put.value, Outcome))
+            (job_id, decode(put.value, Outcome))
             for partition, table in self.cluster.records.items()
             if partition.startswith("results/")
             for put in table.values()
+            if (job_id := JobId(bytes.fromhex(put.key))) not in self.ends
         ]
 
     def is_over(self) -> bool:

@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self, TypeAlias, cast
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dueline.cli.session import Format, session_of
 from dueline.cli.text import printable
@@ -264,6 +261,10 @@ def _fitted(
     rows: Sequence[Sequence[str]], widths: Sequence[int], *, has_heads: bool, styled: bool
 ) -> None:
     """Write a table on a terminal: names are folded to fit, errors cut, ids never."""
+    from rich.console import Console  # noqa: PLC0415  (slow to load, and seldom needed)
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=has_heads)
     room = console.width - sum(widths) - len(_GAP) * (len(widths) - 1)

@@ -1,73 +1,12 @@
 """`dueline top`: the store, live, on a whole screen."""
 
-import os
-import select
-import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from dueline.attempt import Attempt
-from dueline.cli.failure import Exit
 from dueline.cli.session import session_of
-from dueline.cli.text import printable
-from dueline.clock import SECOND_US
 from dueline.connect import mask
-from dueline.history import Follower
-from dueline.queue import Queues
-from dueline.recipes.registry import Presence, present
-from dueline.span import distance_text, parse_span, span_text
-from dueline.stats import Counts, count
-from dueline.throughput import Throughput, throughput_of
-
-WINDOW_US = 60 * SECOND_US
-ATTEMPTS_MAX = 100_000
-COUNTED_MAX = 10_000
-"""Jobs of one queue that are read for a picture."""
-
-HEIGHT_MIN = 12
-_FIXED_LINES = 7
-"""Title, rates, three blank lines or heads, the last line."""
-
-
-class Picture(NamedTuple):
-    """What is seen at one instant."""
-
-    now_us: int
-    throughput: Throughput
-    counts: Sequence[Counts]
-    workers: Sequence[Presence]
-
-
-class Watch:
-    """Looks at a store again and again."""
-
-    def __init__(self, queues: Queues) -> None:
-        """Take the engine; what ended in the last minute is told of at the first look."""
-        self._queues = queues
-        self._began_us = queues.time.latest_us() - WINDOW_US
-        self._follower = Follower(queues.store, since_us=self._began_us)
-        self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
-
-    def look(self) -> Picture:
-        """Take a picture."""
-        queues = self._queues
-        names = queues.catalog.names()
-        shards = {name: queues.catalog.settings(name).shards_read for name in names}
-        self._recent += self._follower.read(shards)
-        now_us = queues.time.latest_us()
-        while self._recent and self._recent[0].ended_us < now_us - WINDOW_US:
-            self._recent.popleft()
-        workers = present(queues.store)
-        counts = [count(queues, name, workers, most=COUNTED_MAX) for name in names]
-        return Picture(now_us, throughput_of(self._recent, WINDOW_US), counts, workers)
+from dueline.span import parse_span
 
 
 def top(
@@ -83,132 +22,9 @@ def top(
 
     Example: dueline top
     """
+    from dueline.cli.screen import watch  # noqa: PLC0415  (draws, and is slow to load)
+
     every_s = max(0.1, parse_span(every) / 1e6)
     session = session_of(context)
     with session.queues() as queues:
-        watch = Watch(queues)
-        title = mask(session.address)
-        console = Console(highlight=False)
-        if not sys.stdout.isatty():
-            console.width = max(console.width, 100)
-            console.print(picture_of(watch.look(), title, height=None))
-            return Exit.DONE
-        try:
-            with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
-                while True:
-                    shown = picture_of(watch.look(), title, height=console.height)
-                    live.update(shown, refresh=True)
-                    if pressed(every_s) in ("q", "Q"):
-                        return Exit.DONE
-        except KeyboardInterrupt:
-            return Exit.INTERRUPTED
-
-
-class _Pressed:
-    """Waits for a key."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def __call__(self, timeout_s: float) -> str:
-        ready, _, _ = select.select([self._number], [], [], timeout_s)
-        return os.read(self._number, 1).decode(errors="replace") if ready else ""
-
-
-@contextmanager
-def _keys() -> Iterator[_Pressed]:
-    """Read keys one by one, unseen, while this lasts."""
-    import termios  # noqa: PLC0415  (not on every system)
-    import tty  # noqa: PLC0415
-
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-    tty.setcbreak(number)
-    try:
-        yield _Pressed(number)
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-
-def picture_of(picture: Picture, title: str, *, height: int | None) -> Group:
-    """Draw a picture.
-
-    Args: height: of the screen, in lines; None for all there is.
-    """
-    now_us, rates, counts, workers = picture
-    queue_lines, worker_lines = _shares(len(counts), len(workers), height)
-    late = [
-        "-" if one is None else span_text(one) for one in (rates.late_p50_us, rates.late_p99_us)
-    ]
-    busiest = sorted(counts, key=lambda one: (-one.ready, -one.running, one.queue))
-    backlog = sum(one.ready for one in counts)
-    return Group(
-        Text(f"dueline  {printable(title)}", style="bold", no_wrap=True, overflow="ellipsis"),
-        Text(
-            f"{rates.per_s():,.1f} done/s   {rates.failed} failed   late p50 {late[0]}  "
-            f"p99 {late[1]}   {backlog:,} ready   {sum(one.held for one in workers)}/"
-            f"{sum(one.slots for one in workers)} slots",
-            no_wrap=True,
-            overflow="ellipsis",
-        ),
-        Text(""),
-        _queues(busiest[:queue_lines], now_us),
-        _rest(len(counts) - queue_lines, "queues"),
-        _workers(sorted(workers, key=lambda one: -one.held)[:worker_lines], now_us),
-        _rest(len(workers) - worker_lines, "workers"),
-        Text("q: quit" if height is not None else "", style="dim"),
-    )
-
-
-def _shares(queues: int, workers: int, height: int | None) -> tuple[int, int]:
-    """Share the lines of a screen out; what one does not need the other may have."""
-    if height is None:
-        return queues, workers
-    room = max(HEIGHT_MIN, height) - _FIXED_LINES - 2
-    for_workers = max(min(workers, room // 3), min(workers, room - queues))
-    return min(queues, room - for_workers), for_workers
-
-
-def _rest(hidden: int, what: str) -> Text:
-    return Text(f"... and {hidden} more {what}" if hidden > 0 else "", style="dim")
-
-
-def _table(*heads: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, head in enumerate(heads):
-        table.add_column(
-            head,
-            justify="left" if place == 0 else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=None,
-        )
-    return table
-
-
-def _queues(counts: Sequence[Counts], now_us: int) -> Table:
-    table = _table(
-        "QUEUE", "READY", "RUNNING", "SCHEDULED", "RETRYING", "DEAD", "OLDEST", "WORKERS"
-    )
-    for one in counts:
-        oldest = one.oldest_ready_us
-        table.add_row(
-            Text(one.queue, style="yellow" if one.ready and not one.workers else ""),
-            f"{one.ready:,}{'+' if one.is_capped else ''}",
-            f"{one.running:,}",
-            f"{one.scheduled:,}",
-            f"{one.retrying:,}",
-            Text(f"{one.dead:,}", style="red" if one.dead else ""),
-            "" if oldest is None else span_text(now_us - oldest, units=1),
-            str(one.workers),
-        )
-    return table
-
-
-def _workers(workers: Sequence[Presence], now_us: int) -> Table:
-    table = _table("WORKER", "HELD", "SLOTS", "BEAT", "QUEUES")
-    for one in workers:
-        beat = distance_text(one.beat_us, now_us, units=1)
-        names = printable(", ".join(one.queues))
-        table.add_row(printable(one.worker), str(one.held), str(one.slots), beat, names)
-    return table
+        return watch(queues, mask(session.address), every_s)
