@@ -19,6 +19,7 @@ from dueline.cli import (
     jobs,
     migrate,
     monitor,
+    pipeline,
     queues,
     schedules,
     settings,
@@ -66,6 +67,7 @@ root.command("monitor")(monitor.monitor)
 root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)
 root.add_typer(bench.bench, name="bench")
+root.add_typer(pipeline.pipeline, name="pipeline")
 
 
 @root.callback()
@@ -93,7 +95,9 @@ def version(context: typer.Context) -> None:
 
 
 _ANYWHERE = ("--store", "--app", "--output", "-o")
-_GROUPS = ("jobs", "dead", "queues", "shards", "schedules", "workers", "bench")
+_GROUPS = (
+    "jobs", "dead", "queues", "shards", "schedules", "workers", "bench", "pipeline",
+)  # fmt: skip
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -1,7 +1,11 @@
 """Queues and streams on Spark."""
 
-from dueline.spark.consuming import Consuming, consume
-from dueline.spark.session import enqueue, read, session
-from dueline.spark.sink import Written
+try:
+    from dueline.spark.consuming import Consuming, consume
+    from dueline.spark.session import enqueue, read, session
+    from dueline.spark.sink import Written
+except ModuleNotFoundError as error:  # the tables of plain rows do without Spark
+    if (error.name or "").partition(".")[0] not in ("pandas", "pyarrow", "pyspark"):
+        raise
 
 __all__ = ["Consuming", "Written", "consume", "enqueue", "read", "session"]

@@ -4,6 +4,7 @@ Functions of data frames, and nothing else: read the attempts however you like (
 and write what comes out wherever you like. `lake_arrow` does the same without Spark.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -59,9 +60,18 @@ def gold_lateness(silver_attempts: DataFrame) -> DataFrame:
 
     Returns: queue, tenant, minute, step (0: not late; n: below 2**n us), attempts.
     """
-    late = F.col("lateness_us")
-    step = F.when(late <= 0, 0).otherwise(F.length(F.bin(late))).cast("int")
-    started = silver_attempts.where("lateness_us IS NOT NULL")
+    return _steps(silver_attempts, "lateness_us")
+
+
+def gold_run(silver_attempts: DataFrame) -> DataFrame:
+    """Count how long handlers ran, as `gold_lateness` does the lateness of starts."""
+    return _steps(silver_attempts, "run_us")
+
+
+def _steps(silver_attempts: DataFrame, name: str) -> DataFrame:
+    span = F.col(name)
+    step = F.when(span <= 0, 0).otherwise(F.length(F.bin(span))).cast("int")
+    started = silver_attempts.where(span.isNotNull())
     return started.groupBy("queue", "tenant", _minute().alias("minute"), step.alias("step")).agg(
         F.count("*").alias("attempts")
     )
@@ -126,6 +136,39 @@ def audit(
             )
         )
     return audited(findings, has_living=living is not None, has_expected=expected is not None)
+
+
+def judge(
+    bronze: DataFrame,
+    *,
+    living: DataFrame,
+    whole: Sequence[str],
+    expected: DataFrame | None = None,
+) -> Audited:
+    """Audit all rows of a history, with those that are no attempts.
+
+    A job that was cancelled while it waited leaves a row only where the history is `all`, so lost
+    jobs are looked for in such queues alone.
+
+    Args:
+      bronze: the table `attempts` as the store has it. living: the jobs that have a row (job_id),
+      read before the history was. whole: the queues whose history is `all`. expected: the jobs
+      that were acknowledged (job_id), where somebody else knows them.
+
+    Returns: as `audit`.
+    """
+    attempts, told = bronze.where("worker <> ''"), bronze.where("worker = ''")
+    is_whole = F.col("queue").isin(*whole)
+    accounted = living.select("job_id").unionByName(
+        told.where(F.col("outcome").isin(*ENDED)).select("job_id")
+    )
+    accounted = accounted.unionByName(bronze.where(~is_whole).select("job_id"))
+    known = expected
+    if known is None:
+        births = told.where((F.col("outcome") == "enqueued") & is_whole)
+        known = attempts.select("job_id").unionByName(births.select("job_id"))
+    said = audit(attempts, living=accounted if whole else None, expected=known)
+    return audited(said.findings, has_living=bool(whole), has_expected=expected is not None)
 
 
 def _minute() -> Column:

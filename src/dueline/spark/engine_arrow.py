@@ -1,0 +1,250 @@
+"""The pipeline on one machine.
+
+Plain rows between Parquet files: no Java, no Spark. Tests hold it to the same rows as Spark's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute, parquet
+
+from dueline.attempt import Attempt
+from dueline.clock import SystemClock
+from dueline.codec import decode
+from dueline.connect import open_queues
+from dueline.history import HISTORY_SUFFIX
+from dueline.queue import Queues
+from dueline.reading import ShardReader
+from dueline.spark import lake_arrow, lake_arrow_insights
+from dueline.spark.engine import Say, Settings, Step
+from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
+from dueline.spark.options import open_existing
+from dueline.spark.rules import Audited
+from dueline.spark.shapes import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
+from dueline.store import Row
+
+NAME: Final = "arrow"
+_PAGE: Final = 2000
+_PART_ROWS: Final = 200_000
+_DAY_US: Final = 86_400_000_000
+
+Line = Mapping[str, Any]
+
+
+class ArrowEngine:
+    """Makes the tables with Python and Arrow alone."""
+
+    def __init__(self, folder: Folder, settings: Settings) -> None:
+        """Take the folder, and what the tables depend on."""
+        self._folder = folder
+        self._settings = settings
+
+    def bronze(self, say: Say) -> Step:
+        """Copy what is new in the history, some 200,000 rows a part."""
+        self._folder.own(NAME)
+        rows = parts = 0
+        with closing(open_existing(self._settings.store)) as store:
+            queues = open_queues(self._settings.store, store, clock=SystemClock())
+            fresh: list[Line] = []
+            offsets = dict(self._folder.manifest(BRONZE).offsets)
+            for key, row in self._rows(queues, offsets):
+                fresh.append(line_of(key, row))
+                if len(fresh) >= _PART_ROWS:
+                    self._put(fresh, offsets)
+                    rows, parts = rows + len(fresh), parts + 1
+                    say(f"bronze: {rows:,} rows")
+                    fresh = []
+            if fresh:
+                self._put(fresh, offsets)
+                rows, parts = rows + len(fresh), parts + 1
+        return Step(BRONZE, rows, parts)
+
+    def _rows(self, queues: Queues, offsets: dict[str, Sequence[Any]]) -> Iterator[tuple[str, Row]]:
+        """Read on in each shard, and keep in `offsets` how far."""
+        for queue in self._settings.queues or queues.catalog.names():
+            for shard in range(queues.catalog.settings(queue).shards_read):
+                key = f"{queue}/{shard:05}"
+                at = offsets.get(key)
+                reader = ShardReader(
+                    queues.store,
+                    queue + HISTORY_SUFFIX,
+                    shard,
+                    after=None if at is None else (at[0], bytes.fromhex(at[1])),
+                    time=queues.time,
+                    clock=SystemClock(),
+                )
+                while rows := reader.read(_PAGE):
+                    for row in rows:
+                        offsets[key] = [row.at_us, row.id.hex()]
+                        yield queue, row
+
+    def _put(self, lines: Sequence[Line], offsets: Mapping[str, Sequence[Any]]) -> None:
+        before = self._folder.manifest(BRONZE)
+        done = before.done + 1
+        part = f"{done:06}"
+        self._write(BRONZE, part, lines, BRONZE_SHAPE)
+        facts = {
+            "rows": len(lines),
+            "first_us": min(line["at"] for line in lines),
+            "last_us": max(line["at"] for line in lines),
+        }
+        self._folder.publish(
+            BRONZE,
+            Manifest(
+                engine=NAME,
+                done=done,
+                parts={**before.parts, part: part},
+                facts={**before.facts, part: facts},
+                offsets=dict(offsets),
+            ),
+        )
+
+    def silver(self, say: Say) -> Step:
+        """Make anew the days that what is new touches."""
+        bronze, before = self._folder.manifest(BRONZE), self._folder.manifest(SILVER)
+        if bronze.done <= before.done:
+            return Step(SILVER, 0, 0)
+        new = [part for part in bronze.parts if int(part) > before.done]
+        fresh = [line for line in self._bronze(new) if line["worker"]]
+        touched = {line["job_id"] for line in fresh}
+        if before.parts and fresh:
+            first_us = min(line["enqueued"] for line in fresh)
+            older = [
+                part
+                for part, facts in bronze.facts.items()
+                if int(part) <= before.done and facts["last_us"] >= first_us
+            ]
+            fresh += [
+                line for line in self._bronze(older) if line["worker"] and line["job_id"] in touched
+            ]
+        made = lake_arrow.silver(fresh)
+        days: dict[str, list[Line]] = {}
+        for line in made:
+            days.setdefault(day_of(line["ended"]), []).append(line)
+        for day in before.parts:
+            kept = self._rest(day, touched, is_touched=day in days)
+            if kept is not None:
+                days.setdefault(day, []).extend(lake_arrow.lines_of(kept))
+        say(f"silver: {len(days)} day(s)")
+        version = f"{bronze.done:06}"
+        parts, facts = dict(before.parts), dict(before.facts)
+        for day, lines in days.items():
+            parts[day] = f"{version}/day={day}"
+            self._write(SILVER, parts[day], lines, SILVER_SHAPE)
+            facts[day] = {"rows": len(lines)}
+        self._folder.publish(
+            SILVER, Manifest(engine=NAME, done=bronze.done, parts=parts, facts=facts)
+        )
+        return Step(SILVER, sum(map(len, days.values())), len(days))
+
+    def _rest(self, day: str, touched: set[str], *, is_touched: bool) -> pa.Table | None:
+        """Read the rows of a day that stay as they are; None where the whole day does."""
+        table = self._folder.read(SILVER, [day])
+        if table is None:
+            return None
+        hit = compute.is_in(table.column("job_id"), pa.array(list(touched), pa.string()))
+        if not is_touched and not compute.any(hit).as_py():
+            return None
+        return table.filter(compute.invert(hit))
+
+    def gold(self, say: Say) -> Step:
+        """Count the days that were made anew, and make the tables for operators."""
+        silver = self._folder.manifest(SILVER)
+        rows = parts = 0
+        for table in GOLD:
+            before = self._folder.manifest(table)
+            stale = [day for day, part in silver.parts.items() if before.parts.get(day) != part]
+            facts = dict(before.facts)
+            for day in stale:
+                lines = list(getattr(lake_arrow, table)(self._silver([day])))
+                self._write(table, silver.parts[day], lines, SHAPES[table])
+                facts[day] = {"rows": len(lines)}
+                rows, parts = rows + len(lines), parts + 1
+            if stale:
+                self._folder.publish(
+                    table,
+                    Manifest(engine=NAME, done=silver.done, parts=silver.parts, facts=facts),
+                )
+        if silver.parts:
+            say("gold: tables for operators")
+            for table, lines in self._whole().items():
+                part = self._folder.other(table)
+                self._write(table, part, lines, SHAPES[table])
+                facts = {"all": {"rows": len(lines)}}
+                self._folder.publish(
+                    table,
+                    Manifest(engine=NAME, done=silver.done, parts={"all": part}, facts=facts),
+                )
+                rows, parts = rows + len(lines), parts + 1
+        return Step("gold", rows, parts)
+
+    def _whole(self) -> Mapping[str, list[Line]]:
+        silver = list(self._silver())
+        minutes = [line for one in self._folder.batches(GOLD[0]) for line in _lines(one)]
+        now_us = max((line["ended"] for line in silver), default=0)
+        return {
+            "flow": lake_arrow_insights.flow(silver, self._told()),
+            "slo": lake_arrow_insights.slo(
+                silver,
+                target_us=self._settings.target_us,
+                objective=self._settings.objective,
+                now_us=now_us,
+            ),
+            "fairness": lake_arrow_insights.fairness(minutes),
+            "suspicious": lake_arrow_insights.suspicious(silver),
+            "poison": lake_arrow_insights.poison(silver),
+        }
+
+    def audit(
+        self,
+        living: Sequence[str],
+        whole: Sequence[str],
+        expected: Any,  # noqa: ANN401
+    ) -> Audited:
+        """Judge the history that was copied."""
+        return lake_arrow.judge(self._bronze(), living=living, whole=whole, expected=expected)
+
+    def _told(self) -> Iterator[Line]:
+        return (line for line in self._bronze() if not line["worker"])
+
+    def _bronze(self, parts: Iterable[str] | None = None) -> Iterator[Line]:
+        chosen = None if parts is None else list(parts)
+        for batch in self._folder.batches(BRONZE, chosen):
+            yield from _lines(batch)
+
+    def _silver(self, parts: Sequence[str] | None = None) -> Iterator[Line]:
+        for batch in self._folder.batches(SILVER, parts):
+            yield from _lines(batch)
+
+    def _write(self, table: str, part: str, lines: Sequence[Line], shape: pa.Schema) -> None:
+        path = self._folder.path(table, part)
+        path.mkdir(parents=True, exist_ok=True)
+        rows = [{name: line[name] for name in shape.names} for line in lines]
+        parquet.write_table(pa.Table.from_pylist(rows, shape), path / "part-0.parquet")
+
+
+def _lines(batch: pa.RecordBatch) -> list[Line]:
+    return lake_arrow.lines_of(pa.Table.from_batches([batch]))
+
+
+def line_of(queue: str, row: Row) -> Line:
+    """Read a row of a history as the table `attempts` has it."""
+    told = decode(row.body, Attempt)
+    return {
+        "queue": queue, "shard": row.shard, "at": row.at_us, "id": row.id.hex(),
+        "job_id": told.job, "attempt": told.fence, "task": told.task, "tenant": told.tenant,
+        "priority": told.priority, "enqueued": told.enqueued_us, "due": told.due_us,
+        "claimed": told.claimed_us or None, "started": told.started_us or None,
+        "ended": told.ended_us, "outcome": told.outcome, "error": told.error,
+        "worker": told.worker,
+    }  # fmt: skip
+
+
+def day_of(instant_us: int) -> str:
+    """Name the day of an instant, in UTC."""
+    table = compute.strftime(
+        pa.scalar(instant_us // _DAY_US * _DAY_US, pa.timestamp("us", "UTC")), format="%Y-%m-%d"
+    )
+    return str(table.as_py())

@@ -1,0 +1,232 @@
+"""The pipeline on Spark."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
+
+from dueline.errors import DuelineError, StoreCorrupt
+from dueline.spark import lake, lake_insights
+from dueline.spark.engine import Say, Settings, Step
+from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
+from dueline.spark.rules import Audited
+from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
+
+NAME: Final = "spark"
+_ROWS_PER_TRIGGER: Final = 500_000
+_TOO_SLOW: Final = "Python worker failed to connect back"
+"""Spark gives a process ten seconds to start; a busy machine may need more."""
+
+_CHECKPOINT: Final = "_bronze.checkpoint"
+_OURS: Final = re.compile(r"dueline\.errors\.(\w+): (.*)")
+
+
+class SparkEngine:
+    """Makes the tables with Spark: the store is followed, the rest are queries between files."""
+
+    def __init__(self, spark: SparkSession, folder: Folder, settings: Settings) -> None:
+        """Take a session, the folder, and what the tables depend on."""
+        self._spark = spark
+        self._folder = folder
+        self._settings = settings
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+
+    def bronze(self, say: Say) -> Step:
+        """Follow the history to its present end; a batch that Spark replays replaces itself."""
+        self._folder.own(NAME)
+        written = [0, 0]
+
+        def put(batch: DataFrame, number: int) -> None:
+            written[0] += self._put(batch, number)
+            written[1] += 1
+            say(f"bronze: {written[0]:,} rows")
+
+        for is_last in (False, False, True):
+            try:
+                self._follow(put)
+                break
+            except StreamingQueryException as error:
+                if is_last or _TOO_SLOW not in str(error):
+                    raise _told(error) from error
+        return Step(BRONZE, *written)
+
+    def _follow(self, put: Callable[[DataFrame, int], None]) -> None:
+        """Follow the history up to now."""
+        stream = self._spark.readStream.format("dueline").options(
+            store=self._settings.store,
+            table="attempts",
+            queue=",".join(self._settings.queues),
+            maxRowsPerTrigger=_ROWS_PER_TRIGGER,
+        )
+        query = (
+            stream.load()
+            .writeStream.foreachBatch(put)
+            .option("checkpointLocation", str(self._folder.path(_CHECKPOINT)))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def _put(self, batch: DataFrame, number: int) -> int:
+        """Write a batch as a part, and let it count."""
+        part = f"{number:06}"
+        path = str(self._folder.path(BRONZE, part))
+        batch.select(*BRONZE_SHAPE.names).write.mode("overwrite").parquet(path)
+        rows, first, last = self._folder.extent(BRONZE, part)
+        before = self._folder.manifest(BRONZE)
+        parts, facts = dict(before.parts), dict(before.facts)
+        if rows:
+            parts[part] = part
+            facts[part] = {"rows": rows, "first_us": first, "last_us": last}
+        done = max(before.done, number)
+        self._folder.publish(BRONZE, Manifest(engine=NAME, done=done, parts=parts, facts=facts))
+        return rows
+
+    def silver(self, say: Say) -> Step:
+        """Make anew the days that what is new touches."""
+        bronze, before = self._folder.manifest(BRONZE), self._folder.manifest(SILVER)
+        new = [part for part in bronze.parts if int(part) > before.done]
+        if not new:
+            return Step(SILVER, 0, 0)
+        fresh = self._attempts(new)
+        if before.parts:
+            first_us = min(bronze.facts[part]["first_us"] for part in new)
+            born_us = fresh.agg(F.min(F.unix_micros("enqueued"))).collect()[0][0]
+            first_us = first_us if born_us is None else min(first_us, born_us)
+            needed = [part for part, facts in bronze.facts.items() if facts["last_us"] >= first_us]
+            touched = fresh.select("job_id").distinct().cache()
+            made = lake.silver(self._attempts(needed).join(touched, "job_id", "left_semi"))
+            made = self._with_rest(_with_day(made), touched)
+        else:
+            made = _with_day(lake.silver(fresh))
+        say("silver: attempts of the days that are touched")
+        version = f"{bronze.done:06}"
+        facts = self._put_days(SILVER, version, made.select(*SILVER_SHAPE.names, "day"))
+        parts = {**before.parts, **{day: f"{version}/day={day}" for day in facts}}
+        self._folder.publish(
+            SILVER,
+            Manifest(engine=NAME, done=bronze.done, parts=parts, facts={**before.facts, **facts}),
+        )
+        return Step(SILVER, sum(one["rows"] for one in facts.values()), len(facts))
+
+    def _with_rest(self, made: DataFrame, touched: DataFrame) -> DataFrame:
+        """Add the rows that stay as they are, of the days that do not."""
+        old = _with_day(self._read(SILVER))
+        days = made.select("day").union(old.join(touched, "job_id", "left_semi").select("day"))
+        names = [row[0] for row in days.distinct().collect()]
+        rest = old.where(F.col("day").isin(*names)).join(touched, "job_id", "left_anti")
+        return made.unionByName(rest)
+
+    def gold(self, say: Say) -> Step:
+        """Count the days that were made anew, and make the tables for operators."""
+        silver = self._folder.manifest(SILVER)
+        rows = parts = 0
+        makes: dict[str, Callable[[DataFrame], DataFrame]] = {
+            "gold_minute": lake.gold_minute,
+            "gold_lateness": lake.gold_lateness,
+            "gold_run": lake.gold_run,
+        }
+        for table in GOLD:
+            before = self._folder.manifest(table)
+            stale = [day for day, part in silver.parts.items() if before.parts.get(day) != part]
+            if not stale:
+                continue
+            made = makes[table](self._read(SILVER, stale))
+            day = F.date_format("minute", "yyyy-MM-dd").alias("day")
+            version = f"{silver.done:06}"
+            facts = self._put_days(table, version, made.select("*", day))
+            named = {**before.parts, **{one: f"{version}/day={one}" for one in stale}}
+            told = {**before.facts, **{one: {"rows": 0} for one in stale}, **facts}
+            self._folder.publish(
+                table, Manifest(engine=NAME, done=silver.done, parts=named, facts=told)
+            )
+            rows += sum(one["rows"] for one in facts.values())
+            parts += len(stale)
+        if silver.parts:
+            say("gold: tables for operators")
+            for table, frame in self._whole().items():
+                part = self._folder.other(table)
+                path = self._folder.path(table, part)
+                frame.coalesce(1).write.mode("overwrite").parquet(str(path))
+                count = self._folder.extent(table, part)[0]
+                self._folder.publish(
+                    table,
+                    Manifest(
+                        engine=NAME,
+                        done=silver.done,
+                        parts={"all": part},
+                        facts={"all": {"rows": count}},
+                    ),
+                )
+                rows, parts = rows + count, parts + 1
+        return Step("gold", rows, parts)
+
+    def _whole(self) -> dict[str, DataFrame]:
+        silver = self._read(SILVER).cache()
+        now_us = silver.agg(F.max(F.unix_micros("ended"))).collect()[0][0] or 0
+        return {
+            "flow": lake_insights.flow(silver, self._read(BRONZE).where("worker = ''")),
+            "slo": lake_insights.slo(
+                silver,
+                target_us=self._settings.target_us,
+                objective=self._settings.objective,
+                now_us=now_us,
+            ),
+            "fairness": lake_insights.fairness(self._read("gold_minute")),
+            "suspicious": lake_insights.suspicious(silver),
+            "poison": lake_insights.poison(silver),
+        }
+
+    def audit(
+        self,
+        living: Sequence[str],
+        whole: Sequence[str],
+        expected: Any,  # noqa: ANN401
+    ) -> Audited:
+        """Judge the history that was copied; the findings as plain rows."""
+        said = lake.judge(
+            self._read(BRONZE),
+            living=self._ids(living),
+            whole=whole,
+            expected=None if expected is None else self._ids(expected),
+        )
+        rows = said.findings.collect()
+        return said._replace(findings=[row.asDict() for row in rows])
+
+    def _ids(self, ids: Sequence[str]) -> DataFrame:
+        import pyarrow as pa  # noqa: PLC0415  (what Spark makes a table of at once)
+
+        return self._spark.createDataFrame(pa.table({"job_id": pa.array(ids, pa.string())}))
+
+    def _attempts(self, parts: Sequence[str]) -> DataFrame:
+        return self._read(BRONZE, parts).where("worker <> ''")
+
+    def _read(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
+        files = [str(file) for file in self._folder.files(table, parts)]
+        return self._spark.read.parquet(*files)
+
+    def _put_days(self, table: str, version: str, frame: DataFrame) -> dict[str, dict[str, int]]:
+        """Write a version of a table's days, and count their rows."""
+        path = str(self._folder.path(table, version))
+        frame.write.mode("overwrite").partitionBy("day").parquet(path)
+        days = [one.name for one in self._folder.path(table, version).glob("day=*")]
+        return {
+            day.partition("=")[2]: {"rows": self._folder.extent(table, f"{version}/{day}")[0]}
+            for day in days
+        }
+
+
+def _told(error: Exception) -> DuelineError:
+    """Take the last words of a failure in Python out of what Spark says of it."""
+    match = _OURS.search(str(error))
+    if match is None:
+        return DuelineError(f"Spark's query failed: {str(error).partition(chr(10))[0]}")
+    kind = StoreCorrupt if match[1] == "StoreCorrupt" else DuelineError
+    return kind(match[2].strip())
+
+
+def _with_day(silver: DataFrame) -> DataFrame:
+    return silver.withColumn("day", F.date_format("ended", "yyyy-MM-dd"))

@@ -1,0 +1,309 @@
+"""The pipeline: what a queue did, in tables, and judged."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
+
+from dueline.clock import SystemClock
+from dueline.connect import open_queues
+from dueline.errors import BadInput
+from dueline.history import HISTORY_SUFFIX
+from dueline.job import JobId
+from dueline.lane import dead_queue
+from dueline.queue import Queues
+from dueline.spark.engine import STEPS, Engine, Say, Settings, Step
+from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
+from dueline.spark.options import open_existing
+from dueline.spark.rules import RULES
+from dueline.store import Store
+
+PAGE: Final = 1000
+_LAST: Final = b"\xff" * 16
+_LOST: Final = frozenset(words for verdict, words in RULES.values() if verdict == "lost")
+
+
+class Check(NamedTuple):
+    """What a look at the tables says. is_good: they hold what they should."""
+
+    name: str
+    is_good: bool
+    finding: str
+
+
+class Standing(NamedTuple):
+    """How an audit leaves a queue: clean, failed, or not audited."""
+
+    queue: str
+    history: str
+    verdict: str
+    findings: int
+
+
+class Judged(NamedTuple):
+    """What an audit says: of each queue, each finding, and which verdicts were looked for."""
+
+    queues: Sequence[Standing]
+    findings: Sequence[Mapping[str, Any]]
+    looked_for: Sequence[str]
+    not_audited: Sequence[str]
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether anything was found."""
+        return bool(self.findings)
+
+
+class Pipeline:
+    """Tables in a folder, made of a store's history by an engine."""
+
+    def __init__(self, folder: Folder, settings: Settings, engine: Callable[[], Engine]) -> None:
+        """Take the folder, what the tables depend on, and how to start the engine."""
+        self._folder = folder
+        self._settings = settings
+        self._start = engine
+        self._started: Engine | None = None
+
+    def _engine(self) -> Engine:
+        if self._started is None:
+            self._started = self._start()
+        return self._started
+
+    def run(self, steps: Sequence[str], say: Say) -> list[Step]:
+        """Take steps, in their order; all of them by default.
+
+        Raises: BadInput: there is no such step.
+        """
+        for name in steps:
+            if name not in STEPS:
+                raise BadInput(f"There is no step {name!r}.", hint=f"Use {', '.join(STEPS)}.")
+        return [getattr(self._engine(), name)(say) for name in STEPS if not steps or name in steps]
+
+    def status(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """Tell of each table how much it holds, and of each shard what is not copied yet."""
+        tables: list[Mapping[str, Any]] = []
+        for table in (BRONZE, SILVER, *GOLD, *WHOLE):
+            manifest = self._folder.manifest(table)
+            last = [one["last_us"] for one in manifest.facts.values() if "last_us" in one]
+            tables.append(
+                {
+                    "table": table, "engine": manifest.engine, "rows": manifest.rows,
+                    "parts": len(manifest.parts), "done": manifest.done,
+                    "last_us": max(last, default=None),
+                }
+            )  # fmt: skip
+        ends = self._ends()
+        with closing(open_existing(self._settings.store)) as store:
+            queues = open_queues(self._settings.store, store, clock=SystemClock())
+            shards: list[Mapping[str, Any]] = [
+                {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
+                 "behind": _count(store, queue, shard, ends.get((queue, shard)))}
+                for queue in self._names(queues)
+                for shard in range(queues.catalog.settings(queue).shards_read)
+            ]  # fmt: skip
+        return tables, shards
+
+    def _names(self, queues: Queues) -> list[str]:
+        if not self._settings.queues:
+            return queues.catalog.names()
+        return [name for one in self._settings.queues for name in queues.catalog.chosen(one)]
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        """Tell how far each shard was copied."""
+        if not self._folder.manifest(BRONZE).parts:
+            return {}
+        table = self._folder.read(BRONZE, columns=("queue", "shard", "at"))
+        if table is None:
+            return {}
+        ends = table.group_by(["queue", "shard"]).aggregate([("at", "max")])
+        instants = ends.column("at_max").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        keys = zip(ends.column("queue").to_pylist(), ends.column("shard").to_pylist(), strict=True)
+        return dict(zip(keys, instants.to_pylist(), strict=True))
+
+    def verify(self) -> list[Check]:
+        """Compare the store with bronze, bronze with silver, silver with gold."""
+        bronze = self._folder.read(BRONZE, columns=("id", "job_id", "attempt", "worker"))
+        if bronze is None:
+            return [Check("bronze", is_good=True, finding="no rows yet")]
+        known = set(bronze.column("id").to_pylist())
+        ends = self._ends()
+        with closing(open_existing(self._settings.store)) as store:
+            missing = [
+                row_id
+                for (queue, shard), end_us in ends.items()
+                for row_id in _ids(store, queue, shard, end_us)
+                if row_id not in known
+            ]
+        attempts = bronze.filter(compute.not_equal(bronze.column("worker"), ""))
+        claims = attempts.group_by(["job_id", "attempt"]).aggregate([]).num_rows
+        checks = [
+            Check(
+                "bronze holds what the store tells",
+                is_good=not missing,
+                finding=f"{len(known):,} rows, {len(missing):,} of the store's are missing",
+            ),
+            self._check_silver(claims),
+        ]
+        silver = self._folder.manifest(SILVER).rows
+        spans = self._folder.read(SILVER, columns=("started",))
+        started = 0 if spans is None else spans.num_rows - spans.column("started").null_count
+        for table, wanted in zip(GOLD, (silver, started, started), strict=True):
+            counted = self._sum(table)
+            words = f"{counted:,} attempts, {wanted:,} in silver"
+            checks.append(Check(f"{table} counts silver", counted == wanted, words))
+        return checks
+
+    def _check_silver(self, claims: int) -> Check:
+        done = self._folder.manifest(BRONZE).done - self._folder.manifest(SILVER).done
+        if done:
+            words = f"{done} part(s) of bronze are not in it: run it again"
+            return Check("silver has each attempt once", is_good=False, finding=words)
+        silver = self._folder.read(SILVER, columns=("job_id", "attempt"))
+        rows = 0 if silver is None else silver.num_rows
+        single = 0
+        if silver is not None:
+            single = silver.group_by(["job_id", "attempt"]).aggregate([]).num_rows
+        words = f"{rows:,} rows, {single:,} attempts; {claims:,} in bronze"
+        return Check("silver has each attempt once", rows == single == claims, words)
+
+    def _sum(self, table: str) -> int:
+        found = self._folder.read(table, columns=("attempts",))
+        return 0 if found is None else int(compute.sum(found.column("attempts")).as_py())
+
+    def audit(self, say: Say, *, expected: Collection[str] | None = None) -> Judged:
+        """Copy what is new, and judge the history; the queues may be in use.
+
+        Who has a row is read first, the history after it: what ended in between is told there.
+        What seems lost is looked up by its id, since a row that moves can be overlooked.
+
+        Args: expected: the ids of all jobs that were acknowledged, where somebody knows them.
+
+        Raises: BadInput: `expected` with a queue whose history does not tell of births.
+        """
+        with closing(open_existing(self._settings.store)) as store:
+            queues = open_queues(self._settings.store, store, clock=SystemClock())
+            names = self._names(queues)
+            history = {name: str(queues.catalog.settings(name).history) for name in names}
+            whole = [name for name, kept in history.items() if kept == "all"]
+            if expected is not None and len(whole) < len(names):
+                raise BadInput(
+                    "What is expected can be compared only where the history is all.",
+                    hint="Choose such queues with --queue.",
+                )
+            since_us = store.clock_us()
+            living = [job.id.hex() for name in names for job in _rows_of(queues, name)]
+            say(f"audit: {len(living):,} jobs have a row")
+            self._engine().bronze(say)
+            given = None if expected is None else list(expected)
+            said = self._engine().audit(living, whole, given)
+            findings = self._confirmed(store, said.findings, since_us)
+        homes = self._homes({one["job_id"] for one in findings})
+        counts = Counter(homes.get(one["job_id"], "") for one in findings)
+        standings = [
+            Standing(name, kept, _verdict(kept, counts[name]), counts[name])
+            for name, kept in history.items()
+        ]
+        told = [{"queue": homes.get(one["job_id"], ""), **one} for one in findings]
+        return Judged(standings, told, said.looked_for, said.not_audited)
+
+    def _confirmed(
+        self, store: Store, findings: Iterable[Mapping[str, Any]], since_us: int
+    ) -> list[Mapping[str, Any]]:
+        """Leave out what is not lost: it has a row after all, or was born after the look."""
+        told = list(findings)
+        lost = [one["job_id"] for one in told if one["words"] in _LOST]
+        born = self._born(lost)
+        sure: set[str] = set()
+        for place in range(0, len(lost), PAGE):
+            some = [one for one in lost[place : place + PAGE] if len(one) == 2 * 16]
+            rows = store.find([JobId(bytes.fromhex(one)) for one in some])
+            sure |= {one for one, row in zip(some, rows, strict=True) if row is not None}
+        sure |= {one for one in lost if born.get(one, 0) >= since_us}
+        return [one for one in told if one["words"] not in _LOST or one["job_id"] not in sure]
+
+    def _homes(self, ids: Collection[str]) -> dict[str, str]:
+        return self._of_jobs(ids, "queue")
+
+    def _born(self, ids: Collection[str]) -> dict[str, int]:
+        return self._of_jobs(ids, "enqueued")
+
+    def _of_jobs(self, ids: Collection[str], column: str) -> dict[str, Any]:
+        table = None
+        if ids and self._folder.manifest(BRONZE).parts:
+            table = self._folder.read(BRONZE, columns=("job_id", column))
+        if table is None:
+            return {}
+        wanted = pa.array(list(ids), pa.string())
+        table = table.filter(compute.is_in(table.column("job_id"), wanted))
+        values = table.column(column)
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        return dict(zip(table.column("job_id").to_pylist(), values.to_pylist(), strict=True))
+
+
+def _verdict(history: str, findings: int) -> str:
+    if findings:
+        return "failed"
+    return "clean" if history == "all" else "not audited"
+
+
+def _rows_of(queues: Queues, name: str) -> Iterable[Any]:
+    for queue in (name, dead_queue(name)):
+        yield from queues.jobs_of(queue)
+
+
+def _count(store: Store, queue: str, shard: int, end_us: int | None) -> int:
+    """Count the rows of a history behind an instant."""
+    count, after = 0, None if end_us is None else (end_us, _LAST)
+    while True:
+        page = store.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=PAGE)
+        count += len(page.rows)
+        if len(page.rows) < PAGE:
+            return count
+        after = page.after
+
+
+def _ids(store: Store, queue: str, shard: int, end_us: int) -> Iterable[str]:
+    """Name the rows of a history up to an instant, that instant included."""
+    after = None
+    while True:
+        page = store.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=PAGE)
+        for row in page.rows:
+            if row.at_us > end_us:
+                return
+            yield row.id.hex()
+        if len(page.rows) < PAGE:
+            return
+        after = page.after
+
+
+def pipeline(
+    out: Path,
+    settings: Settings,
+    *,
+    engine: str,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+) -> Pipeline:
+    """Make a pipeline whose engine starts when it is needed.
+
+    Args: engine: spark or arrow. master, conf: of Spark.
+    """
+    folder = Folder(out)
+
+    def start() -> Engine:
+        if engine == "arrow":
+            from dueline.spark.engine_arrow import ArrowEngine  # noqa: PLC0415  (one of two)
+
+            return ArrowEngine(folder, settings)
+        from dueline.spark.engine_spark import SparkEngine  # noqa: PLC0415  (needs Spark)
+        from dueline.spark.session import session  # noqa: PLC0415
+
+        quiet = {"spark.log.level": "ERROR"} | dict(conf or {})
+        return SparkEngine(session("dueline pipeline", master=master, conf=quiet), folder, settings)
+
+    return Pipeline(folder, settings, start)
