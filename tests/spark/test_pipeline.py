@@ -205,6 +205,21 @@ def test_status_tells_what_was_not_copied(app: Dueline, tmp_path: Path) -> None:
     assert sum(one["behind"] for one in pipe.status()[1]) == 70 + 50 + 1
 
 
+def test_the_past_of_a_queue_is_told_where_all_was_told(app: Dueline, tmp_path: Path) -> None:
+    before_us = app.queues.time.latest_us()
+    live_on(app, 2)
+    pipe = made(tmp_path / "lake", app)
+    pipe.run(["bronze"], quiet)
+    then, now = (
+        {one["queue"]: one for one in pipe.past(at_us)}
+        for at_us in (before_us, app.queues.time.latest_us())
+    )
+    assert (then["mail"]["waiting"], then["mail"]["dead"], then["mail"]["cancelled"]) == (20, 6, 1)
+    assert (now["mail"]["waiting"], now["mail"]["dead"], now["mail"]["cancelled"]) == (40, 7, 2)
+    assert now["mail"]["done"] - then["mail"]["done"] == 40
+    assert then["default"]["verdict"] == "not audited"
+
+
 SIGHTS = [
     *(attempt(f"quick {n}", 1, shard=n % 3, started=BORN + SECOND) for n in range(120)),
     *(attempt(f"slow {n}", 1, shard=3) for n in range(30)),

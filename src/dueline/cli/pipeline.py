@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dueline.cli.failure import Exit, say_failure, show_error
+from dueline.cli.options import read_instant
 from dueline.cli.output import Entry, Instant, Output, Part, note
 from dueline.cli.session import session_of
-from dueline.clock import SystemClock
+from dueline.clock import SystemClock, asked_instant_us
 from dueline.connect import mask
 from dueline.errors import BadInput, ConfigError, NotFound, StoreCorrupt
 from dueline.span import parse_span
@@ -212,6 +213,26 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
         }
     )
     note(f"looked for: {', '.join(said.looked_for)}; not: {', '.join(said.not_audited)}")
+
+
+@pipeline.command("past")
+def past(
+    context: typer.Context,
+    *,
+    at: Annotated[str, typer.Option(metavar="ISO", help="When: 2027-01-01T09:00:00+02:00.")],
+    out: OutOption = OUT,
+    queue: QueuesOption = None,
+) -> None:
+    """Tell what queues held at an instant, from their history in the tables.
+
+    Only where the history is `all` can it be told; other queues are named `not audited`.
+
+    Example: dueline pipeline past --at 2026-11-22T09:00:00Z --out lake
+    """
+    instant_us = asked_instant_us(read_instant(at), "--at")
+    entries: list[Entry] = list(_pipeline(context, out, queue, Engine.ARROW).past(instant_us))
+    shown = ("queue", "history", "verdict", "waiting", "running", "dead", "done", "cancelled")
+    _output(context).entries(entries, shown)
 
 
 @pipeline.command("doctor")

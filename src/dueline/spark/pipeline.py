@@ -18,6 +18,8 @@ from dueline.lane import dead_queue
 from dueline.queue import Queues
 from dueline.spark.engine import STEPS, Engine, Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
+from dueline.spark.lake_arrow import lines_of
+from dueline.spark.lake_arrow_past import STATES, state_at
 from dueline.spark.options import open_existing
 from dueline.spark.rules import RULES
 from dueline.store import Store
@@ -123,6 +125,34 @@ class Pipeline:
         instants = ends.column("at_max").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         keys = zip(ends.column("queue").to_pylist(), ends.column("shard").to_pylist(), strict=True)
         return dict(zip(keys, instants.to_pylist(), strict=True))
+
+    def past(self, instant_us: int) -> list[Mapping[str, Any]]:
+        """Count what each queue held at an instant, by state, from what was copied.
+
+        Returns: queue, history, verdict (told, or not audited), and a count for each state.
+        """
+        with closing(open_existing(self._settings.store)) as store:
+            queues = open_queues(self._settings.store, store, clock=SystemClock())
+            names = self._names(queues)
+            history = {name: str(queues.catalog.settings(name).history) for name in names}
+        lines = (
+            line
+            for batch in self._folder.batches(BRONZE)
+            for line in lines_of(pa.Table.from_batches([batch]))
+            if history.get(line["queue"]) == "all"
+        )
+        counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+        for one in state_at(lines, instant_us):
+            counts[one["queue"]][one["state"]] += 1
+        return [
+            {
+                "queue": name,
+                "history": history[name],
+                "verdict": "told" if history[name] == "all" else "not audited",
+                **{state: counts[name][state] for state in STATES},
+            }
+            for name in names
+        ]
 
     def verify(self) -> list[Check]:
         """Compare the store with bronze, bronze with silver, silver with gold."""
