@@ -12,7 +12,7 @@ from typing import Final
 from dueline import cuts, groups, parking
 from dueline.batch import Batch, Hold, Terms
 from dueline.clock import SECOND_US, Clock
-from dueline.course import Course
+from dueline.course import RECUT_US, Course
 from dueline.errors import Conflict, DuelineError, LeaseLost
 from dueline.groups import Member
 from dueline.parking import Note
@@ -20,7 +20,7 @@ from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes import checkpoint
 from dueline.recipes.checkpoint import Checkpoint, Place
-from dueline.recipes.lease import Leases
+from dueline.recipes.lease import Leases, grants
 from dueline.settings import StreamSettings
 from dueline.store import Row
 
@@ -73,6 +73,8 @@ class Consumer:
         self._holds: dict[int, Hold] = {}
         self._busy: dict[int, int] = {}
         self._leaving: set[int] = set()
+        self._has_let_go = False
+        self._sought_us = 0
         self._wishes: set[str] = set()
         self._registered: groups.Group | None = None
 
@@ -98,6 +100,7 @@ class Consumer:
             self._registered = groups.register(
                 store, self._stream, self._group, from_us=self._from_us, version=ids.token()
             )
+        self._has_let_go = False
         self._leases.renew()
         self._say()
         self._leases.look()
@@ -113,9 +116,23 @@ class Consumer:
         if any(hold.note.parked for hold in list(self._holds.values())):
             self._wishes = parking.asked(store, self._stream, self._group)
 
-    def is_recut(self) -> bool:
-        """Look, now and then, whether the stream was cut anew since the last `balance`."""
-        return self._course.is_changed()
+    def is_unsettled(self) -> bool:
+        """Tell whether `balance` is due before the next beat; looks now and then.
+
+        The stream was cut anew, a shard that goes away is no longer read, or some shard is free:
+        its member left, or died.
+        """
+        return self._has_let_go or self._course.is_changed() or self._is_some_free()
+
+    def _is_some_free(self) -> bool:
+        now_us = self._clock.monotonic_us()
+        if now_us - self._sought_us < RECUT_US:
+            return False
+        self._sought_us = now_us
+        known = grants(self._queues.store, groups.leases_at(self._stream, self._group))
+        until_us = {int(key): grant.until_us for key, grant in known.items()}
+        present_us = self._queues.time.earliest_us()
+        return any(until_us.get(shard, 0) <= present_us for shard in self._course.shards)
 
     def _say(self) -> None:
         now_us = self._queues.time.latest_us()
@@ -167,6 +184,7 @@ class Consumer:
         """Let others poll a shard."""
         with self._lock:
             self._busy.pop(shard, None)
+            self._has_let_go |= shard in self._leaving
 
     def poll(self, shard: int) -> Batch | None:
         """Read the next events of a shard that is held; None: there are none yet.

@@ -10,8 +10,8 @@ from dueline.recipes.checkpoint import Checkpoint
 from dueline.settings import StreamSettings
 from dueline.store import Store
 
-RECUT_US: Final = SECOND_US // 2
-"""How often an idle member looks whether a stream was cut anew."""
+RECUT_US: Final = SECOND_US // 4
+"""How often a member looks whether a stream was cut anew."""
 
 BEGIN_US: Final = SECOND_US // 10
 """How often one looks whether others have come to the end of what comes before."""

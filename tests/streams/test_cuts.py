@@ -91,15 +91,45 @@ def test_an_idle_member_sees_a_cut_soon_and_without_a_beat(stage: Stage) -> None
     orders = stage.stream(1)
     member = stage.member(shards=None)
     member.balance()
-    assert not member.is_recut()
+    assert not member.is_unsettled()
     orders.reshard(2)
-    assert not member.is_recut()  # it looked a moment ago
+    assert not member.is_unsettled()  # it looked a moment ago
     stage.clock.advance(0.6)
-    assert member.is_recut()
+    assert member.is_unsettled()
     member.balance()
     assert member.held == [0, 1, 2]
     stage.clock.advance(0.6)
-    assert not member.is_recut()
+    assert not member.is_unsettled()
+
+
+def test_a_shard_that_goes_away_goes_when_its_batch_is_over(stage: Stage) -> None:
+    orders = stage.stream(2)
+    orders.append_many([(number, str(number)) for number in range(8)])
+    one, other = stage.member("a", shards=2), stage.member("b", shards=2)
+    one.balance()
+    assert one.begin(0)
+    assert one.begin(1)
+    other.balance()
+    one.balance()  # one of them is to go, and is not done
+    assert len(one.held) == 1
+    assert not one.is_unsettled()
+    (left,) = {0, 1}.difference(one.held)
+    one.end(*one.held)
+    assert not one.is_unsettled()
+    one.end(left)
+    assert one.is_unsettled()
+    other.balance()
+    assert other.held == []
+    stage.clock.advance(0.3)
+    assert not other.is_unsettled()  # nothing is free
+    one.balance()
+    assert not other.is_unsettled()  # it looked a moment ago
+    stage.clock.advance(0.3)
+    assert other.is_unsettled()
+    other.balance()
+    assert other.held == [left]
+    stage.clock.advance(0.3)
+    assert not other.is_unsettled()
 
 
 def test_readers_and_lags_go_over_all_cuts(stage: Stage) -> None:

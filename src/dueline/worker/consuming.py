@@ -120,9 +120,9 @@ class Consuming:
                         has_worked |= self._one(shard)
                     finally:
                         self._consumer.end(shard)
+            if _try(self._consumer.is_unsettled):
+                self._hurry.set()
             if not has_worked:
-                if _try(self._consumer.is_recut):
-                    self._hurry.set()
                 self._news.wait(PAUSE_S if self._ear.is_open else PAUSE_UNHEARD_S)
 
     def _one(self, shard: int) -> bool:
