@@ -1,6 +1,6 @@
 """Leads lives: `python -m simulation --seeds 2000`, or one: `--seed 7 --trace`.
 
-Every eighth is a stream's, and has a seed below 0.
+Every eighth is a stream's, and has a seed below 0; one of sixteen is a schedule's.
 """
 
 import argparse

@@ -54,9 +54,15 @@ def _begin(town: Town) -> None:
 
 
 def lived(
-    world: World, scenario: Scenario, data: Data, begin: Callable[[Town], None], *, seed: int
+    world: World,
+    scenario: Scenario,
+    data: Data,
+    begin: Callable[[Town], None],
+    *,
+    seed: int,
+    judge: Callable[[Diary, dict[str, list[str]]], None] = lambda _diary, _faults: None,
 ) -> Life:
-    """Lead a life from how it begins to its verdict."""
+    """Lead a life from how it begins to its verdict. judge: has the last word on the faults."""
     diary = Diary()
     world.on_death = lambda process: diary.events.append(
         Event(world.now_us, process.name, "ok", "crash")
@@ -69,6 +75,7 @@ def lived(
             found = judged(data, diary, scenario)
             if not is_drained:
                 found.faults.setdefault("stalled", []).append(stalled(data, diary))
+            judge(diary, found.faults)
         except Endless:
             found = Judged({}, {"endless": ["It takes far too many steps."]})
         finally:

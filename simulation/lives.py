@@ -1,19 +1,26 @@
-"""Lives of all kinds: a seed of 0 or more is a queue's, one below 0 a stream's."""
+"""Lives of all kinds, told apart by their seeds.
+
+One below 0 is a stream's, one from RECURRING on a schedule's, all others are a queue's.
+"""
 
 from collections.abc import Callable, Sequence
 
-from simulation import life
+from simulation import life, recurring
 from simulation.life import Life
 from simulation.streams import life as stream_life
 
-STREAMS_ONE_IN = 8
-"""One of so many lives is a stream's."""
+ONE_IN = 16
+"""Of so many lives two are a stream's, and one is a schedule's."""
+
+RECURRING = 1 << 40
 
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
     """Lead one life; the same seed, or the same tape with it, is the same life."""
+    if seed >= RECURRING:
+        return recurring.live(seed, given, trace=trace)
     lead = life.live if seed >= 0 else stream_life.live
     return lead(seed, given, trace=trace)
 
@@ -21,6 +28,11 @@ def live(
 def seeds_from(base: int, count: int) -> list[int]:
     """Name the seeds of so many lives of all kinds."""
     return [
-        -seed if place % STREAMS_ONE_IN == STREAMS_ONE_IN - 1 else seed
-        for place, seed in enumerate(range(base, base + count))
+        _of_a_kind(seed, place % ONE_IN) for place, seed in enumerate(range(base, base + count))
     ]
+
+
+def _of_a_kind(seed: int, place: int) -> int:
+    if place in (7, 15):
+        return -seed
+    return seed + RECURRING if place == 11 else seed

@@ -1,0 +1,120 @@
+"""One life of a schedule, from a seed to a verdict.
+
+Several processes see to one schedule while all goes wrong that can; workers run its jobs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
+
+from dueline import schedules
+from dueline.clock import SECOND_US
+from dueline.errors import Conflict, StoreUnavailable
+from dueline.queue import Queues
+from dueline.recipes.schedule import Schedule, Template, Timing, job_id, times_after
+from simulation.data import Data
+from simulation.life import Life, lived
+from simulation.people import Town
+from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
+from simulation.shop import Diary, call_of
+from simulation.tape import Tape
+from simulation.world import World
+
+NAME = "s"
+EVERY_US = (4, 2, 7)
+BETWEEN_US = (1_000_000, 5_000_000, 200_000)
+AFTER_US = 20 * SECOND_US
+"""So long one goes on to see to it when all is well again."""
+
+RECURRING_VERDICTS = ("beside its time", "left out")
+"""What can be wrong with a schedule's life only: a job that no time named, a time without one."""
+
+
+class _Ledger:
+    """What the schedule was, and which times it came to."""
+
+    def __init__(self) -> None:
+        """Know of nothing yet."""
+        self.seed = b""
+        self.began_us = self.ended_us = 0
+        self.timing = Timing()
+
+
+def live(
+    seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
+) -> Life:
+    """Lead one life; the same seed, or the same tape with it, is the same life.
+
+    Its verdicts are those of a queue's life, without "doubled" (each job is the same call), and
+    RECURRING_VERDICTS.
+    """
+    tape = Tape(seed, given)
+    scenario = scenario_of(seed, tape)
+    world = World(tape, trace=trace)
+    data = Data(world, "steps" if scenario.is_stepped else "memory")
+    ledger = _Ledger()
+    template = Template(
+        "work",
+        QUEUE,
+        0,
+        call_of(tape, 1),
+        PRIORITIES[tape.pick(len(PRIORITIES))],
+        TENANTS[tape.pick(len(TENANTS))],
+    )
+    every_us = EVERY_US[tape.pick(len(EVERY_US))] * SECOND_US
+    timing = Timing(every_us=every_us, catch_up="all", catch_up_max=1000)
+
+    def begin(town: Town) -> None:
+        for _ in range(1 + tape.pick(3)):
+            town.start_person("scheduler", see_to_it)
+        town.start_person("closer", close)
+        town.look_after_workers()
+
+    def see_to_it(_town: Town, queues: Queues) -> None:
+        while not world.is_healed:
+            with suppress(StoreUnavailable, Conflict):
+                schedules.put(queues, NAME, template, timing)
+                schedules.advance_all(queues)
+            world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
+
+    def close(town: Town, queues: Queues) -> None:
+        while not world.is_healed:
+            world.sleep(SECOND_US)
+        town.insist(lambda: schedules.put(queues, NAME, template, timing))
+        until_us = world.now_us + AFTER_US
+        while world.now_us < until_us:
+            world.sleep(SECOND_US)
+            town.insist(lambda: schedules.advance_all(queues))
+        found = schedules.find(queues, NAME)
+        ledger.seed, ledger.timing = found.seed, found.timing
+        ledger.began_us = found.timing.start_us
+        ledger.ended_us = world.now_us
+        town.insist(lambda: schedules.pause(queues, NAME))
+
+    def judge(diary: Diary, faults: dict[str, list[str]]) -> None:
+        faults.pop("doubled", None)
+        found = _judged(ledger, diary)
+        faults.update({verdict: told for verdict, told in found.items() if told})
+
+    return lived(world, scenario, data, begin, seed=seed, judge=judge)
+
+
+def _judged(ledger: _Ledger, diary: Diary) -> Mapping[str, list[str]]:
+    """Compare the jobs there were with the times there were."""
+    if not ledger.seed:  # it did not come to its end, which is told as such
+        return {}
+    latest_us = ledger.ended_us + 1000 * SECOND_US
+    times = takewhile(latest_us.__ge__, times_after(ledger.timing, ledger.began_us))
+    schedule = Schedule(Template("", "", 0, b""), ledger.timing, ledger.seed, 0)
+    named = {job_id(schedule, us).hex(): us for us in times}
+    born = {event.id for event in diary.events if event.f == "enqueue"}
+    begun = {event.id for event in diary.events if event.f == "start"}
+    there = diary.acknowledged | begun
+    return {
+        "beside its time": sorted(born - set(named)),
+        "left out": [
+            f"{one} at {us}"
+            for one, us in named.items()
+            if us <= ledger.ended_us and one not in there
+        ],
+    }

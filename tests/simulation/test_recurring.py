@@ -1,0 +1,76 @@
+"""Lives of schedules: they end well, and go wrong where a rule is broken."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from simulation.faults import Fault
+from simulation.lives import RECURRING, live, seeds_from
+from simulation.scenario import scenario_of
+from simulation.tape import Tape
+from tests.mutants import times
+from tests.mutants.table import tell
+
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
+LIVES = 30
+LIVES_MAX = 200
+"""In so many lives at most a broken rule has to show; each of these does in six."""
+
+
+@pytest.mark.timeout(600)
+def test_lives_of_schedules_end_well() -> None:
+    # T8, R12
+    lives = [live(RECURRING + number) for number in range(LIVES)]
+    assert {life.seed: life.faults for life in lives if life.faults} == {}
+    counts = {name: sum(life.counts[name] for life in lives) for name in lives[0].counts}
+    assert counts["done"] > 5 * LIVES
+    assert counts["crashes"] > 0  # there are accidents
+
+
+def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
+    life = live(RECURRING + 3)
+    assert live(RECURRING + 3, life.tape).digest == life.digest
+    assert live(RECURRING + 4).digest != life.digest
+
+
+def test_both_kinds_of_store_and_all_accidents_come_up() -> None:
+    drawn = [
+        scenario_of(RECURRING + number, Tape(RECURRING + number)) for number in range(2 * LIVES)
+    ]
+    assert {one.is_stepped for one in drawn} == {True, False}
+    assert {fault for one in drawn for fault in one.faults} == set(Fault)
+
+
+def test_one_life_of_sixteen_is_a_schedules() -> None:
+    seeds = seeds_from(1000, 32)
+    assert [seed - RECURRING for seed in seeds if seed >= RECURRING] == [1011, 1027]
+
+
+@pytest.mark.mutants
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("rule", "breaks"),
+    [
+        ("Z1", times.a_time_has_another_job_each_try),
+        ("Z2", times.jobs_before_how_far_they_come),
+        ("Z2", times.jobs_behind_how_far_they_come),
+    ],
+)
+def test_without_its_rule_some_life_of_a_schedule_goes_wrong(
+    rule: str,
+    breaks: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    breaks(monkeypatch)
+    began_s = time.process_time()
+    for number in range(LIVES_MAX):
+        faults = set(live(RECURRING + number).faults) - {"broken"}
+        if faults:
+            noticed = f"simulation of schedules, life {number + 1}: {', '.join(sorted(faults))}"
+            name = f"{rule:<3} {breaks.__name__.replace('_', ' ')}"
+            tell(record_property, name, noticed, time.process_time() - began_s)
+            return
+    pytest.fail(f"nobody notices: {breaks.__name__}")
