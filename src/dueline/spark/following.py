@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from dueline.clock import SystemClock
 from dueline.connect import open_queues
 from dueline.errors import BadInput
+from dueline.frontier import SEALED_US
 from dueline.paging import record_at
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, tables
@@ -79,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         tables.wanted(self._table, schema)
         self._schema = schema
-        self._frozen: Mapping[Shelf, int] | None = None
+        self._frozen: Mapping[str, int] | None = None
         self._asked: tuple[float, Any] | None = None
 
     # On the driver
@@ -122,7 +123,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let the query end at what there is now, though more is appended."""
         with closing(open_existing(self._url)) as store:
             queues = open_queues(self._url, store, clock=SystemClock())
-            self._frozen = shelves.close(store, self._shelves(queues))
+            marks = shelves.close(store, self._shelves(queues))
+            self._frozen = {str(shelf): mark_us for shelf, mark_us in marks.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan which task reads what of a batch."""
@@ -137,9 +139,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if name not in known or until <= after:
                     self._expect_same(name, name in known, after, until)
                     continue
-                _, stream, shard = known[name]
-                whole = RowSlice(stream, shard, after, until)
-                wholes.append(self._losses.planned(store, whole, gone_of[stream]))
+                shelf = known[name]
+                whole = RowSlice(shelf.stream, shelf.shard, after, until)
+                wholes.append(self._losses.planned(store, whole, gone_of[shelf.stream]))
             share = max(1, self._parts // max(1, len(wholes)))
             return [Part([one]) for whole in wholes for one in slices.cut_rows(store, whole, share)]
 
@@ -202,6 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tell up to where each shard is read next, of those in which something is new."""
         waiting: dict[Shelf, int] = {}
         some = self._shelves(queues)
+        read_out = {name for shelf in some for name in shelf.older} - set(map(str, some))
         gone_of = shelves.gone_of(queues.store, some)
         for shelf in some:
             after = places.get(str(shelf), START)
@@ -212,8 +215,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tail = queues.store.tail(
                 shelf.stream, shelf.shard, after=after, limit=1, until_us=mark_us
             )
+            if not read_out.issuperset(shelf.older):
+                continue  # so that what was appended under one key is read in that order
             if tail.rows:
                 waiting[shelf] = mark_us
+            elif mark_us >= SEALED_US:
+                read_out.add(str(shelf))
         if not most:
             return {str(shelf): behind(mark_us) for shelf, mark_us in waiting.items()}
         counts: dict[str, int] = {}
@@ -242,10 +249,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             return -1
         if self._frozen is not None:
-            return self._frozen.get(shelf, -1)
-        if not queues.store.tail(stream, shard, after=after, limit=1).rows:
+            return self._frozen.get(str(shelf), -1)
+        is_calm = not queues.store.tail(stream, shard, after=after, limit=1).rows
+        if is_calm and not shelf.is_old:
             return present
-        return queues.store.close_until(stream, shard, at_us=shelves.now_us(queues.store))
+        return shelves.close_one(queues.store, shelf)
 
     def _expect_same(self, name: str, is_known: bool, after: Position, until: Position) -> None:  # noqa: FBT001
         if until == after:

@@ -10,7 +10,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from dueline.spark.java import use_java
-from dueline.spark.options import TABLES, open_existing
+from dueline.spark.options import open_existing
 from dueline.spark.sink import Written, written
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -56,12 +56,11 @@ def read(spark: SparkSession, store: str, table: str = "events", **options: obje
     """Read a table of a store, leaving out what a query's conditions rule out.
 
     Args:
-      store: the address. table: events, attempts, jobs or stream. options: as those of
-        `spark.read.format("dueline")`.
+      store: the address. table: events, attempts, jobs, stream, results, shards or workers.
+        options: as those of `spark.read.format("dueline")`.
     """
     pushes = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
     given = {"store": store, "table": table, "pushdown": pushes} | options
-    assert table in TABLES, table
     texts = {key: _text(value) for key, value in given.items()}
     return spark.read.format("dueline").options(**texts).load()
 

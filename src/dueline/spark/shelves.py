@@ -1,10 +1,11 @@
 """Shards of streams, their marks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dueline import cuts, gone
 from dueline.errors import BadInput
+from dueline.frontier import SEALED_US
 from dueline.history import HISTORY_SUFFIX
 from dueline.queue import Queues
 from dueline.settings import StreamSettings
@@ -17,11 +18,17 @@ GUARD_US: Final = 250_000
 
 
 class Shelf(NamedTuple):
-    """One shard of a stream. name: the queue's, of a history; the stream's own otherwise."""
+    """One shard of a stream.
+
+    name: the queue's, of a history; the stream's own otherwise. is_old: the stream was cut anew,
+    and nothing is appended here any more. older: shards that are read to their end before this.
+    """
 
     name: str
     stream: str
     shard: int
+    is_old: bool = False
+    older: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Name it in an offset."""
@@ -37,25 +44,22 @@ def chosen(options: Options, table: str, queues: Queues) -> list[Shelf]:
         names = options.names("stream")
         if not names:
             raise BadInput("No stream is named.", hint='Say .option("stream", "clicks").')
-        counts = {name: (name, _shards_of(queues.store, name)) for name in names}
+        found = [shelf for name in sorted(names) for shelf in _of_stream(queues.store, name)]
     else:
-        counts = {
-            name: (name + HISTORY_SUFFIX, queues.catalog.settings(name).shards_read)
-            for name in chosen_queues(options, queues.catalog)
-        }
+        found = [
+            Shelf(name, name + HISTORY_SUFFIX, shard)
+            for name in sorted(chosen_queues(options, queues.catalog))
+            for shard in range(queues.catalog.settings(name).shards_read)
+        ]
     only = options.shards()
-    return [
-        Shelf(name, stream, shard)
-        for name, (stream, count) in sorted(counts.items())
-        for shard in range(count)
-        if only is None or shard in only
-    ]
+    return [shelf for shelf in found if only is None or shelf.shard in only]
 
 
-def _shards_of(store: Store, stream: str) -> int:
-    """Tell how many shards a stream has; a queue's history has as many as the queue."""
-    settings = cuts.settings_of(store, stream) or StreamSettings()
-    return settings.first + settings.shards
+def _of_stream(store: Store, name: str) -> Iterator[Shelf]:
+    settings = cuts.settings_of(store, name) or StreamSettings()
+    for shard in range(settings.first + settings.shards):
+        older = tuple(str(Shelf(name, name, one)) for one in cuts.before(settings, shard))
+        yield Shelf(name, name, shard, is_old=cuts.is_old(settings, shard), older=older)
 
 
 def now_us(store: Store) -> int:
@@ -65,8 +69,13 @@ def now_us(store: Store) -> int:
 
 def close(store: Store, some: Sequence[Shelf]) -> dict[Shelf, int]:
     """Raise marks to the present, so that what lies below stays as it is; tell the marks."""
-    until_us = now_us(store)
-    return {one: store.close_until(one.stream, one.shard, at_us=until_us) for one in some}
+    return {one: close_one(store, one) for one in some}
+
+
+def close_one(store: Store, one: Shelf) -> int:
+    """Raise a mark to the present; where nothing is appended any more, to the end (rule F5)."""
+    at_us = SEALED_US if one.is_old else now_us(store)
+    return store.close_until(one.stream, one.shard, at_us=at_us)
 
 
 def gone_of(store: Store, some: Iterable[Shelf]) -> Mapping[str, Mapping[int, Position]]:

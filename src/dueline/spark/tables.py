@@ -113,7 +113,7 @@ def struct_of(columns: Mapping[str, str]) -> StructType:
 def wanted(table: str, schema: StructType) -> pa.Schema:
     """Tell which columns a reader is asked for, and in which types.
 
-    Raises: BadInput: a column that the table does not have.
+    Raises: BadInput: a column that the table does not have, or not in that type.
     """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  (loads pandas' part)
 
@@ -126,7 +126,24 @@ def wanted(table: str, schema: StructType) -> pa.Schema:
                 if near
                 else f"There is {', '.join(COLUMNS[table])}.",
             )
-    return to_arrow_schema(schema, timezone="UTC")
+    asked = to_arrow_schema(schema, timezone="UTC")
+    for field in asked:
+        if not _can_be_read(_ARROW[table][field.name], field.type):
+            raise BadInput(
+                f"The column {field.name} of {table} cannot be read as {field.type}.",
+                hint=f"It is of type {COLUMNS[table][field.name]}.",
+            )
+    return asked
+
+
+def _can_be_read(ours: pa.DataType, asked: pa.DataType) -> bool:
+    """Tell whether each value of a type is one of another, so that no task fails later."""
+    integers = pa.types.is_integer(ours) and pa.types.is_integer(asked)
+    if integers:
+        return bool(asked.bit_width >= ours.bit_width)
+    if pa.types.is_list(ours):
+        return bool(pa.types.is_list(asked) and asked.value_type == ours.value_type)
+    return bool(ours == asked or (asked == pa.string() and ours == INSTANT))
 
 
 def batch_of_jobs(jobs: Sequence[Job], schema: pa.Schema, *, now_us: int) -> pa.RecordBatch:
