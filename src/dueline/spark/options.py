@@ -23,7 +23,16 @@ READING: Final = (
 FOLLOWING: Final = (
     *READING, "maxRowsPerTrigger", "pollInterval", "consumer",
 )  # fmt: skip
-WRITING: Final = (*BOTH, "task", "idColumns", "chunkRows", "writeId", "sinkId", "keepDays")
+WRITING: Final = (
+    *BOTH,
+    "task",
+    "idColumns",
+    "chunkRows",
+    "writeId",
+    "sinkId",
+    "keepDays",
+    "writeMode",
+)
 ALIASES: Final = {"maxoffsetspertrigger": "maxRowsPerTrigger", "subscribe": "stream"}
 OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
 """Options that Spark hands on, and that say nothing to us."""

@@ -22,10 +22,12 @@ from dueline.errors import BadInput
 from dueline.ids import Ids
 from dueline.job import Job, JobId
 from dueline.paging import record_at
+from dueline.spark import staging
 from dueline.spark.births import Birth, Form, births, check_columns, jobs_of
 from dueline.spark.ledger import Ledger
 from dueline.spark.options import Options, open_existing
-from dueline.store import Put, Store
+from dueline.spark.staging import Staged
+from dueline.store import Commit, Put, Store
 
 CHUNK: Final = 20_000
 KEEP_DAYS: Final = 7
@@ -66,7 +68,13 @@ class _Sink:
                 hint='Say .mode("append"), or .outputMode("append") of a stream.',
             )
         self._url = options.store()
-        with closing(open_existing(self._url)):
+        self._is_staged = options.one_of("writeMode", ("direct", "staged"), "direct") == "staged"
+        with closing(open_existing(self._url)) as store:
+            if self._is_staged and not store.transactional:
+                raise BadInput(
+                    "This store has no transactions, so a write cannot show as a whole.",
+                    hint="Use writeMode=direct: a write that is repeated puts the rest.",
+                )
             self._form = Form(
                 options.text("queue"), options.text("task"), tuple(options.names("idColumns"))
             )
@@ -74,7 +82,9 @@ class _Sink:
         self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
         check_columns(schema.fieldNames(), self._form)
 
-    def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> Message:
+    def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
+        if self._is_staged:
+            return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         rows = added = 0
@@ -101,14 +111,28 @@ class _Sink:
         return Message(write, rows, added)
 
     def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Keep what the write came to, for whoever asks."""
+        """Publish what was staged; keep what the write came to, for whoever asks."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if staged:
+            with closing(open_existing(self._url)) as store:
+                queues = open_queues(self._url, store, clock=SystemClock())
+                expires_us = store.clock_us() + self._keep_us
+
+                def told(rows: int, added: int) -> Commit:
+                    put = _counts(staged[0].write, rows, added, expires_us)
+                    return Commit(WRITES_PARTITION, (put,))
+
+                staging.publish(queues, staged, self._form, told=told, expires_us=expires_us)
         some = [one for one in messages if isinstance(one, Message)]
         if some:
-            told = {"rows": sum(one.rows for one in some), "added": sum(one.added for one in some)}
+            rows, added = sum(one.rows for one in some), sum(one.added for one in some)
             with closing(open_existing(self._url)) as store:
                 expires_us = store.clock_us() + self._keep_us
-                put = Put(some[0].write, Ids().token(), encode(told), expires_us=expires_us)
-                store.commit(WRITES_PARTITION, [put])
+                store.commit(WRITES_PARTITION, [_counts(some[0].write, rows, added, expires_us)])
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Leave what was put, and let go of what was staged."""
+        staging.clear([one for one in messages if isinstance(one, Staged)])
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
@@ -119,7 +143,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         super().__init__(options, schema, overwrite)
         self._name = options.text("writeId") or uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Put the rows of one task; what it put before is not put again."""
         return self._write(iterator, self._name)
 
@@ -128,7 +152,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self._keep(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: what was put stays, and is not put again under the same writeId."""
+        """Leave what was put: it is not put again under the same writeId."""
+        self._abort(messages)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
@@ -139,7 +164,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         super().__init__(options, schema, overwrite)
         self._name = options.text("sinkId")
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Put the rows of one task of a batch.
 
         Raises: BadInput: Spark does not say which batch this is.
@@ -156,14 +181,20 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         """Keep the counts."""
         self._keep(messages)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: what was put stays, and the batch's replay puts the rest."""
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Leave what was put: the batch's replay puts the rest."""
+        self._abort(messages)
 
 
 def written(store: Store, write: str) -> Written:
     """Tell what a write came to; nothing where it is not known, or not any more."""
     record = record_at(store, WRITES_PARTITION, write)
     return Written() if record is None else Written(**decode(record.value, dict[str, int]))
+
+
+def _counts(write: str, rows: int, added: int, expires_us: int) -> Put:
+    told = {"rows": rows, "added": added}
+    return Put(write, Ids().token(), encode(told), expires_us=expires_us)
 
 
 def _chunks(

@@ -1,0 +1,98 @@
+"""Writes that show as a whole or not at all.
+
+Tasks write files of Arrow on their machine, which is the driver's too, since the store is a file
+there. The driver puts what they hold in one transaction, together with a record of the write: a
+batch that is replayed, and a commit that is repeated, find it and put nothing.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from dueline.codec import encode
+from dueline.paging import record_at
+from dueline.queue import Queues
+from dueline.spark.births import Birth, Form, births, jobs_of
+from dueline.store import NO_VERSION, Commit, Group, Put
+
+STAGED_PARTITION: Final = "spark-staged"
+"""The records' partition that holds which staged writes were published, by name."""
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task has laid ready, and for which write."""
+
+    write: str
+    path: str
+
+
+def lay_ready(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us: int) -> Staged:
+    """Write a task's rows to a file, each checked; a task that fails leaves none.
+
+    Raises: BadInput: a row of which no job can be made.
+    """
+    handle, path = tempfile.mkstemp(prefix="dueline-", suffix=".arrow")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            writer = None
+            for batch in batches:
+                births(batch, form, now_us=now_us)
+                writer = writer or pa.ipc.new_file(file, batch.schema)
+                writer.write_batch(batch)
+            if writer is not None:
+                writer.close()
+    except BaseException:
+        Path(path).unlink()
+        raise
+    return Staged(write, path)
+
+
+def publish(
+    queues: Queues,
+    some: Sequence[Staged],
+    form: Form,
+    *,
+    told: Callable[[int, int], Commit],
+    expires_us: int,
+) -> None:
+    """Put all that tasks have laid ready, in one transaction, unless it was put before.
+
+    Args: told: makes the write that keeps the counts (rows, added).
+    """
+    write, store = some[0].write, queues.store
+    if record_at(store, STAGED_PARTITION, write) is None:
+        now_us = queues.time.earliest_us()
+        rows = [birth for one in some for birth in _births(one.path, form, now_us)]
+        by_id = {birth.id: birth for birth in rows}
+        jobs = jobs_of(list(by_id.values()), now_us=now_us, settings=queues.catalog.settings)
+        added = sum(job is None for job in store.find(list(by_id)))
+        put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
+        commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), added))
+        if store.together([Group(commits=commits, jobs=jobs)])[0]:
+            queues.wake((job.lane.queue, job.at_us) for job in jobs)
+            for queue in {job.lane.queue for job in jobs}:
+                queues.catalog.used(queue)
+    clear(some)
+
+
+def clear(some: Sequence[Staged]) -> None:
+    """Remove the files of tasks."""
+    for one in some:
+        with suppress(FileNotFoundError):
+            Path(one.path).unlink()
+
+
+def _births(path: str, form: Form, now_us: int) -> Iterator[Birth]:
+    if not Path(path).stat().st_size:  # of a task that had no rows
+        return
+    with pa.ipc.open_file(path) as reader:
+        for number in range(reader.num_record_batches):
+            yield from births(reader.get_batch(number), form, now_us=now_us)
