@@ -31,7 +31,7 @@ JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills products bench cassandra-up cassandra-down lock clean
+.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills products bench bench-spark cassandra-up cassandra-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -85,6 +85,9 @@ products: $(VENV)/.project ## kill -9 workers while they write products, count t
 
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks
+
+bench-spark: $(SPARK_VENV)/.project ## measure on Spark, and print the ratios as JSON (ROWS=200000)
+	$(SPARK_VENV)/bin/python -m benchmarks.on_spark $(if $(ROWS),--rows $(ROWS))
 
 # Servers: NAME-up and NAME-down.
 cassandra-up: ## start a real Cassandra on loopback (NODES=3: a ring of three)
