@@ -17,20 +17,16 @@ def java_at(folder: Path, says: str) -> Path:
     return folder
 
 
-def test_a_machine_without_a_java_that_fits_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dueline.spark.session import check_java
+def test_a_machine_without_a_java_that_fits_is_told(tmp_path: Path) -> None:
+    from dueline.spark.java import choose_java
 
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"needs Java, and there is none.*Install a JDK of 17"):
-        check_java()
+    with pytest.raises(ConfigError, match=r"there is no Java in it.*Install a JDK of 17"):
+        choose_java({"JAVA_HOME": str(tmp_path / "none")})
     old = java_at(tmp_path / "old", 'openjdk version "1.8.0_392"')
-    monkeypatch.setenv("JAVA_HOME", str(old))
-    with pytest.raises(ConfigError, match=r'needs Java 17 or later, and finds .*"1\.8\.0_392"'):
-        check_java()
-    monkeypatch.setenv("JAVA_HOME", str(java_at(tmp_path / "new", 'openjdk version "21.0.2"')))
-    check_java()
+    with pytest.raises(ConfigError, match=r"Java 17 or later.*1\.8\.0_392"):
+        choose_java({"JAVA_HOME": str(old)})
+    new = java_at(tmp_path / "new", 'openjdk version "21.0.2"')
+    assert choose_java({"JAVA_HOME": str(new)}) == new / "bin" / "java"
 
 
 @pytest.mark.parametrize("table", ["attempts", "jobs", "workers"])
