@@ -12,14 +12,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from dueline.config import STORE_VARIABLE
-from dueline.spark import enqueue, lake, read, session
+from dueline.spark import enqueue, session
+from dueline.spark.engine import Settings
+from dueline.spark.folder import SILVER, Folder
+from dueline.spark.pipeline import pipeline
 from examples.demo_spark.tasks import QUEUE, app
 
 JOBS = int(os.environ.get("JOBS", "20000"))
 LEASE_S = 2
+REPORT = Path(tempfile.gettempdir()) / "dueline-demo-spark.html"
 WORKER = (sys.executable, "-m", "dueline", "worker", "examples.demo_spark.tasks:app", "--burst")
 
 
@@ -27,7 +31,7 @@ def main() -> int:
     """Run the demo; answer the exit code."""
     folder = Path(tempfile.mkdtemp(prefix="dueline-spark-"))
     os.environ[STORE_VARIABLE] = f"sqlite:///{folder / 'demo.db'}?synchronous=NORMAL"
-    app.queue(QUEUE, shards=4, lease=LEASE_S)
+    app.queue(QUEUE, shards=4, lease=LEASE_S, history="all")
     app.queues.catalog.settings(QUEUE)
     spark = session("demo", master="local[2]", conf={"spark.log.level": "ERROR"})
     orders = spark.range(1, JOBS + 1).selectExpr(
@@ -63,33 +67,26 @@ def waiting() -> int:
 
 
 def judge(spark: SparkSession, folder: Path) -> bool:
-    """Copy the history to Parquet as a stream does, make tables of it, audit it."""
-    bronze = folder / "bronze"
-    stream = spark.readStream.format("dueline").options(store=app.url, table="attempts")
-    copied = stream.load().writeStream.format("parquet").trigger(availableNow=True)
-    copied.option("checkpointLocation", f"{bronze}.checkpoint").start(
-        str(bronze)
-    ).awaitTermination()
-    attempts = spark.read.parquet(str(bronze)).cache()
-    silver = lake.silver(attempts).cache()
-    show("attempts by minute", lake.gold_minute(silver).orderBy("minute"))
-    said = lake.audit(attempts, living=read(spark, app.url, "jobs", queue=QUEUE))
-    findings = said.findings.collect()
+    """Run the whole pipeline on the history: tables, their check, the audit, the report."""
+    lake = folder / "lake"
+    made = pipeline(lake, Settings(app.url, queues=(QUEUE,)), engine="spark")
+    for step in made.run([], print):
+        print(f"{step.name}: {step.rows:,} rows in {step.parts} part(s)")
+    checks = made.verify()
+    for check in checks:
+        print(f"{'good' if check.is_good else 'BAD'}: {check.name}: {check.finding}")
+    said = made.audit(print)
+    silver = spark.read.parquet(*map(str, Folder(lake).files(SILVER)))
     told = silver.select("job_id").distinct().count()
     print(f"jobs in the history: {told:,} of {JOBS:,}; attempts: {silver.count():,}")
-    print(f"audited: {', '.join(said.looked_for)}; not audited: {', '.join(said.not_audited)}")
-    for finding in findings[:20]:
-        print(f"  {finding.verdict}: {finding.job_id} {finding.words} (claim {finding.attempt})")
-    print(f"findings: {len(findings)}")
-    return not findings and told == JOBS
-
-
-def show(title: str, frame: DataFrame) -> None:
-    """Print a small table."""
-    names = ["minute", "attempts", "done", "retried", "crashed", "dead", "takeovers"]
-    print(f"{title}: {', '.join(names)}")
-    for row in frame.select(*names).collect():
-        print("  " + ", ".join(str(value) for value in row))
+    print(f"looked for: {', '.join(said.looked_for)}; not: {', '.join(said.not_audited)}")
+    for finding in said.findings[:20]:
+        print(f"  {finding['verdict']}: {finding['job_id']} {finding['words']}")
+    for standing in said.queues:
+        print(f"audit of {standing.queue}: {standing.verdict}")
+    REPORT.write_text(made.report(f"The demo: {JOBS:,} jobs"), encoding="utf-8")
+    print(f"report: {REPORT}")
+    return not said.has_failed and all(check.is_good for check in checks) and told == JOBS
 
 
 if __name__ == "__main__":

@@ -215,6 +215,27 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
     note(f"looked for: {', '.join(said.looked_for)}; not: {', '.join(said.not_audited)}")
 
 
+@pipeline.command("report")
+def report(
+    context: typer.Context,
+    *,
+    out: OutOption = OUT,
+    file: Annotated[
+        Path, typer.Option("--file", metavar="FILE", help="The page that is written.")
+    ] = Path("report.html"),
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Its title.")] = "What queues did",
+) -> None:
+    """Write a page of pictures: lateness, throughput, backlog, fairness, failures.
+
+    One file without scripts, of what the tables hold.
+
+    Example: dueline pipeline report --out lake --file report.html
+    """
+    text = _pipeline(context, out, None, Engine.ARROW).report(title)
+    file.write_text(text, encoding="utf-8")
+    _output(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})
+
+
 @pipeline.command("past")
 def past(
     context: typer.Context,

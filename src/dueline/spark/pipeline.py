@@ -21,6 +21,7 @@ from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
 from dueline.spark.lake_arrow import lines_of
 from dueline.spark.lake_arrow_past import STATES, state_at
 from dueline.spark.options import open_existing
+from dueline.spark.report import page
 from dueline.spark.rules import RULES
 from dueline.store import Store
 
@@ -153,6 +154,10 @@ class Pipeline:
             }
             for name in names
         ]
+
+    def report(self, title: str) -> str:
+        """Write a page about what the tables hold."""
+        return page(self._folder, title)
 
     def verify(self) -> list[Check]:
         """Compare the store with bronze, bronze with silver, silver with gold."""
