@@ -206,3 +206,14 @@ def test_spark_tells_the_same_past(spark: Any, tmp_path: Path) -> None:
         found = plain(lake_past.state_at(frame, at_us))
         assert found == bare(lake_arrow_past.state_at(told, at_us))
         assert found
+
+
+def test_a_claim_that_is_told_of_twice_ended_as_was_told_first() -> None:
+    from dueline.spark.lake_arrow_past import state_at
+    from tests.spark.test_lake import BORN, SECOND, attempt
+
+    died = attempt("a", 1, "dead")
+    late = attempt("a", 1, "retried", at=BORN + 90 * SECOND, ended=BORN + 90 * SECOND)
+    for told in ([died, late], [late, died]):
+        assert [one["state"] for one in state_at(told, BORN + 100 * SECOND)] == ["dead"]
+        assert [one["state"] for one in state_at(told, died["claimed"])] == ["running"]
