@@ -1,0 +1,133 @@
+"""Drivers and executors that are killed: nothing is lost, nothing ends twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dueline import Dueline
+from dueline.diary import Event, events_of
+from dueline.history import attempts
+from dueline.job import JobId
+from dueline.recipes import results
+from dueline.status import status_of
+from simulation.judge import Final, Recorded, judge
+from tests.kills.workload import FOLDER_VARIABLE, QUEUE, file_in
+
+ROOT = Path(__file__).parents[2]
+EACH = 60
+TICK_S = 0.05
+
+
+class Crew:
+    """Processes that share a queue and a folder of diaries."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        """Start none yet."""
+        self._folder = folder
+        self._env = os.environ | {FOLDER_VARIABLE: str(folder)} | variables
+        self._crashes: list[Event] = []
+        self.app = Dueline(file_in(folder))
+
+    def start(self, module: str, *arguments: object) -> "subprocess.Popen[bytes]":
+        """Start a process of ours."""
+        with (self._folder / "stderr").open("ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *map(str, arguments)],
+                cwd=ROOT, env=self._env, stderr=errors,
+            )  # fmt: skip
+
+    def said(self) -> str:
+        """Read what went wrong in them."""
+        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+
+    def crashed(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until a process has killed itself, and write that down."""
+        assert process.wait() == -signal.SIGKILL, self.said()
+        now_us = time.time_ns() // 1000
+        self._crashes.append(Event(now_us, str(process.pid), "ok", "crash"))
+
+    @contextmanager
+    def draining(self) -> Iterator[None]:
+        """Have a plain worker do what is left, and wait until nothing is."""
+        worker = self.start("tests.kills.worker", 0)
+        try:
+            while self.left():
+                assert worker.poll() is None, self.said()
+                time.sleep(TICK_S)
+            yield
+        finally:
+            worker.terminate()
+            worker.wait()
+
+    def left(self) -> int:
+        """Count the jobs that have not ended."""
+        return len(list(self.app.queues.jobs_of(QUEUE)))
+
+    def final(self, job: str) -> Final:
+        """Read how a job ended."""
+        job_id = JobId(bytes.fromhex(job))
+        row = self.app.store.find([job_id])[0]
+        if row is not None:
+            return Final(status_of(row, self.app.queues.time.latest_us()))
+        outcome = results.read(self.app.store, job_id)
+        assert outcome is not None
+        return Final(outcome.state, int(outcome.value) if outcome.value else None)
+
+    def events(self) -> list[Event]:
+        """Read all diaries."""
+        return self._crashes + [
+            event
+            for path in self._folder.glob("*.events")
+            for event in events_of(path.read_bytes())
+        ]
+
+    def faults(self) -> dict[str, Any]:
+        """Judge what happened; nothing is there to be told if all is well."""
+        events = self.events()
+        ids = {event.id for event in events if event.f == "enqueue"}
+        finals: dict[str, Final] = {job: self.final(job) for job in ids}
+        recorded = [Recorded(*told) for told in self.recorded()]
+        report = judge(events, finals, recorded, prefetch=0)
+        return {verdict: found for verdict, found in report.faults.items() if found}
+
+    def recorded(self) -> list[tuple[str, int, str]]:
+        """Read the queue's own history: job, claim, outcome."""
+        return [(one.job, one.fence, one.outcome) for one in attempts(self.app.store, QUEUE, 1)]
+
+
+def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
+    spark: Any, tmp_path: Path
+) -> None:
+    from tests.spark import driver
+
+    gateway = spark.sparkContext._gateway.gateway_parameters
+    crew = Crew(
+        tmp_path,
+        **{driver.PORT_VARIABLE: str(gateway.port), driver.SECRET_VARIABLE: gateway.auth_token},
+    )
+    last = 0
+    for moment in (driver.BEFORE, driver.AFTER, driver.SETTLED):
+        process = crew.start("tests.spark.driver", moment, last + 1, last + EACH)
+        last += EACH
+        crew.crashed(process)
+        assert crew.left()
+    still = crew.start("tests.spark.driver", driver.STILL, last + 1, last + EACH)
+    os.waitid(os.P_PID, still.pid, os.WSTOPPED)
+    with crew.draining():
+        pass
+    still.send_signal(signal.SIGCONT)
+    assert still.wait() == 0, crew.said()
+    refused = [one for one in crew.events() if one.proc == str(still.pid) and one.type == "no"]
+    assert any(event.f == "settle" for event in refused)
+    over = crew.start("tests.spark.driver", driver.OVER, last + EACH + 1, last + 2 * EACH)
+    crew.crashed(over)
+    assert crew.left() == 0
+    assert crew.faults() == {}
+    ended = [job for job, _, outcome in crew.recorded() if outcome in ("done", "dead")]
+    assert len(ended) == len(set(ended)) == last + 2 * EACH
