@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,3 +132,26 @@ def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
     assert crew.faults() == {}
     ended = [job for job, _, outcome in crew.recorded() if outcome in ("done", "dead")]
     assert len(ended) == len(set(ended)) == last + 2 * EACH
+
+
+def test_executors_that_are_killed_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    import pyspark
+
+    from tests.spark import cluster
+
+    home = tmp_path / "home"  # Spark's workers write beside what is there
+    home.mkdir()
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    crew = Crew(tmp_path, SPARK_HOME=str(home))
+    process = crew.start("tests.spark.cluster", tmp_path)
+    assert process.wait() == 0, crew.said()
+    assert {cluster.ENQUEUED, cluster.RAN} <= {one.name for one in tmp_path.iterdir()}
+    app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}")
+    assert not list(app.queues.jobs_of(cluster.QUEUE))
+    told = list(attempts(app.store, cluster.QUEUE, cluster.SHARDS))
+    assert Counter(one.outcome for one in told) == {"done": cluster.ROWS, "crashed": 1}
+    assert len({one.job for one in told}) == cluster.ROWS
+    starts = Counter(int(one.name.split(".")[0]) for one in tmp_path.glob("*.ran"))
+    assert starts == {number: 1 for number in range(cluster.ROWS)} | {cluster.ROWS // 2: 2}
+    app.close()
