@@ -1,4 +1,4 @@
-"""A small cluster whose executors are killed: `python -m tests.spark.cluster FOLDER`.
+"""Executors of a small cluster are killed: `python -m tests.spark.cluster FOLDER`.
 
 It enqueues a table and runs the jobs; in both an executor is killed once, with all that it holds.
 """

@@ -24,8 +24,9 @@ BEFORE, AFTER, SETTLED, OVER, STILL = "before", "after", "settled", "over", "sti
 """When: before handlers are called, after they were, after that was written, after all is done;
 and: after they were, it stands still and goes on."""
 
-TURN = 5
-"""Neither the first time that it comes by there, nor the last."""
+TURN = 2
+"""Not the first time that it comes by there. It does so twice at least: before it knows how long
+jobs run, a worker claims no more than it has slots for."""
 
 
 def attached() -> SparkSession:

@@ -12,7 +12,7 @@ from dueline import BadInput, Context, Dueline, Retry, Snooze
 from dueline.history import attempts
 from dueline.job import Job
 
-JOBS = 200
+JOBS, MANY = 200, 40
 POISON, KILLS_ONCE, RAISES_ONCE, RAISES, SNOOZES = 13, 57, 77, 99, 111
 END_S = 300
 
@@ -97,6 +97,34 @@ def test_each_job_runs_once_and_what_its_handler_does_becomes_of_it_alone(
         "Failed": 3,
         "Snoozed": 1,
     }
+
+
+def test_many_jobs_are_run_at_once_and_one_that_kills_its_process_harms_none(
+    spark: Any, app: Dueline, tmp_path: Path
+) -> None:
+    from dueline.spark import consume
+
+    def score_many(table: Any) -> list[int]:
+        import os
+        import signal
+
+        numbers = table.column("number").to_pylist()
+        (tmp_path / f"{len(numbers)}.{os.urandom(8).hex()}.ran").touch()
+        if POISON in numbers:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [-number for number in numbers]
+
+    @app.task(name="score", queue="work")
+    def score(number: int) -> int:
+        raise AssertionError(number)
+
+    jobs = score.enqueue_many([(number,) for number in range(MANY)])
+    query = consume(spark, app, "work", members=1, burst=True, arrow={"score": score_many})
+    assert query.awaitTermination(END_S)
+    assert [job.result(timeout=1) for job in jobs[:3]] == [0, -1, -2]
+    assert ends(app)["done"] == MANY - 1
+    assert [job.error.partition(":")[0] for job in dead(app)] == ["Poison"]
+    assert max(notes(tmp_path)) == MANY
 
 
 def test_a_queue_is_shared_with_another_query_and_a_plain_worker(

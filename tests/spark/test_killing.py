@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from simulation.judge import Final, Recorded, judge
 from tests.kills.workload import FOLDER_VARIABLE, QUEUE, file_in
 
 ROOT = Path(__file__).parents[2]
-EACH = 60
+EACH = 80
 TICK_S = 0.05
 
 
@@ -53,15 +51,13 @@ class Crew:
         now_us = time.time_ns() // 1000
         self._crashes.append(Event(now_us, str(process.pid), "ok", "crash"))
 
-    @contextmanager
-    def draining(self) -> Iterator[None]:
+    def drain(self) -> None:
         """Have a plain worker do what is left, and wait until nothing is."""
         worker = self.start("tests.kills.worker", 0)
         try:
             while self.left():
                 assert worker.poll() is None, self.said()
                 time.sleep(TICK_S)
-            yield
         finally:
             worker.terminate()
             worker.wait()
@@ -120,15 +116,14 @@ def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
         assert crew.left()
     still = crew.start("tests.spark.driver", driver.STILL, last + 1, last + EACH)
     os.waitid(os.P_PID, still.pid, os.WSTOPPED)
-    with crew.draining():
-        pass
+    crew.drain()
     still.send_signal(signal.SIGCONT)
     assert still.wait() == 0, crew.said()
     refused = [one for one in crew.events() if one.proc == str(still.pid) and one.type == "no"]
     assert any(event.f == "settle" for event in refused)
     over = crew.start("tests.spark.driver", driver.OVER, last + EACH + 1, last + 2 * EACH)
     crew.crashed(over)
-    assert crew.left() == 0
+    crew.drain()  # a few that failed wait to be tried again
     assert crew.faults() == {}
     ended = [job for job, _, outcome in crew.recorded() if outcome in ("done", "dead")]
     assert len(ended) == len(set(ended)) == last + 2 * EACH
@@ -153,5 +148,5 @@ def test_executors_that_are_killed_lose_nothing_and_double_nothing(tmp_path: Pat
     assert Counter(one.outcome for one in told) == {"done": cluster.ROWS, "crashed": 1}
     assert len({one.job for one in told}) == cluster.ROWS
     starts = Counter(int(one.name.split(".")[0]) for one in tmp_path.glob("*.ran"))
-    assert starts == {number: 1 for number in range(cluster.ROWS)} | {cluster.ROWS // 2: 2}
+    assert starts == dict.fromkeys(range(cluster.ROWS), 1) | {cluster.ROWS // 2: 2}
     app.close()

@@ -15,11 +15,13 @@ from dueline.errors import BadInput, ConfigError
 from dueline.launch import DRAIN_S, Plan, make_worker, plan_of, run
 from dueline.spark.fleet import Fleet
 from dueline.spark.gate import Gate
+from dueline.spark.many import Many
 from dueline.spark.serving import Bare, Work
 from dueline.worker.log import log
 from dueline.worker.runner import Runner
 
 KEY_BYTES: Final = 32
+BATCH: Final = 1000
 
 
 class Consuming:
@@ -90,6 +92,9 @@ def consume(
     drain: timedelta | float = DRAIN_S,
     burst: bool = False,
     port: int = 0,
+    arrow: Mapping[str, Callable[[Any], Any]] | None = None,
+    pandas: Mapping[str, Callable[[Any], Any]] | None = None,
+    batch: int = BATCH,
 ) -> Consuming:
     """Run jobs on Spark's executors; the driver claims and settles them, as a worker does.
 
@@ -103,24 +108,32 @@ def consume(
       drain: how long running handlers may go on after `stop`.
       burst: end when nothing is due.
       port: of the driver, on which tasks meet it; any by default.
+      arrow, pandas: functions that take many jobs of a task at once, as a table, by the task's
+        name; `concurrency` is not counted then. batch: at most so many jobs.
 
     Raises:
       ConfigError: a session of Spark Connect, or an application that cannot be sent.
-      BadInput: a name or number out of range.
+      BadInput: a name or number out of range. NotFound: the app has no such task.
     """
+    many = {name: Many(function, "arrow") for name, function in (arrow or {}).items()}
+    many |= {name: Many(function, "pandas") for name, function in (pandas or {}).items()}
+    for name in many:
+        app.task_named(name)
     cores = _cores(spark)
     members = max(1, cores - 1) if members is None else members
     if members < 1:
         raise BadInput(f"members={members!r} is no number of Spark tasks.", hint="Use 1 or more.")
     serving = app.serving([queues] if isinstance(queues, str) else queues)
     threads = max(members, members if concurrency is None else concurrency)
+    if many:
+        threads = members * batch
     plan = plan_of(serving, threads, drain, members, burst=burst)
 
     def fleet(news: threading.Event) -> Fleet:
         return Fleet(
             spark,
             _gate(spark, port),
-            lambda each: _work(app, each),
+            lambda each: _work(app, each, many),
             members=members,
             threads=threads,
             clock=app.clock,
@@ -151,12 +164,12 @@ def _gate(spark: SparkSession, port: int) -> Gate:
     return Gate(host, str(conf.get("spark.driver.bindAddress", host)), key=key, port=port)
 
 
-def _work(app: Dueline, threads: int) -> Work:
+def _work(app: Dueline, threads: int, many: Mapping[str, Many]) -> Work:
     place = place_of(app)
     if place is not None:
-        return Work(place, {}, threads)
+        return Work(place, {}, threads, many)
     bare = {
         name: Bare(task.function, task.retry, task.timeout_us, task.kill_after_us)
         for name, task in app.tasks.items()
     }
-    return Work(None, bare, threads)
+    return Work(None, bare, threads, many)

@@ -1,6 +1,7 @@
 """What a Spark task does for a worker: it runs handlers, and settles nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from dueline.app import as_app
@@ -9,7 +10,9 @@ from dueline.handler import Handler
 from dueline.hooks import Hooks
 from dueline.policy import Retry
 from dueline.spark.gate import Address, come
+from dueline.spark.many import Many, ManyRunner
 from dueline.worker.child import Child
+from dueline.worker.threads import ThreadRunner
 
 
 class Bare(NamedTuple):
@@ -22,11 +25,15 @@ class Bare(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What tasks are sent: the application by its name, or else its functions."""
+    """What tasks are sent: the application by its name, or else its functions.
+
+    many: functions that take many jobs at once, by their tasks.
+    """
 
     place: str | None
     bare: Mapping[str, Bare]
     threads: int
+    many: Mapping[str, Many]
 
     def __repr__(self) -> str:
         return f"<Work {self.place or ', '.join(self.bare)}>"
@@ -54,7 +61,13 @@ def run(address: Address, number: int, work: Work) -> None:
     pipe = come(address, number)
     if pipe is not None:
         with pipe:
-            Child(pipe, handlers, work.threads, hooks).run()
+            Child(pipe, handlers, work.threads, hooks, _runner(work, handlers)).run()
+
+
+def _runner(work: Work, handlers: Mapping[str, Handler]) -> Callable[..., ThreadRunner]:
+    if not work.many:
+        return ThreadRunner
+    return partial(ManyRunner, many=work.many, handlers=handlers)
 
 
 def load(work: Work) -> tuple[dict[str, Handler], Hooks]:

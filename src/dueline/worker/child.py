@@ -40,9 +40,14 @@ class Child:
     """The far end of a worker's pipe. It exits when the pipe closes: its parent is gone."""
 
     def __init__(
-        self, pipe: Connection, handlers: dict[str, Handler], threads: int, hooks: Hooks
+        self,
+        pipe: Connection,
+        handlers: dict[str, Handler],
+        threads: int,
+        hooks: Hooks,
+        make_runner: Callable[..., ThreadRunner] = ThreadRunner,
     ) -> None:
-        """Take the pipe to the parent, what it may ask for, and who hears of it."""
+        """Take the pipe to the parent, what it may ask for, who hears of it, what runs it."""
         self._pipe = pipe
         self._sending = threading.Lock()
         self._collecting = threading.Lock()
@@ -51,7 +56,7 @@ class Child:
         self._reported_us = 0
         self._is_leaving = False
         self._news = threading.Event()
-        self._runner = ThreadRunner(
+        self._runner = make_runner(
             _Telling(handlers, hooks, self._tell_start),
             threads=threads,
             clock=self._clock,
@@ -143,9 +148,9 @@ class _Telling(Execution):
         """Call no function the short way, on which nobody is told."""
         del assignment
 
-    def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
+    def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         self._tell(assignment.job.claim())
-        return super()._begin(assignment, now_us)
+        return super().begin(assignment, now_us)
 
 
 def serve(descriptor: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:

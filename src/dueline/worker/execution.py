@@ -114,7 +114,7 @@ class Execution:
         return Variables().run(self._run, assignment, handler, started_us)
 
     def _run(self, assignment: Assignment, handler: Handler, started_us: int) -> Ending:
-        if (refusal := self._begin(assignment, started_us)) is not None:
+        if (refusal := self.begin(assignment, started_us)) is not None:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
@@ -122,13 +122,13 @@ class Execution:
             ending = _done(assignment, context, handler.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             ending = self.ending_of(error, handler, assignment.job.claim())
-        return self._end(assignment.job, context, ending)
+        return self.end(assignment.job, context, ending)
 
     async def arun(self, assignment: Assignment, started_us: int) -> Ending:
         """Await the coroutine handler of a job, from now on by the store's time."""
         job = assignment.job
         handler = self._handlers[job.task]
-        if (refusal := self._begin(assignment, started_us)) is not None:
+        if (refusal := self.begin(assignment, started_us)) is not None:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
@@ -138,9 +138,9 @@ class Execution:
             ending = _done(assignment, context, value)
         except BaseException as error:  # noqa: BLE001  (see above)
             ending = self.ending_of(error, handler, job.claim())
-        return self._end(job, context, ending)
+        return self.end(job, context, ending)
 
-    def _begin(self, assignment: Assignment, now_us: int) -> Ending | None:
+    def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Tell how a job ends whose handler is not called any more; None where it is, now."""
         if self.controls.has_cancelled(assignment.job):
             return Cancelled(CANCELLED)
@@ -179,7 +179,8 @@ class Execution:
             return self.ending_of(error, handler, job.claim())
         return _DONE
 
-    def _end(self, job: Job, context: Context | None, ending: Ending) -> Ending:
+    def end(self, job: Job, context: Context | None, ending: Ending) -> Ending:
+        """Tell who wants to hear of it how a handler ended."""
         if context is not None:
             ending = _settled(job, context, ending)
         if self._hooks.has("after_run"):
