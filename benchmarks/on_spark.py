@@ -148,10 +148,11 @@ def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: AN
         assert counts == (rows, rows), counts
 
     def raw(number: int) -> None:
-        with apsw.Connection(str(folder / f"raw-{number}.db")) as database:
-            database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")
-            database.execute("CREATE TABLE jobs (id BLOB PRIMARY KEY, payload BLOB)")
-            some = ((b"%016d" % one, b"[%d]" % one) for one in range(rows))
+        database = apsw.Connection(str(folder / f"raw-{number}.db"))
+        database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")
+        database.execute("CREATE TABLE jobs (id BLOB PRIMARY KEY, payload BLOB)")
+        some = ((b"%016d" % one, b"[%d]" % one) for one in range(rows))
+        with database:
             database.executemany("INSERT OR IGNORE INTO jobs VALUES (?, ?)", some)
         database.close()
 
