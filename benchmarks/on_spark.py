@@ -142,7 +142,7 @@ def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: AN
     def put(number: int, mode: str) -> None:
         url = f"sqlite:///{folder / f'{mode}-{number}.db'}?synchronous=NORMAL"
         app = Dueline(url)
-        app.queue("mail", shards=1)
+        app.queues.catalog.configure("mail", shards=1)
         app.close()
         counts = enqueue(frame, url, queue="mail", task="shop.charge", writeMode=mode)
         assert counts == (rows, rows), counts
