@@ -32,6 +32,8 @@ KILL_AFTER = 0.4
 """The share of the jobs that have ended when a worker is killed."""
 
 LOOK_EVERY_S = 0.25
+REST = 4
+"""Looks that take long, over a network, take one part in five of the time at most."""
 STALLED_S = 60
 """No job ends for so long: something is broken, and waiting longer would only hide it."""
 
@@ -113,13 +115,15 @@ def watch(jobs: Mapping[str, Planned]) -> Iterator[Sequence[Job]]:
     """
     left, changed_s = len(jobs), time.monotonic()
     while left:
+        began_s = time.monotonic()
         waiting = waiting_of(jobs)
+        took_s = time.monotonic() - began_s
         if len(waiting) != left:
             left, changed_s = len(waiting), time.monotonic()
         elif time.monotonic() - changed_s > STALLED_S:
             raise WorkerFault(f"No job has ended for {STALLED_S} s; {left} are left.")
         yield waiting
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(max(LOOK_EVERY_S, REST * took_s))
 
 
 def waiting_of(jobs: Mapping[str, Planned]) -> Sequence[Job]:
