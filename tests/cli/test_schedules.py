@@ -40,7 +40,7 @@ def test_it_is_paused_resumed_run_now_and_removed(shell: Shell) -> None:
     assert shell.ids() == []
     answer = shell.app("schedules", "next", "s")
     assert (answer.out, answer.err) == ("", "s is paused.\n")
-    job_id = shell.app("schedules", "run-now", "s").out.strip()
+    job_id = shell.app("schedules", "trigger", "s").out.strip()
     assert shell.ids() == [job_id]
     shell.work()
     assert shell.app("jobs", "show", job_id, "-o", "json").data["result"] == 3

@@ -158,11 +158,11 @@ def resume(context: typer.Context, name: NameArgument) -> None:
         Output.of(context, queues).entry(_entry(name, found, times))
 
 
-@schedules.command("run-now")
-def run_now(context: typer.Context, name: NameArgument) -> None:
+@schedules.command("trigger")
+def trigger(context: typer.Context, name: NameArgument) -> None:
     """Store one job of a schedule, due now, beside those of its times; prints its id.
 
-    Example: dueline schedules run-now nightly
+    Example: dueline schedules trigger nightly
     """
     with session_of(context).queues() as queues:
         job_id = engine.run_now(queues, name).id.hex()
