@@ -11,7 +11,7 @@ from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
 from dueline.codec import JSON
 from dueline.recipes.schedule import Schedule, Timing
-from dueline.span import parse_span
+from dueline.span import instant_text, parse_span
 
 COLUMNS = ("schedule", "task", "when", "next", "paused", "stored", "skipped")
 NEXT_MAX = 1000
@@ -83,8 +83,11 @@ def tell_next(
     Example: dueline schedules next nightly -n 3
     """
     with session_of(context).queues() as queues:
-        shown: list[Entry] = [{"at": Instant(us)} for us in engine.coming(queues, name, count)]
-        Output.of(context, queues).entries(shown, ("at",), count=len(shown))
+        shown: list[Entry] = [
+            {"time": instant_text(us), "at": Instant(us)}
+            for us in engine.coming(queues, name, count)
+        ]
+        Output.of(context, queues).entries(shown, ("time", "at"), count=len(shown))
     if not shown:
         note(f"{name} is paused.")
 
