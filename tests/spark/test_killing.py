@@ -34,11 +34,14 @@ class Crew:
         self.app = Dueline(file_in(folder))
 
     def start(self, module: str, *arguments: object) -> "subprocess.Popen[bytes]":
-        """Start a process of ours."""
+        """Start a process of ours, in a session of its own.
+
+        Where one stands still in ours, the system hangs up on all of us when our shell ends.
+        """
         with (self._folder / "stderr").open("ab") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *map(str, arguments)],
-                cwd=ROOT, env=self._env, stderr=errors,
+                cwd=ROOT, env=self._env, stderr=errors, start_new_session=True,
             )  # fmt: skip
 
     def said(self) -> str:
