@@ -12,7 +12,8 @@ from simulation.streams import life as stream_life
 ONE_IN = 16
 """Of so many lives two are a stream's, and one is a schedule's."""
 
-RECURRING = 1 << 40
+RECURRING = 1 << 60
+"""Above all seeds that come of a commit."""
 
 
 def live(

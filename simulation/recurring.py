@@ -3,6 +3,7 @@
 Several processes see to one schedule while all goes wrong that can; workers run its jobs.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
@@ -16,7 +17,7 @@ from simulation.data import Data
 from simulation.life import Life, lived
 from simulation.people import Town
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
-from simulation.shop import Diary, call_of
+from simulation.shop import FATES, TOOK_US, Diary
 from simulation.tape import Tape
 from simulation.world import World
 
@@ -57,7 +58,7 @@ def live(
         "work",
         QUEUE,
         0,
-        call_of(tape, 1),
+        json.dumps([1, TOOK_US[tape.pick(4)], FATES[tape.pick(len(FATES))]]).encode(),
         PRIORITIES[tape.pick(len(PRIORITIES))],
         TENANTS[tape.pick(len(TENANTS))],
     )
