@@ -1,6 +1,5 @@
 """Queues: putting jobs in, finding, changing them."""
 
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -23,7 +22,7 @@ from dueline.paging import EVER, jobs_in, lane_pages
 from dueline.peek import peek
 from dueline.recipes import cancels, results
 from dueline.sending import Send, send, send_again
-from dueline.settings import QueueSettings
+from dueline.settings import QueueSettings, shard_of
 from dueline.status import status_of
 from dueline.store import LanePage, Move, Store
 from dueline.telling import telling
@@ -133,7 +132,7 @@ class Queues:
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes: Iterable[Lane] = repeat(home)
         if settings.shards > 1:
-            lanes = [home._replace(shard=zlib.crc32(one) % settings.shards) for one in job_ids]
+            lanes = [home._replace(shard=shard_of(one, settings.shards)) for one in job_ids]
         options = read_options(opts)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
@@ -161,7 +160,7 @@ class Queues:
 
     def _place(self, job: Job, *, again: bool = False) -> Job:
         placed = self._exclusive.place(job, again=again)
-        self._landed([job])
+        self.landed([job])
         return placed
 
     def _add(self, jobs: Sequence[Job], sent: Send = send) -> None:
@@ -173,10 +172,13 @@ class Queues:
             raise EnqueueUnknown.about(
                 [job for job, sure in zip(jobs, stored, strict=True) if not sure]
             )
-        self._landed(jobs)
+        self.landed(jobs)
 
-    def _landed(self, jobs: Sequence[Job]) -> None:
-        """Wake the workers of jobs that were stored, and see that their queues still stand."""
+    def landed(self, jobs: Sequence[Job]) -> None:
+        """Wake the workers of jobs that were stored, and see that their queues still stand.
+
+        Raises: EnqueueUnknown: the store did not say whether they do.
+        """
         self.wake(places := {(lane.queue, at_us) for lane, at_us in set(map(_when_of, jobs))})
         try:
             for queue in {queue for queue, _ in places}:

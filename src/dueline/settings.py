@@ -77,7 +77,7 @@ class StreamSettings:
 
 
 def shard_of(key: bytes, shards: int) -> int:
-    """Tell the slice of an ordering key."""
+    """Tell the slice of an ordering key, or of a job's id."""
     return zlib.crc32(key) % shards
 
 

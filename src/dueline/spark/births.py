@@ -4,7 +4,6 @@ An id comes from the data, never from chance: a task that Spark runs again, and 
 replays, must come to the same jobs.
 """
 
-import zlib
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,7 @@ from dueline.ids import derived
 from dueline.job import Job, JobId
 from dueline.lane import Lane, bucket_of
 from dueline.limits import check_call
-from dueline.settings import QueueSettings
+from dueline.settings import QueueSettings, shard_of
 
 COLUMNS: Final = ("queue", "task", "payload", "due", "priority", "tenant", "job_id", "dedupe_key")
 INSTANT: Final = pa.timestamp("us", "UTC")
@@ -134,7 +133,7 @@ def jobs_of(
         queue = known[one.queue]
         due_us = now_us if one.due_us is None else one.due_us
         pos_us = max(due_us, now_us)
-        shard = zlib.crc32(one.id) % queue.shards
+        shard = shard_of(one.id, queue.shards)
         lane = Lane(one.queue, shard, bucket_of(pos_us, queue.width_us), one.priority, one.tenant)
         jobs.append(
             Job(lane, pos_us, one.id, 0, due_us, now_us, one.task, JSON, one.body, b"", pos_us)

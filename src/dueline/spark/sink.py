@@ -104,9 +104,7 @@ class _Sink:
 
                 rows += len(some)
                 added += ledger.put(list(by_id), make, now_us=queues.time.earliest_us())
-                queues.wake((job.lane.queue, job.at_us) for job in made)
-                for queue in {job.lane.queue for job in made}:
-                    queues.catalog.used(queue)
+                queues.landed(made)
             ledger.close()
         return Message(write, rows, added)
 

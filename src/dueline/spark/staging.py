@@ -77,9 +77,7 @@ def publish(
         put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
         commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), added))
         if store.together([Group(commits=commits, jobs=jobs)])[0]:
-            queues.wake((job.lane.queue, job.at_us) for job in jobs)
-            for queue in {job.lane.queue for job in jobs}:
-                queues.catalog.used(queue)
+            queues.landed(jobs)
     clear(some)
 
 
