@@ -5,30 +5,27 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from dueline import schedules
-from dueline.clock import Clock, asked_instant_us, asked_span_us, to_datetime
+from dueline.clock import asked_instant_us, asked_span_us, to_datetime
 from dueline.errors import BadInput
 from dueline.handle import Job
 from dueline.queue import Queues
-from dueline.recipes.schedule import CatchUp, Template, Timing, check, check_name
+from dueline.recipes.schedule import (
+    CATCH_UP,
+    CatchUp,
+    Template,
+    Timing,
+    check,
+    check_name,
+    coming,
+)
+from dueline.task import Host as TaskHost
 from dueline.task import Using, as_call
 
 AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
 
-CATCH_UP_MOST = 100
 
-
-class Host(Protocol):
+class Host(TaskHost, Protocol):
     """What this needs of the application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The machine's clock."""
-        ...
 
     @property
     def is_open(self) -> bool:
@@ -55,7 +52,7 @@ class Recurring:
         tz: str = "UTC",
         start: datetime | None = None,
         catch_up: CatchUp = "skip",
-        catch_up_max: int = CATCH_UP_MOST,
+        catch_up_max: int = CATCH_UP,
     ) -> None:
         """Have a task called again and again, each time once, however many processes say so.
 
@@ -93,7 +90,7 @@ class Recurring:
         name: str | None = None,
         tz: str = "UTC",
         catch_up: CatchUp = "skip",
-        catch_up_max: int = CATCH_UP_MOST,
+        catch_up_max: int = CATCH_UP,
     ) -> Callable[[AnyTask], AnyTask]:
         """Have a task without arguments called by a cron expression: `@app.cron("0 3 * * *")`.
 
@@ -131,7 +128,9 @@ class Recurring:
 
         Raises: NotFound: there is none of the name.
         """
-        return [to_datetime(us) for us in schedules.coming(self._host.queues, name, count)]
+        queues = self._host.queues
+        times = coming(schedules.find(queues, name), queues.time.latest_us(), count)
+        return [to_datetime(us) for us in times]
 
     def pause(self, name: str) -> None:
         """Let no more jobs come of a schedule, until it is resumed."""
@@ -146,7 +145,7 @@ class Recurring:
         schedules.remove(self._host.queues, name)
         self._declared.pop(name, None)
 
-    def run_now(self, name: str) -> Job[Any]:
+    def trigger(self, name: str) -> Job[Any]:
         """Store one job of a schedule, due now, beside those of its times."""
         queues = self._host.queues
-        return Job(schedules.run_now(queues, name).id, queues, self._host.clock)
+        return Job(schedules.trigger(queues, name).id, queues, self._host.clock)

@@ -6,11 +6,9 @@ same transaction as its jobs. Where there is none, the keys of the jobs are writ
 and whoever comes next sends the very same rows again (rule Z2).
 """
 
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
 from dueline.changes import spread
@@ -23,7 +21,8 @@ from dueline.options import CallOptions
 from dueline.queue import Calls, Queues
 from dueline.recipes import schedule as recipe
 from dueline.recipes.schedule import Birth, Schedule, Stored, Template, Timing
-from dueline.store import Commit, Group
+from dueline.settings import shard_of
+from dueline.store import NO_VERSION, Commit, Group
 
 _ROUNDS_MAX: Final = 20
 
@@ -50,19 +49,15 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
         new = Schedule(template, anchored, queues.ids.token(), now_us)
         if old is None:
             return new
-        recalled = (*old.recalled, *recipe.waiting_ids(old, now_us))
         return replace(
             new,
             is_paused=old.is_paused and not old.is_leaving,
-            births=(),
-            recalled=recalled,
+            recalled=recipe.withdrawn(old, now_us),
             stored=old.stored,
             skipped=old.skipped,
         )
 
-    is_changed = _change(queues, name, change)
-    advance(queues, name)
-    return is_changed
+    return _change(queues, name, change)
 
 
 def _is_same(old: Schedule, template: Template, timing: Timing) -> bool:
@@ -82,11 +77,10 @@ def pause(queues: Queues, name: str) -> None:
         old = _expect(name, old)
         if old.is_paused:
             return old
-        recalled = (*old.recalled, *recipe.waiting_ids(old, now_us))
+        recalled = recipe.withdrawn(old, now_us)
         return replace(old, is_paused=True, seed=queues.ids.token(), recalled=recalled)
 
     _change(queues, name, change)
-    advance(queues, name)
 
 
 def resume(queues: Queues, name: str) -> None:
@@ -101,7 +95,6 @@ def resume(queues: Queues, name: str) -> None:
         return replace(old, is_paused=False, through_us=now_us) if old.is_paused else old
 
     _change(queues, name, change)
-    advance(queues, name)
 
 
 def remove(queues: Queues, name: str) -> None:
@@ -113,14 +106,12 @@ def remove(queues: Queues, name: str) -> None:
 
     def change(old: Schedule | None) -> Schedule:
         old = _expect(name, old)
-        recalled = (*old.recalled, *recipe.waiting_ids(old, now_us))
-        return replace(old, is_leaving=True, recalled=recalled)
+        return replace(old, is_leaving=True, recalled=recipe.withdrawn(old, now_us))
 
     _change(queues, name, change)
-    advance(queues, name)
 
 
-def run_now(queues: Queues, name: str) -> Job:
+def trigger(queues: Queues, name: str) -> Job:
     """Store one job of a schedule, due now, beside those of its times.
 
     Raises: NotFound: there is none of the name.
@@ -130,17 +121,6 @@ def run_now(queues: Queues, name: str) -> Job:
     return queues.enqueue(
         Calls(one.queue, one.task, one.codec, [one.body], None, one.priority, one.tenant, opts)
     )[0]
-
-
-def coming(queues: Queues, name: str, count: int) -> list[int]:
-    """Name the next times of a schedule; none while it is paused.
-
-    Raises: NotFound: there is none of the name.
-    """
-    found = find(queues, name)
-    if found.is_paused:
-        return []
-    return list(islice(recipe.times_after(found.timing, queues.time.latest_us()), count))
 
 
 def find(queues: Queues, name: str) -> Schedule:
@@ -201,18 +181,16 @@ def _has_work(schedule: Schedule, now_us: int) -> bool:
 def _store(queues: Queues, found: Stored, step: recipe.Step) -> int:
     """Store the jobs of a step with how far the schedule has come; 0 where another did so."""
     births = [_birth(queues, found.schedule, us) for us in step.times_us]
-    version = queues.ids.token()
     now_us = queues.time.latest_us()
     if not queues.store.transactional:  # rule Z2
         sending = replace(step.schedule, births=tuple(births), sent_us=now_us)
-        put = recipe.put(found.name, sending, version=version, expect=found.version)
-        _commit(queues, put)
+        _commit(queues, _put(queues, found.name, sending, found))
         return 0
     jobs = [_job(found.schedule, birth, now_us) for birth in births]
-    put = recipe.put(found.name, step.schedule, version=version, expect=found.version)
+    put = _put(queues, found.name, step.schedule, found)
     if not queues.told.together([Group(commits=(put,), jobs=jobs)])[0]:
         return 0
-    _landed(queues, jobs)
+    queues.landed(jobs)
     return len(jobs)
 
 
@@ -223,10 +201,10 @@ def _send(queues: Queues, found: Stored) -> int:
         jobs = [_job(schedule, Birth(*birth), schedule.sent_us) for birth in schedule.births]
         if not all(queues.told.add(jobs)):
             return 0
-        _landed(queues, jobs)
+        queues.landed(jobs)
     done = replace(schedule, births=(), sent_us=0)
-    put = recipe.put(found.name, done, version=queues.ids.token(), expect=found.version)
-    return len(schedule.births) if _commit(queues, put) else 0
+    is_done = _commit(queues, _put(queues, found.name, done, found))
+    return len(schedule.births) if is_done else 0
 
 
 def _recall(queues: Queues, found: Stored) -> None:
@@ -237,7 +215,7 @@ def _recall(queues: Queues, found: Stored) -> None:
             if row is not None and not row.is_claimed():
                 queues.cancel(row.id)
     done = replace(found.schedule, recalled=())
-    _commit(queues, recipe.put(found.name, done, version=queues.ids.token(), expect=found.version))
+    _commit(queues, _put(queues, found.name, done, found))
 
 
 def _birth(queues: Queues, schedule: Schedule, nominal_us: int) -> Birth:
@@ -245,7 +223,7 @@ def _birth(queues: Queues, schedule: Schedule, nominal_us: int) -> Birth:
     settings = queues.catalog.settings(schedule.template.queue)
     pos_us = max(nominal_us, queues.time.latest_us())
     job_id = recipe.job_id(schedule, nominal_us)
-    shard = zlib.crc32(job_id) % settings.shards if settings.shards > 1 else 0
+    shard = shard_of(job_id, settings.shards)
     birth = Birth(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
     if schedule.template.window_us:
         job = spread(
@@ -258,9 +236,7 @@ def _birth(queues: Queues, schedule: Schedule, nominal_us: int) -> Birth:
 def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
     call = schedule.template
     expires_us = birth.nominal_us + call.expires_us if call.expires_us else None
-    opts = b""
-    if expires_us is not None or call.tags:
-        opts = CallOptions(expires_us, None, call.tags).to_bytes()
+    opts = CallOptions(expires_us, None, call.tags).to_bytes()
     lane = Lane(call.queue, birth.shard, birth.bucket, call.priority, call.tenant)
     return Job(
         lane, birth.pos_us, recipe.job_id(schedule, birth.nominal_us), 0, birth.nominal_us,
@@ -268,27 +244,25 @@ def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
     )  # fmt: skip
 
 
-def _landed(queues: Queues, jobs: Sequence[Job]) -> None:
-    if jobs:
-        queues.wake({(job.lane.queue, job.at_us) for job in jobs})
-        queues.catalog.used(jobs[0].lane.queue)
-
-
 def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Schedule]) -> bool:
-    """Change a schedule as it is now; tell whether that made a difference."""
+    """Change a schedule as it is now, and see to what follows; tell whether that was anything."""
     for _ in range(_ROUNDS_MAX):
         found = recipe.stored(queues.store, name)
         if found is not None and found.schedule.births:  # its keys are of the former shape
             advance(queues, name)
             continue
         new = change(found and found.schedule)
-        if found is not None and new == found.schedule:
-            return False
-        version = queues.ids.token()
-        put = recipe.put(name, new, version=version, **({"expect": found.version} if found else {}))
-        if _commit(queues, put):
-            return True
+        is_changed = found is None or new != found.schedule
+        if not is_changed or _commit(queues, _put(queues, name, new, found)):
+            advance(queues, name)
+            return is_changed
     raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")
+
+
+def _put(queues: Queues, name: str, schedule: Schedule, over: Stored | None) -> Commit:
+    """Make the write of a schedule over what was read, or over nothing."""
+    expect = NO_VERSION if over is None else over.version
+    return recipe.put(name, schedule, version=queues.ids.token(), expect=expect)
 
 
 def _commit(queues: Queues, commit: Commit) -> bool:

@@ -33,7 +33,7 @@ def test_its_next_times_are_told(shell: Shell) -> None:
     assert len(shell.app("schedules", "next", "s").out.splitlines()) == 6
 
 
-def test_it_is_paused_resumed_run_now_and_removed(shell: Shell) -> None:
+def test_it_is_paused_resumed_triggered_and_removed(shell: Shell) -> None:
     shell.app("schedules", "add", "s", "tasks.add", "1", "--every", "30s")
     assert len(shell.ids()) == 2
     assert "paused    yes" in shell.app("schedules", "pause", "s").out

@@ -28,8 +28,7 @@ def jobs_before_how_far_they_come(patch: Patch) -> None:
         now_us = queues.time.latest_us()
         births = [schedules._birth(queues, found.schedule, us) for us in step.times_us]
         queues.told.add([schedules._job(found.schedule, birth, now_us) for birth in births])
-        version = queues.ids.token()
-        put = recipe.put(found.name, step.schedule, version=version, expect=found.version)
+        put = schedules._put(queues, found.name, step.schedule, found)
         return len(births) if schedules._commit(queues, put) else 0
 
     patch.setattr(schedules, "_store", store)
@@ -38,8 +37,7 @@ def jobs_before_how_far_they_come(patch: Patch) -> None:
 def jobs_behind_how_far_they_come(patch: Patch) -> None:
     def store(queues: Queues, found: Stored, step: Step) -> int:
         now_us = queues.time.latest_us()
-        version = queues.ids.token()
-        put = recipe.put(found.name, step.schedule, version=version, expect=found.version)
+        put = schedules._put(queues, found.name, step.schedule, found)
         if not schedules._commit(queues, put):
             return 0
         births = [schedules._birth(queues, found.schedule, us) for us in step.times_us]
@@ -64,7 +62,7 @@ def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
     put = schedules._change
 
     def change(queues: Queues, name, how):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        patch.setattr(recipe, "waiting_ids", lambda *terms: at_once(queues, *terms))
+        patch.setattr(recipe, "withdrawn", lambda *terms: at_once(queues, *terms))
         return put(queues, name, how)
 
     patch.setattr(schedules, "_change", change)

@@ -119,7 +119,7 @@ def test_a_schedule_is_changed_paused_and_removed(
     assert list(app.queues.jobs_of("default")) == []
     app.schedules.resume("s")
     assert len(list(app.queues.jobs_of("default"))) == 1
-    job = app.schedules.run_now("s")
+    job = app.schedules.trigger("s")
     assert job.status == "ready"
     app.schedules.remove("s")
     assert app.schedules.names() == []

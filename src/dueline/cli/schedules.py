@@ -10,7 +10,8 @@ from dueline.cli.enqueue import read_arguments
 from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
 from dueline.codec import JSON
-from dueline.recipes.schedule import Schedule, Timing
+from dueline.queue import Queues
+from dueline.recipes.schedule import Schedule, Timing, coming
 from dueline.span import instant_text, parse_span
 
 COLUMNS = ("schedule", "task", "when", "next", "paused", "stored", "skipped")
@@ -37,10 +38,8 @@ def list_schedules(context: typer.Context) -> None:
     Example: dueline schedules list
     """
     with session_of(context).queues() as queues:
-        found = engine.everything(queues)
-        shown = [
-            _entry(one.name, one.schedule, engine.coming(queues, one.name, 1)) for one in found
-        ]
+        now_us = queues.time.latest_us()
+        shown = [_entry(one.name, one.schedule, now_us) for one in engine.everything(queues)]
         Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("There is no schedule yet; `dueline schedules add` or app.schedule(...) makes one.")
@@ -53,7 +52,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
     Example: dueline schedules show nightly
     """
     with session_of(context).queues() as queues:
-        found, times = engine.find(queues, name), engine.coming(queues, name, 1)
+        found = engine.find(queues, name)
         template, timing = found.template, found.timing
         more: Entry = {
             "queue": template.queue,
@@ -66,7 +65,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "expires_after": Span(template.expires_us) if template.expires_us else None,
             "window": Span(template.window_us) if template.window_us else None,
         }
-        Output.of(context, queues).entry({**_entry(name, found, times), **more})
+        Output.of(context, queues).entry({**_entry(name, found, queues.time.latest_us()), **more})
 
 
 @schedules.command("next")
@@ -83,10 +82,8 @@ def tell_next(
     Example: dueline schedules next nightly -n 3
     """
     with session_of(context).queues() as queues:
-        shown: list[Entry] = [
-            {"time": instant_text(us), "at": Instant(us)}
-            for us in engine.coming(queues, name, count)
-        ]
+        times = coming(engine.find(queues, name), queues.time.latest_us(), count)
+        shown: list[Entry] = [{"time": instant_text(us), "at": Instant(us)} for us in times]
         Output.of(context, queues).entries(shown, ("time", "at"), count=len(shown))
     if not shown:
         note(f"{name} is paused.")
@@ -132,8 +129,7 @@ def add(
         every_us = 0 if every is None else parse_span(every)
         timing = Timing(cron or "", tz, every_us, catch_up=catch_up.value)
         engine.put(app.queues, name, template, timing)
-        found, times = engine.find(app.queues, name), engine.coming(app.queues, name, 1)
-        Output.of(context, app.queues).entry(_entry(name, found, times))
+        _show(context, app.queues, name)
     finally:
         app.close()
 
@@ -146,7 +142,7 @@ def pause(context: typer.Context, name: NameArgument) -> None:
     """
     with session_of(context).queues() as queues:
         engine.pause(queues, name)
-        Output.of(context, queues).entry(_entry(name, engine.find(queues, name), []))
+        _show(context, queues, name)
 
 
 @schedules.command("resume")
@@ -157,8 +153,7 @@ def resume(context: typer.Context, name: NameArgument) -> None:
     """
     with session_of(context).queues() as queues:
         engine.resume(queues, name)
-        found, times = engine.find(queues, name), engine.coming(queues, name, 1)
-        Output.of(context, queues).entry(_entry(name, found, times))
+        _show(context, queues, name)
 
 
 @schedules.command("trigger")
@@ -168,7 +163,7 @@ def trigger(context: typer.Context, name: NameArgument) -> None:
     Example: dueline schedules trigger nightly
     """
     with session_of(context).queues() as queues:
-        job_id = engine.run_now(queues, name).id.hex()
+        job_id = engine.trigger(queues, name).id.hex()
         Output.of(context, queues).text(job_id, {"id": job_id, "schedule": name})
 
 
@@ -183,8 +178,14 @@ def remove(context: typer.Context, name: NameArgument) -> None:
         Output.of(context, queues).entry({"schedule": name, "removed": True})
 
 
-def _entry(name: str, found: Schedule, times: list[int]) -> Entry:
-    timing = found.timing
+def _show(context: typer.Context, queues: Queues, name: str) -> None:
+    """Show a schedule as it is now."""
+    entry = _entry(name, engine.find(queues, name), queues.time.latest_us())
+    Output.of(context, queues).entry(entry)
+
+
+def _entry(name: str, found: Schedule, now_us: int) -> Entry:
+    timing, times = found.timing, coming(found, now_us, 1)
     return {
         "schedule": name,
         "task": found.template.task,

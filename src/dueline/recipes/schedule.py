@@ -21,7 +21,7 @@ from dueline.errors import BadInput
 from dueline.ids import derived
 from dueline.job import JobId
 from dueline.paging import record_at, records_in
-from dueline.store import NO_VERSION, Commit, Delete, Put, Records
+from dueline.store import Commit, Delete, Put, Records
 
 CatchUp = Literal["skip", "last", "all"]
 
@@ -35,6 +35,9 @@ LATE_US: Final = 60 * SECOND_US
 
 EVERY_US_MIN: Final = SECOND_US
 JOBS_A_STEP: Final = 500
+CATCH_UP: Final = 100
+"""How many missed times are made up for where nobody says how many."""
+
 CATCH_UP_MAX: Final = 1000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 _COUNTED_MAX: Final = 1000
@@ -70,7 +73,7 @@ class Timing:
     every_us: int = 0
     start_us: int = 0
     catch_up: CatchUp = "skip"
-    catch_up_max: int = 100
+    catch_up_max: int = CATCH_UP
 
 
 class Birth(NamedTuple):
@@ -223,12 +226,19 @@ def job_id(schedule: Schedule, nominal_us: int) -> JobId:
     return JobId(derived(schedule.seed, nominal_us))
 
 
-def waiting_ids(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
-    """Name the jobs that are stored for times to come."""
+def coming(schedule: Schedule, now_us: int, count: int) -> list[int]:
+    """Name the next times; none while it is paused."""
     if schedule.is_paused:
-        return ()
+        return []
+    return list(islice(times_after(schedule.timing, now_us), count))
+
+
+def withdrawn(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
+    """Name the jobs that are not to be any more once it changes: those of times to come."""
+    if schedule.is_paused:
+        return schedule.recalled
     times = takewhile(lambda us: us <= schedule.through_us, times_after(schedule.timing, now_us))
-    return tuple(job_id(schedule, us) for us in times)
+    return (*schedule.recalled, *(job_id(schedule, us) for us in times))
 
 
 # Records
@@ -251,7 +261,7 @@ def _read(name: str, value: bytes, version: bytes) -> Stored:
     return Stored(name, decode(value, Schedule), version)
 
 
-def put(name: str, schedule: Schedule, *, version: bytes, expect: bytes = NO_VERSION) -> Commit:
+def put(name: str, schedule: Schedule, *, version: bytes, expect: bytes) -> Commit:
     """Make the write of a schedule where it still is what was read, or is not there yet."""
     return Commit(PARTITION, (Put(name, version, encode(schedule), expect=expect),))
 
