@@ -1,6 +1,5 @@
 """Handlers that take many jobs at once, as a table."""
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -103,12 +102,8 @@ def run_many(
 
 
 def _row(one: Assignment, handler: Handler) -> dict[str, Any]:
-    parameters = list(inspect.signature(handler.function).parameters.values())
-    signature = inspect.Signature(parameters[1:] if handler.takes_context else parameters)
-    args, kwargs = handler.read(one.job.codec, one.job.body)
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return {"job_id": one.job.id.hex(), "attempt": one.job.errors + 1} | bound.arguments
+    named = handler.arguments.named(*handler.read(one.job.codec, one.job.body))
+    return {"job_id": one.job.id.hex(), "attempt": one.job.errors + 1, **named}
 
 
 def _told(answer: object, some: Sequence[Assignment], handler: Handler) -> list[Ending]:
