@@ -1,7 +1,8 @@
 """How long jobs wait while their queue is cut anew, and after its store was away."""
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 
@@ -54,11 +55,18 @@ class Queue:
             seed=1,
         )
 
-    def begin(self) -> None:
-        """Start everybody."""
-        self.town.start_worker()
-        self.town.start_worker()
-        self.town.start_person("producer", self._produce)
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """Start everybody, and let them live for five seconds, then for as long as the block."""
+        with planted(self.world), opened(Shop(self.world, self.diary)):
+            try:
+                self.town.start_worker()
+                self.town.start_worker()
+                self.town.start_person("producer", self._produce)
+                self.until(5)
+                yield
+            finally:
+                self.world.close()
 
     def until(self, instant_s: float) -> None:
         """Let time pass up to an instant, counted from the beginning."""
@@ -108,18 +116,13 @@ def test_workers_go_on_by_themselves_within_five_seconds_after_ten_minutes_of_ou
 ) -> None:
     # R8
     queue = Queue(is_stepped=is_stepped, hears=hears)
-    with planted(queue.world), opened(Shop(queue.world, queue.diary)):
-        try:
-            queue.begin()
-            queue.until(5)
-            assert len(queue.starts()) > 30
-            queue.outage.begin(queue.world, 600, slow_s=slow_s)
-            queue.until(605)
-            before = len(queue.starts())
-            assert max(queue.starts()) < 6
-            queue.until(612)
-        finally:
-            queue.world.close()
+    with queue.alive():
+        assert len(queue.starts()) > 30
+        queue.outage.begin(queue.world, 600, slow_s=slow_s)
+        queue.until(605)
+        before = len(queue.starts())
+        assert max(queue.starts()) < 6
+        queue.until(612)
     again = queue.starts()[before:]
     assert again[0] < 610
     assert len(again) > 15
@@ -132,15 +135,10 @@ def test_no_job_waits_a_second_while_shards_are_added_and_taken_away(
 ) -> None:
     # H7: 1, then 7, then 3 shards
     queue = Queue(is_stepped=is_stepped, hears=hears)
-    with planted(queue.world), opened(Shop(queue.world, queue.diary)):
-        try:
-            queue.begin()
-            queue.until(5)
-            for shards, instant_s in ((7, 15), (3, 25)):
-                queue.town.start_person("operator", partial(queue.cut, shards))
-                queue.until(instant_s)
-        finally:
-            queue.world.close()
+    with queue.alive():
+        for shards, instant_s in ((7, 15), (3, 25)):
+            queue.town.start_person("operator", partial(queue.cut, shards))
+            queue.until(instant_s)
     late = [wait_s for at_s, wait_s in queue.waits() if at_s > 5]
     assert len(late) > 180
     assert max(late) < 1
