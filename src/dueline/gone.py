@@ -12,9 +12,8 @@ from typing import Final
 
 from dueline.codec import decode, encode
 from dueline.paging import record_at, records_in
+from dueline.recipes.checkpoint import Place
 from dueline.store import NO_VERSION, Put, Records, Store
-
-Place = tuple[int, bytes]
 
 _PAGE: Final = 1000
 _ROUNDS_MAX: Final = 5

@@ -13,6 +13,7 @@ from dueline.codec import decode, encode
 from dueline.ids import derived
 from dueline.job import Job, JobId
 from dueline.lane import Lane, living_queue
+from dueline.paging import rows_in
 from dueline.reading import ShardReader
 from dueline.store import Row, Store, Streams
 from dueline.tuples import field, made
@@ -174,7 +175,7 @@ def attempts(
     for shard in range(shards):
         told: set[bytes] = set()
         after = None if since_us is None else (since_us, b"")
-        for row in _rows(streams, queue, shard, after=after):
+        for row in rows_in(streams, queue + HISTORY_SUFFIX, shard, after=after):
             if row.id in told:
                 continue
             if len(told) >= _TOLD_MAX:
@@ -218,7 +219,8 @@ class Follower:
         found: list[Attempt] = []
         for queue, number in shards.items():
             for shard in range(number):
-                for row in _rows(self._streams, queue, shard, after=(after_us, b"")):
+                stream = queue + HISTORY_SUFFIX
+                for row in rows_in(self._streams, stream, shard, after=(after_us, b"")):
                     if row.id not in self._told:
                         self._told[row.id] = row.at_us
                         one = decode(row.body, Attempt)
@@ -228,17 +230,6 @@ class Follower:
         if found:
             self._newest_us = max(self._newest_us, found[-1].ended_us)
         return found
-
-
-def _rows(
-    streams: Streams, queue: str, shard: int, *, after: tuple[int, bytes] | None
-) -> Iterator[Row]:
-    while True:
-        page = streams.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=_PAGE)
-        yield from page.rows
-        if len(page.rows) < _PAGE:
-            return
-        after = page.after
 
 
 class Events:

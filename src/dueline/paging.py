@@ -5,11 +5,12 @@ from typing import Final
 
 from dueline.job import Job
 from dueline.lane import Lane, Pointer
-from dueline.store import Jobs, LanePage, Record, Records
+from dueline.store import Jobs, LanePage, Record, Records, Row, Streams
 
 RECORDS_A_PAGE: Final = 1000
 LANES_A_PAGE: Final = 1000
 JOBS_A_PAGE: Final = 500
+ROWS_A_PAGE: Final = 1000
 
 EVER: Final = 2**62
 """A bucket behind all there are."""
@@ -70,3 +71,20 @@ def jobs_in(jobs: Jobs, lane: Lane) -> Iterator[Job]:
         after = page.after
         if after is None:
             return
+
+
+def rows_in(
+    streams: Streams,
+    stream: str,
+    shard: int,
+    *,
+    after: tuple[int, bytes] | None,
+    page_size: int = ROWS_A_PAGE,
+) -> Iterator[Row]:
+    """Read the rows of a shard in order, past `after`, to its end; beyond its mark not all."""
+    while True:
+        page = streams.tail(stream, shard, after=after, limit=page_size)
+        yield from page.rows
+        if len(page.rows) < page_size:
+            return
+        after = page.after

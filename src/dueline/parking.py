@@ -7,11 +7,13 @@ beside the checkpoint and moves with it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from dueline.codec import decode, encode
 from dueline.errors import Unknown
 from dueline.event import Event
+from dueline.paging import rows_in
 from dueline.recipes.checkpoint import Place
 from dueline.store import Delete, Put, Records, Row, Store
 
@@ -100,15 +102,9 @@ def rows_of(
     store: Store, stream: str, group: str, shard: int, *, key: str, after: Place, limit: int
 ) -> list[Row]:
     """Read what was set aside with a key, in order."""
-    found: list[Row] = []
-    place: Place | None = after
-    while len(found) < limit:
-        page = store.tail(parked_stream(stream, group), shard, after=place, limit=_PAGE)
-        found += [row._replace(stream=stream) for row in page.rows if key_of(row) == key]
-        if len(page.rows) < _PAGE:
-            break
-        place = page.after
-    return found[:limit]
+    parked = rows_in(store, parked_stream(stream, group), shard, after=after, page_size=_PAGE)
+    found = (row._replace(stream=stream) for row in parked if key_of(row) == key)
+    return list(islice(found, limit))
 
 
 def ask(records: Records, stream: str, group: str, key: str, version: bytes) -> None:

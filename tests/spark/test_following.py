@@ -203,7 +203,7 @@ def test_spark_asks_often_and_the_store_is_asked_seldom(
     reader = follower_of(shop, "idle", pollInterval="60000")
     start = reader.initialOffset()
     assert reader.latestOffset(start, limit_of(reader)) == start
-    monkeypatch.setattr(following, "open_existing", None)
+    monkeypatch.setattr(following, "existing_queues", None)
     assert reader.latestOffset(start, limit_of(reader)) == start
 
 

@@ -4,23 +4,21 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 from pyspark.sql.types import StructType
 
-from dueline.clock import SystemClock, to_us
-from dueline.connect import open_queues
+from dueline.clock import to_us
 from dueline.errors import BadInput
 from dueline.lane import dead_queue
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, standing, tables
 from dueline.spark.loss import Losses
 from dueline.spark.offsets import positions_of
-from dueline.spark.options import TABLES, Options, chosen_queues, open_existing
+from dueline.spark.options import TABLES, Options, chosen_queues, existing_queues, open_existing
 from dueline.spark.standing import Standing
-from dueline.store import Store
 
 PARTS: Final = 8
 PAGE: Final = 20_000
@@ -55,8 +53,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan which task reads what."""
-        with closing(open_existing(self._url)) as store:
-            queues = open_queues(self._url, store, clock=SystemClock())
+        with existing_queues(self._url) as queues:
             if self._table in ("shards", "workers"):
                 return [Part([Standing(self._table)])]
             if self._table == "jobs":
@@ -70,20 +67,13 @@ class BatchReader(DataSourceReader):
         if not isinstance(partition, Part):  # Spark's own, where there was nothing to plan
             return
         schema = tables.wanted(self._table, self._schema)
-        with closing(open_existing(self._url)) as store:
-            if isinstance(partition.slices[0], Standing):
-                queues = open_queues(self._url, store, clock=SystemClock())
+        if isinstance(partition.slices[0], Standing):
+            with existing_queues(self._url) as queues:
                 some = list(standing.rows_of(self._table, queues, self._options))
-                yield tables.batch_of_values(some, schema, table=self._table)
-                return
-            yield from batches(
-                store,
-                partition.slices,
-                schema,
-                table=self._table,
-                page=self._page,
-                losses=self._losses,
-            )
+            yield tables.batch_of_values(some, schema, table=self._table)
+            return
+        how = Reading(self._url, self._table, self._page, self._losses)
+        yield from batches(how, partition.slices, schema)
 
     def _lanes(self, queues: Queues) -> Iterator[Sequence[slices.LaneSlice]]:
         names = chosen_queues(self._options, queues.catalog)
@@ -160,32 +150,34 @@ class PruningReader(BatchReader):
         return filters
 
 
-def batches(
-    store: Store,
-    planned: Sequence[Slice],
-    schema: pa.Schema,
-    *,
-    table: str,
-    page: int,
-    losses: Losses,
-) -> Iterator[pa.RecordBatch]:
+class Reading(NamedTuple):
+    """How a task reads: the store's address, the table, rows of a batch, what of losses."""
+
+    url: str
+    table: str
+    page: int
+    losses: Losses
+
+
+def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read slices as batches of Arrow, one a page.
 
     Raises: StoreCorrupt: rows have expired before they were read.
     """
-    now_us = store.clock_us()
-    for one in planned:
-        if isinstance(one, slices.LaneSlice):
-            for jobs in slices.jobs_of(store, one, page=page):
-                yield tables.batch_of_jobs(jobs, schema, now_us=now_us)
-        elif isinstance(one, slices.RowSlice):
-            for rows in slices.rows_of(store, one, page=page):
-                if table == "results":
-                    some = standing.results_of(store, rows)
-                    yield tables.batch_of_values(some, schema, table=table)
-                else:
-                    yield tables.batch_of_rows(rows, schema, table=table)
-            losses.was_read(store, one)
+    with closing(open_existing(how.url)) as store:
+        now_us = store.clock_us()
+        for one in planned:
+            if isinstance(one, slices.LaneSlice):
+                for jobs in slices.jobs_of(store, one, page=how.page):
+                    yield tables.batch_of_jobs(jobs, schema, now_us=now_us)
+            elif isinstance(one, slices.RowSlice):
+                for rows in slices.rows_of(store, one, page=how.page):
+                    if how.table == "results":
+                        some = standing.results_of(store, rows)
+                        yield tables.batch_of_values(some, schema, table=how.table)
+                    else:
+                        yield tables.batch_of_rows(rows, schema, table=how.table)
+                how.losses.was_read(store, one)
 
 
 def moment_us(name: str, text: str) -> int:

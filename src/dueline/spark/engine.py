@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from dueline.spark.rules import Audited
+from dueline.spark.sights import OBJECTIVE, TARGET_US
 
 STEPS: Final = ("bronze", "silver", "gold")
 
@@ -28,8 +29,8 @@ class Settings(NamedTuple):
 
     store: str
     queues: Sequence[str] = ()
-    target_us: int = 1_000_000
-    objective: float = 0.99
+    target_us: int = TARGET_US
+    objective: float = OBJECTIVE
 
 
 class Engine(Protocol):

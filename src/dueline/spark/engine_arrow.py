@@ -3,8 +3,7 @@
 Plain rows between Parquet files: no Java, no Spark. Tests hold it to the same rows as Spark's.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,14 +12,13 @@ from pyarrow import compute, parquet
 from dueline.attempt import Attempt
 from dueline.clock import SystemClock
 from dueline.codec import decode
-from dueline.connect import open_queues
 from dueline.history import HISTORY_SUFFIX
 from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.spark import lake_arrow, lake_arrow_insights
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
-from dueline.spark.options import open_existing
+from dueline.spark.options import existing_queues
 from dueline.spark.rules import Audited
 from dueline.spark.shapes import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.store import Row
@@ -45,8 +43,7 @@ class ArrowEngine:
         """Copy what is new in the history, some 200,000 rows a part."""
         self._folder.own(NAME)
         rows = parts = 0
-        with closing(open_existing(self._settings.store)) as store:
-            queues = open_queues(self._settings.store, store, clock=SystemClock())
+        with existing_queues(self._settings.store) as queues:
             fresh: list[Line] = []
             offsets = dict(self._folder.manifest(BRONZE).offsets)
             for key, row in self._rows(queues, offsets):
@@ -182,7 +179,7 @@ class ArrowEngine:
 
     def _whole(self) -> Mapping[str, list[Line]]:
         silver = list(self._silver())
-        minutes = [line for one in self._folder.batches(GOLD[0]) for line in _lines(one)]
+        minutes = list(lake_arrow.lines_in(self._folder.batches(GOLD[0])))
         now_us = max((line["ended"] for line in silver), default=0)
         return {
             "flow": lake_arrow_insights.flow(silver, self._told()),
@@ -209,24 +206,17 @@ class ArrowEngine:
     def _told(self) -> Iterator[Line]:
         return (line for line in self._bronze() if not line["worker"])
 
-    def _bronze(self, parts: Iterable[str] | None = None) -> Iterator[Line]:
-        chosen = None if parts is None else list(parts)
-        for batch in self._folder.batches(BRONZE, chosen):
-            yield from _lines(batch)
+    def _bronze(self, parts: Collection[str] | None = None) -> Iterator[Line]:
+        return lake_arrow.lines_in(self._folder.batches(BRONZE, parts))
 
-    def _silver(self, parts: Sequence[str] | None = None) -> Iterator[Line]:
-        for batch in self._folder.batches(SILVER, parts):
-            yield from _lines(batch)
+    def _silver(self, parts: Collection[str] | None = None) -> Iterator[Line]:
+        return lake_arrow.lines_in(self._folder.batches(SILVER, parts))
 
     def _write(self, table: str, part: str, lines: Sequence[Line], shape: pa.Schema) -> None:
         path = self._folder.path(table, part)
         path.mkdir(parents=True, exist_ok=True)
         rows = [{name: line[name] for name in shape.names} for line in lines]
         parquet.write_table(pa.Table.from_pylist(rows, shape), path / "part-0.parquet")
-
-
-def _lines(batch: pa.RecordBatch) -> list[Line]:
-    return lake_arrow.lines_of(pa.Table.from_batches([batch]))
 
 
 def line_of(queue: str, row: Row) -> Line:

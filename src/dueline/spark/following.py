@@ -8,7 +8,6 @@ Spark keeps the rest, and calls `commit` too late and too seldom to rest anythin
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,17 +20,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dueline.clock import SystemClock
-from dueline.connect import open_queues
 from dueline.errors import BadInput
 from dueline.frontier import SEALED_US
 from dueline.paging import record_at
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, tables
-from dueline.spark.batch import PAGE, PARTS, Part, batches, moment_us
+from dueline.spark.batch import PAGE, PARTS, Part, Reading, batches, moment_us
 from dueline.spark.loss import Losses
 from dueline.spark.offsets import offset_of, positions_of, shared
-from dueline.spark.options import FOLLOWED, TABLES, Options, open_existing
+from dueline.spark.options import FOLLOWED, TABLES, Options, existing_queues
 from dueline.spark.shelves import Shelf
 from dueline.spark.slices import START, Position, RowSlice, behind
 from dueline.store import NO_VERSION, Put
@@ -87,8 +84,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name, as those below)
         """Tell where a new query begins: the same at each call, since Spark does not keep it."""
-        with closing(open_existing(self._url)) as store:
-            queues = open_queues(self._url, store, clock=SystemClock())
+        with existing_queues(self._url) as queues:
+            store = queues.store
             if not self._consumer:
                 return offset_of(self._first(queues))
             put = Put(self._consumer, queues.ids.token(), b"", expect=NO_VERSION)
@@ -108,8 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         places = positions_of(start)
-        with closing(open_existing(self._url)) as store:
-            queues = open_queues(self._url, store, clock=SystemClock())
+        with existing_queues(self._url) as queues:
             ends = self._ends(queues, places, most)
         end = offset_of(places | ends)
         self._asked = (time.monotonic() + self._poll_s, end) if end == start else None
@@ -121,16 +117,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let the query end at what there is now, though more is appended."""
-        with closing(open_existing(self._url)) as store:
-            queues = open_queues(self._url, store, clock=SystemClock())
-            marks = shelves.close(store, self._shelves(queues))
+        with existing_queues(self._url) as queues:
+            marks = shelves.close(queues.store, self._shelves(queues))
             self._frozen = {str(shelf): mark_us for shelf, mark_us in marks.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan which task reads what of a batch."""
         befores, afters = positions_of(start), positions_of(end)
-        with closing(open_existing(self._url)) as store:
-            queues = open_queues(self._url, store, clock=SystemClock())
+        with existing_queues(self._url) as queues:
+            store = queues.store
             known = {str(shelf): shelf for shelf in self._shelves(queues)}
             gone_of = shelves.gone_of(store, known.values())
             wholes = []
@@ -158,15 +153,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, Part):
             return
         schema = tables.wanted(self._table, self._schema)
-        with closing(open_existing(self._url)) as store:
-            yield from batches(
-                store,
-                partition.slices,
-                schema,
-                table=self._table,
-                page=self._page,
-                losses=self._losses,
-            )
+        how = Reading(self._url, self._table, self._page, self._losses)
+        yield from batches(how, partition.slices, schema)
 
     # What there is
 

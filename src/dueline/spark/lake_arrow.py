@@ -5,7 +5,7 @@ Rows are plain mappings, as `pyarrow.Table.to_pylist` makes them, instants in mi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -28,6 +28,12 @@ def lines_of(table: pa.Table) -> list[Line]:
             table = table.set_column(place, field.name, instants.cast(pa.int64()))
     rows: list[Line] = table.to_pylist()
     return rows
+
+
+def lines_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Line]:
+    """Read the rows of batches, one batch after the other."""
+    for batch in batches:
+        yield from lines_of(pa.Table.from_batches([batch]))
 
 
 def silver(attempts: Iterable[Line]) -> list[Line]:

@@ -1,15 +1,18 @@
 """What the caller asks of a source or sink."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from dueline.catalog import Catalog
-from dueline.connect import mask, open_store
+from dueline.clock import SystemClock
+from dueline.connect import mask, open_queues, open_store
 from dueline.errors import BadInput, ConfigError
+from dueline.queue import Queues
 from dueline.settings import SHARDS_MAX
 from dueline.store import Store
 
@@ -159,6 +162,16 @@ def open_existing(url: str) -> Store:
             hint="Is this the right store? What enqueues or runs jobs makes it.",
         )
     return open_store(url)
+
+
+@contextmanager
+def existing_queues(url: str) -> Iterator[Queues]:
+    """Have the engine on a store that is there, for as long as the block lasts.
+
+    Raises: ConfigError: as `open_existing`.
+    """
+    with closing(open_existing(url)) as store:
+        yield open_queues(url, store, clock=SystemClock())
 
 
 def chosen_queues(options: Options, catalog: Catalog) -> list[str]:

@@ -1,26 +1,26 @@
 """The pipeline: what a queue did, in tables, and judged."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import compute
 
-from dueline.clock import SystemClock
-from dueline.connect import open_queues
 from dueline.errors import BadInput
 from dueline.history import HISTORY_SUFFIX
 from dueline.job import JobId
 from dueline.lane import dead_queue
+from dueline.paging import rows_in
 from dueline.queue import Queues
 from dueline.spark.engine import STEPS, Engine, Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
-from dueline.spark.lake_arrow import lines_of
+from dueline.spark.lake_arrow import lines_in
 from dueline.spark.lake_arrow_past import STATES, state_at
-from dueline.spark.options import open_existing
+from dueline.spark.options import existing_queues, open_existing
 from dueline.spark.report import page
 from dueline.spark.rules import RULES
 from dueline.store import Store
@@ -100,11 +100,10 @@ class Pipeline:
                 }
             )  # fmt: skip
         ends = self._ends()
-        with closing(open_existing(self._settings.store)) as store:
-            queues = open_queues(self._settings.store, store, clock=SystemClock())
+        with existing_queues(self._settings.store) as queues:
             shards: list[Mapping[str, Any]] = [
                 {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
-                 "behind": _count(store, queue, shard, ends.get((queue, shard)))}
+                 "behind": _count(queues.store, queue, shard, ends.get((queue, shard)))}
                 for queue in self._names(queues)
                 for shard in range(queues.catalog.settings(queue).shards_read)
             ]  # fmt: skip
@@ -114,6 +113,10 @@ class Pipeline:
         if not self._settings.queues:
             return queues.catalog.names()
         return [name for one in self._settings.queues for name in queues.catalog.chosen(one)]
+
+    def _histories(self, queues: Queues) -> dict[str, str]:
+        """Tell how much each queue's history holds."""
+        return {name: queues.catalog.settings(name).history for name in self._names(queues)}
 
     def _ends(self) -> dict[tuple[str, int], int]:
         """Tell how far each shard was copied."""
@@ -132,27 +135,21 @@ class Pipeline:
 
         Returns: queue, history, verdict (told, or not audited), and a count for each state.
         """
-        with closing(open_existing(self._settings.store)) as store:
-            queues = open_queues(self._settings.store, store, clock=SystemClock())
-            names = self._names(queues)
-            history = {name: str(queues.catalog.settings(name).history) for name in names}
-        lines = (
-            line
-            for batch in self._folder.batches(BRONZE)
-            for line in lines_of(pa.Table.from_batches([batch]))
-            if history.get(line["queue"]) == "all"
-        )
-        counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+        with existing_queues(self._settings.store) as queues:
+            history = self._histories(queues)
+        bronze = lines_in(self._folder.batches(BRONZE))
+        lines = (line for line in bronze if history.get(line["queue"]) == "all")
+        counts: dict[str, Counter[str]] = {name: Counter() for name in history}
         for one in state_at(lines, instant_us):
             counts[one["queue"]][one["state"]] += 1
         return [
             {
                 "queue": name,
-                "history": history[name],
-                "verdict": "told" if history[name] == "all" else "not audited",
+                "history": kept,
+                "verdict": "told" if kept == "all" else "not audited",
                 **{state: counts[name][state] for state in STATES},
             }
-            for name in names
+            for name, kept in history.items()
         ]
 
     def report(self, title: str) -> str:
@@ -219,23 +216,21 @@ class Pipeline:
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
         """
-        with closing(open_existing(self._settings.store)) as store:
-            queues = open_queues(self._settings.store, store, clock=SystemClock())
-            names = self._names(queues)
-            history = {name: str(queues.catalog.settings(name).history) for name in names}
+        with existing_queues(self._settings.store) as queues:
+            history = self._histories(queues)
             whole = [name for name, kept in history.items() if kept == "all"]
-            if expected is not None and len(whole) < len(names):
+            if expected is not None and len(whole) < len(history):
                 raise BadInput(
                     "What is expected can be compared only where the history is all.",
                     hint="Choose such queues with --queue.",
                 )
-            since_us = store.clock_us()
-            living = [job.id.hex() for name in names for job in _rows_of(queues, name)]
+            since_us = queues.store.clock_us()
+            living = [job.id.hex() for name in history for job in _rows_of(queues, name)]
             say(f"audit: {len(living):,} jobs have a row")
             self._engine().bronze(say)
             given = None if expected is None else list(expected)
             said = self._engine().audit(living, whole, given)
-            findings = self._confirmed(store, said.findings, since_us)
+            findings = self._confirmed(queues.store, said.findings, since_us)
         homes = self._homes({one["job_id"] for one in findings})
         counts = Counter(homes.get(one["job_id"], "") for one in findings)
         standings = [
@@ -293,27 +288,14 @@ def _rows_of(queues: Queues, name: str) -> Iterable[Any]:
 
 def _count(store: Store, queue: str, shard: int, end_us: int | None) -> int:
     """Count the rows of a history behind an instant."""
-    count, after = 0, None if end_us is None else (end_us, _LAST)
-    while True:
-        page = store.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=PAGE)
-        count += len(page.rows)
-        if len(page.rows) < PAGE:
-            return count
-        after = page.after
+    after = None if end_us is None else (end_us, _LAST)
+    return sum(1 for _ in rows_in(store, queue + HISTORY_SUFFIX, shard, after=after))
 
 
-def _ids(store: Store, queue: str, shard: int, end_us: int) -> Iterable[str]:
+def _ids(store: Store, queue: str, shard: int, end_us: int) -> Iterator[str]:
     """Name the rows of a history up to an instant, that instant included."""
-    after = None
-    while True:
-        page = store.tail(queue + HISTORY_SUFFIX, shard, after=after, limit=PAGE)
-        for row in page.rows:
-            if row.at_us > end_us:
-                return
-            yield row.id.hex()
-        if len(page.rows) < PAGE:
-            return
-        after = page.after
+    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=None)
+    return (row.id.hex() for row in takewhile(lambda row: row.at_us <= end_us, rows))
 
 
 def pipeline(

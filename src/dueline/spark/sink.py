@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 
 from dueline.clock import DAY_US, SystemClock
 from dueline.codec import decode, encode
-from dueline.connect import open_queues
 from dueline.errors import BadInput
 from dueline.ids import Ids
 from dueline.job import Job, JobId
@@ -25,7 +24,7 @@ from dueline.paging import record_at
 from dueline.spark import staging
 from dueline.spark.births import Birth, Form, births, check_columns, jobs_of
 from dueline.spark.ledger import Ledger
-from dueline.spark.options import Options, open_existing
+from dueline.spark.options import Options, existing_queues, open_existing
 from dueline.spark.staging import Staged
 from dueline.store import Commit, Put, Store
 
@@ -88,11 +87,11 @@ class _Sink:
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         rows = added = 0
-        with closing(open_existing(self._url)) as store:
-            queues = open_queues(self._url, store, clock=SystemClock())
+        with existing_queues(self._url) as queues:
             now_us = queues.time.earliest_us()
             expires_us = now_us + self._keep_us
-            ledger = Ledger(store, write, partition, token=queues.ids.token, expires_us=expires_us)
+            token = queues.ids.token
+            ledger = Ledger(queues.store, write, partition, token=token, expires_us=expires_us)
             for some in _chunks(batches, self._form, self._chunk, now_us):
                 by_id = {birth.id: birth for birth in some}
                 made: list[Job] = []
@@ -112,9 +111,8 @@ class _Sink:
         """Publish what was staged; keep what the write came to, for whoever asks."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
-            with closing(open_existing(self._url)) as store:
-                queues = open_queues(self._url, store, clock=SystemClock())
-                expires_us = store.clock_us() + self._keep_us
+            with existing_queues(self._url) as queues:
+                expires_us = queues.store.clock_us() + self._keep_us
 
                 def told(rows: int, added: int) -> Commit:
                     put = _counts(staged[0].write, rows, added, expires_us)
