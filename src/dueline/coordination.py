@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from dueline.recipes.lease import BEATS_A_TTL, TTL_US_MIN, Leases
 from dueline.recipes.sequence import BLOCK
 from dueline.recipes.sequence import Sequence as Numbers
 from dueline.settings import check_queue_name
+from dueline.signals import passed_on
 from dueline.stream import Registered, Stream, bell
 from dueline.worker.consuming import Consuming
 from dueline.worker.log import log
@@ -141,20 +141,12 @@ class Coordination:
     ) -> int:
         """Consume until SIGTERM or Ctrl-C. Args: as `consuming`. Returns: the signal's number."""
         ended = threading.Event()
-        came: list[int] = []
-
-        def end(number: int, _frame: object) -> None:
-            came.append(number)
-            ended.set()
-
-        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            with self.consuming(consumers, threads=threads, drain=drain):
-                ended.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        return came[0]
+        with (
+            passed_on(lambda _: ended.set()) as received,
+            self.consuming(consumers, threads=threads, drain=drain),
+        ):
+            ended.wait()
+        return received[0]
 
     def _find(self, name: str) -> tuple[Stream, Registered]:
         stream, _, group = name.partition("/")

@@ -4,14 +4,12 @@ import asyncio
 import gc
 import os
 import random
-import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from types import FrameType
 from typing import NamedTuple, Protocol
 
 from dueline.clock import Clock, duration_us
@@ -21,6 +19,7 @@ from dueline.handler import Handler
 from dueline.hooks import Hooks
 from dueline.queue import Queues
 from dueline.settings import check_queue_name
+from dueline.signals import passed_on
 from dueline.waker import FALLBACK_US
 from dueline.watch import Watch
 from dueline.worker.execution import Execution
@@ -130,7 +129,8 @@ def launch(app: Application, plan: Plan) -> int | None:
     Returns: the number of the signal that stopped it, None where none did.
     """
     worker = make_worker(app, plan)
-    with _signals(worker) as received, _rare_collections(), _short_turns():
+    ending = passed_on(lambda count: worker.stop(hurry=count > 1))
+    with ending as received, _rare_collections(), _short_turns():
         run(app, plan, worker)
     return next(iter(received), None)
 
@@ -228,27 +228,6 @@ def _warn_of_limits(tasks: Mapping[str, Handler]) -> None:
             "kill_after needs child processes (--processes): %s can only be interrupted",
             ", ".join(names),
         )
-
-
-@contextmanager
-def _signals(worker: Worker) -> Iterator[Sequence[int]]:
-    """Let SIGTERM and SIGINT stop the worker while it runs; answer those that came."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        worker.stop(hurry=len(received) > 1)
-
-    handlers = (signal.SIGTERM, signal.SIGINT)
-    previous = {number: signal.signal(number, stop) for number in handlers}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -50,8 +50,13 @@ class Running:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait until it ended; answer its exit code."""
-        return self.process.wait(WAIT_S_MAX)
+        """Wait until it ended; answer its exit code. One that hangs says where, in its log."""
+        try:
+            return self.process.wait(WAIT_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGABRT)  # see PYTHONFAULTHANDLER
+            self.process.wait(WAIT_S_MAX)
+            raise AssertionError(f"it did not end:\n{self.log()}") from None
 
     def stall(self, *children: int) -> list[int]:
         """Freeze it, and children, outside of a transaction; answer what was frozen.
@@ -89,7 +94,11 @@ class World:
         self.folder = folder
         self.app = Dueline(f"sqlite:///{folder}/queue.db")
         self.app.queue("default", lease=lease_s)
-        self._environment = {FOLDER_VARIABLE: str(folder), LEASE_VARIABLE: str(lease_s)}
+        self._environment = {
+            FOLDER_VARIABLE: str(folder),
+            LEASE_VARIABLE: str(lease_s),
+            "PYTHONFAULTHANDLER": "1",
+        }
         self._workers: list[Running] = []
 
     def worker(self, *flags: str, processes: int = 0, concurrency: int = 4) -> Running:

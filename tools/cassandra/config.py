@@ -164,6 +164,11 @@ key_cache_size: 4MiB
 file_cache_enabled: false
 networking_cache_size: 16MiB
 
+# A node on a busy machine: late is no failure.
+read_request_timeout: 8000ms
+range_request_timeout: 8000ms
+write_request_timeout: 8000ms
+
 # A node for tests: TRUNCATE and DROP are quick, everybody who is let in may do all.
 dynamic_snitch: false
 auto_snapshot: false
