@@ -44,16 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let one test process use the Cassandra node, beside others that keep the cores busy.
+    """Let two test processes use Cassandra nodes, beside others that keep the cores busy.
 
-    Two would start the same nodes at once, and wait for each other at the shared one. Nor is the
-    coverage of theirs measured: the store's own modules are left out of it.
+    One sees to the laws, the other to the rest: two of the rest would start the same nodes at
+    once. Nor is the coverage of either measured: the store's own modules are left out of it.
     """
     for item in items:
         if item.get_closest_marker("cassandra"):
             item.add_marker(pytest.mark.no_cover)
             if config.pluginmanager.hasplugin("xdist"):
-                item.add_marker(pytest.mark.xdist_group("cassandra"))
+                are_laws = "contract" in item.path.parts
+                group = "cassandra laws" if are_laws else "cassandra"
+                item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(trylast=True)
