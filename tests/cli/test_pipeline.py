@@ -4,7 +4,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from dueline.cli import pipeline
+from dueline.cli import lake, pipeline
 from tests.cli.conftest import Shell
 
 
@@ -15,13 +15,16 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: str) -> ModuleSpec | None:
         return None
 
-    monkeypatch.setattr(pipeline, "find_spec", nothing)
+    for module in (lake, pipeline):
+        monkeypatch.setattr(module, "find_spec", nothing)
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("command", ["run", "status", "verify", "audit"])
+@pytest.mark.parametrize(
+    "command", ["run", "status", "verify", "audit", "archive --to there", "verify --archive there"]
+)
 def test_what_is_missing_is_named_with_the_extra_that_brings_it(shell: Shell, command: str) -> None:
-    answer = shell.app("pipeline", command)
+    answer = shell.app("pipeline", *command.split())
     assert answer.code == 7
     assert answer.why == "The pipeline needs pyarrow, which is not installed."
     assert "pip install 'dueline[spark]'" in answer.err

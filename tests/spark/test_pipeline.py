@@ -298,12 +298,27 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
         assert found == rows_in(tmp_path / "arrow", table), table
         assert found or table == "suspicious", table
     assert all(check.is_good for check in sparks.verify())
+    _archives_agree(arrow, sparks, tmp_path)
     _spoil(app, list(app.queues.jobs_of("mail"))[:2])
     verdicts = [pipe.audit(quiet) for pipe in (arrow, sparks)]
     by_job = [sorted(one.findings, key=lambda line: line["job_id"]) for one in verdicts]
     assert by_job[0] == by_job[1]
     assert len(by_job[0]) == 2
     assert verdicts[0]._replace(findings=()) == verdicts[1]._replace(findings=())
+
+
+def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
+    """See that archives of both hold the same part of what was copied."""
+    from dueline.spark.archive import Archive
+    from tests.spark.test_archive import rows_of
+
+    places = sorted(dict(one)["at"] for one in rows_in(folder / "arrow", "bronze"))
+    period = {"since_us": places[50], "until_us": places[-50]}
+    for name, pipe in (("a", arrow), ("s", sparks)):
+        pipe.archive(folder / name, quiet, **period)
+        assert all(check.is_good for check in Archive(folder / name).verify(quiet))
+    assert rows_of(folder / "a") == rows_of(folder / "s")
+    assert rows_of(folder / "s")
 
 
 def _spoil(app: Dueline, victims: Sequence[Any]) -> None:

@@ -3,8 +3,7 @@
 import json
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dueline.cli.failure import Exit, say_failure, show_error
+from dueline.cli.lake import (
+    OUT,
+    ConfOption,
+    Engine,
+    EngineOption,
+    MasterOption,
+    OutOption,
+    QueuesOption,
+    need,
+    open_pipeline,
+    output_of,
+    progress,
+)
 from dueline.cli.options import read_instant
-from dueline.cli.output import Entry, Instant, Output, Part, note
+from dueline.cli.output import Entry, Instant, Part, note
 from dueline.cli.session import session_of
 from dueline.clock import SystemClock, asked_instant_us
 from dueline.connect import mask
@@ -21,36 +33,11 @@ from dueline.errors import BadInput, ConfigError, NotFound, StoreCorrupt
 from dueline.span import parse_span
 
 if TYPE_CHECKING:
-    from dueline.spark.pipeline import Judged, Pipeline
+    from dueline.spark.pipeline import Judged
 
 SHOWN = 20
 
 pipeline = typer.Typer(help="Make tables of what queues did, on Spark or without, and judge it.")
-
-
-class Engine(StrEnum):
-    """What makes the tables."""
-
-    SPARK = "spark"
-    ARROW = "arrow"
-
-
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the tables.")]
-EngineOption = Annotated[
-    Engine, typer.Option("--engine", help="Spark, or this process alone (arrow).")
-]
-MasterOption = Annotated[
-    str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], spark://...")
-]
-ConfOption = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; repeatable."),
-]
-QueuesOption = Annotated[
-    list[str] | None,
-    typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable. All by default."),
-]
-OUT = Path("lake")
 
 
 @pipeline.command("run")
@@ -94,7 +81,7 @@ def run(
         names = [word for one in queue or () for word in ("--queue", one)]
         print(_submit(context, [*(steps or ()), *names], out, master, conf or ()))  # noqa: T201
         return Exit.DONE
-    made = _pipeline(
+    made = open_pipeline(
         context, out, queue, engine, master=master, conf=conf,
         target_us=parse_span(target), objective=objective,
     )  # fmt: skip
@@ -102,14 +89,14 @@ def run(
     while True:
         begun = time.monotonic()
         try:
-            done = made.run(steps or (), _progress(begun))
+            done = made.run(steps or (), progress(begun))
         except StoreCorrupt as error:  # the history has lost rows that were not copied
             show_error(error)
             return Exit.CHECK
         except KeyboardInterrupt:
             return Exit.INTERRUPTED
         entries: list[Entry] = [one._asdict() for one in done]
-        _output(context).entries(entries, ("name", "rows", "parts"), out=str(out))
+        output_of(context).entries(entries, ("name", "rows", "parts"), out=str(out))
         if every_s is None:
             return Exit.DONE
         try:
@@ -124,10 +111,10 @@ def status(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption 
 
     Example: dueline pipeline status --out lake
     """
-    tables, shards = _pipeline(context, out, queue, Engine.ARROW).status()
+    tables, shards = open_pipeline(context, out, queue, Engine.ARROW).status()
     shown: list[Entry] = [_instants(one) for one in tables]
     lags: list[Entry] = [_instants(one) for one in shards]
-    _output(context).entry(
+    output_of(context).entry(
         {"out": str(out), "behind": sum(one["behind"] for one in shards)},
         parts=[
             Part("tables", shown, ("table", "engine", "rows", "parts", "last")),
@@ -137,23 +124,43 @@ def status(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption 
 
 
 @pipeline.command("verify")
-def verify(context: typer.Context, *, out: OutOption = OUT, queue: QueuesOption = None) -> int:
+def verify(
+    context: typer.Context,
+    *,
+    out: OutOption = OUT,
+    queue: QueuesOption = None,
+    archive: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="An archive, and not the tables.")
+    ] = None,
+) -> int:
     """Compare the store with bronze, bronze with silver, silver with gold; exits 6 if they differ.
+
+    With --archive, compare the files of an archive with its manifest instead.
 
     Example: dueline pipeline verify --out lake
     """
-    checks = _pipeline(context, out, queue, Engine.ARROW).verify()
+    if archive is None:
+        checks = open_pipeline(context, out, queue, Engine.ARROW).verify()
+    else:
+        need("pyarrow")
+        from dueline.spark.archive import Archive  # noqa: PLC0415  (may not be installed)
+
+        checks = Archive(archive).verify(progress(time.monotonic()))
     entries: list[Entry] = [
         {"check": one.name, "verdict": "good" if one.is_good else "bad", "finding": one.finding}
         for one in checks
     ]
-    _output(context).entries(entries, ("check", "verdict", "finding"))
+    output_of(context).entries(entries, ("check", "verdict", "finding"))
     bad = [one for one in checks if not one.is_good]
     for one in bad:
         say_failure(
-            "the tables do not hold what they should",
+            "the tables do not hold what they should"
+            if archive is None
+            else "the archive does not hold what it should",
             why=f"{one.name}: {one.finding}",
-            attempt="Run `dueline pipeline run` again; if that changes nothing, make them anew.",
+            attempt="Run `dueline pipeline run` again; if that changes nothing, make them anew."
+            if archive is None
+            else "Take another copy of it, or remove the folder and archive again.",
             code=Exit.CHECK,
         )
     return Exit.CHECK if bad else Exit.DONE
@@ -181,8 +188,8 @@ def audit(
     Example: dueline pipeline audit --out lake --engine arrow
     """
     known = None if expected is None else _ids_in(expected)
-    made = _pipeline(context, out, queue, engine, master=master, conf=conf)
-    said = made.audit(_progress(time.monotonic()), expected=known)
+    made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
+    said = made.audit(progress(time.monotonic()), expected=known)
     _show_audit(context, said)
     if not said.has_failed:
         return Exit.DONE
@@ -197,7 +204,7 @@ def audit(
 def _show_audit(context: typer.Context, said: "Judged") -> None:
     standings: list[Entry] = [one._asdict() for one in said.queues]
     findings: list[Entry] = [dict(one) for one in said.findings[:SHOWN]]
-    output = _output(context)
+    output = output_of(context)
     output.tables(
         [
             Part("queues", standings, ("queue", "history", "verdict", "findings")),
@@ -231,9 +238,9 @@ def report(
 
     Example: dueline pipeline report --out lake --file report.html
     """
-    text = _pipeline(context, out, None, Engine.ARROW).report(title)
+    text = open_pipeline(context, out, None, Engine.ARROW).report(title)
     file.write_text(text, encoding="utf-8")
-    _output(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})
+    output_of(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})
 
 
 @pipeline.command("past")
@@ -251,9 +258,9 @@ def past(
     Example: dueline pipeline past --at 2026-11-22T09:00:00Z --out lake
     """
     instant_us = asked_instant_us(read_instant(at), "--at")
-    entries: list[Entry] = list(_pipeline(context, out, queue, Engine.ARROW).past(instant_us))
+    entries: list[Entry] = list(open_pipeline(context, out, queue, Engine.ARROW).past(instant_us))
     shown = ("queue", "history", "verdict", "waiting", "running", "dead", "done", "cancelled")
-    _output(context).entries(entries, shown)
+    output_of(context).entries(entries, shown)
 
 
 @pipeline.command("doctor")
@@ -271,56 +278,12 @@ def doctor(context: typer.Context) -> int:
     except ConfigError as error:
         finding, is_there = f"{error.message} {error.hint}", False
     checks.append({"check": "java", "verdict": _word(is_there), "finding": finding})
-    _output(context).entries(checks, ("check", "verdict", "finding"))
+    output_of(context).entries(checks, ("check", "verdict", "finding"))
     return Exit.DONE if all(one["verdict"] == "good" for one in checks) else Exit.CONFIG
 
 
 def _word(is_good: bool) -> str:
     return "good" if is_good else "bad"
-
-
-def _pipeline(
-    context: typer.Context,
-    out: Path,
-    queues: Sequence[str] | None,
-    engine: Engine,
-    *,
-    master: str = "local[*]",
-    conf: Sequence[str] | None = None,
-    target_us: int = 1_000_000,
-    objective: float = 0.99,
-) -> "Pipeline":
-    """Make the pipeline; what it needs is looked for first.
-
-    Raises: ConfigError: something is not installed.
-    """
-    need("pyarrow", *(("pyspark", "pandas") if engine is Engine.SPARK else ()))
-    from dueline.spark.engine import Settings  # noqa: PLC0415  (may not be installed)
-    from dueline.spark.pipeline import pipeline as make  # noqa: PLC0415
-
-    settings = Settings(session_of(context).address, queues or (), target_us, objective)
-    return make(out, settings, engine=engine.value, master=master, conf=_conf_of(conf or ()))
-
-
-def need(*packages: str) -> None:
-    """See that some packages are installed.
-
-    Raises: ConfigError: one is not.
-    """
-    for name in packages:
-        if find_spec(name) is None:
-            raise ConfigError(
-                f"The pipeline needs {name}, which is not installed.",
-                hint="pip install 'dueline[spark]'",
-            )
-
-
-def _conf_of(words: Sequence[str]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for key, equals, _ in pairs:
-        if not (key and equals):
-            raise BadInput(f"--conf {key!r} has no value.", hint="Write --conf KEY=VALUE.")
-    return {key: value for key, _, value in pairs}
 
 
 def _submit(
@@ -345,10 +308,6 @@ def _submit(
     return shlex.join(words)
 
 
-def _progress(begun: float) -> Callable[[str], None]:
-    return lambda text: note(f"{time.monotonic() - begun:6.1f} s  {text}")
-
-
 def _ids_in(file: Path) -> list[str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -368,10 +327,3 @@ def _instants(entry: Mapping[str, Any]) -> Entry:
         else value
         for name, value in entry.items()
     }
-
-
-def _output(context: typer.Context) -> Output:
-    session = session_of(context)
-    command = context.command_path.partition(" ")[2]
-    meta = {"command": command, "store": mask(session.address)}
-    return Output(session.form, SystemClock().wall_us(), meta)

@@ -9,6 +9,7 @@ import typer
 
 from dueline import __version__
 from dueline.cli import (
+    archives,
     bench,
     dead,
     doctor,
@@ -67,6 +68,7 @@ root.command("monitor")(monitor.monitor)
 root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)
 root.add_typer(bench.bench, name="bench")
+pipeline.pipeline.command("archive")(archives.archive)
 root.add_typer(pipeline.pipeline, name="pipeline")
 
 

@@ -1,8 +1,10 @@
 """What a pipeline asks of its engine."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from dueline.spark.archive import Period
 from dueline.spark.rules import Audited
 from dueline.spark.sights import OBJECTIVE, TARGET_US
 
@@ -46,6 +48,10 @@ class Engine(Protocol):
 
     def gold(self, say: Say) -> Step:
         """Count the days that were made anew, and make the tables for operators."""
+        ...
+
+    def archive(self, place: Path, period: Period) -> None:
+        """Write the rows of a period, as they were copied, to Parquet files in a folder."""
         ...
 
     def audit(self, living: Sequence[str], whole: Sequence[str], expected: Any) -> Audited:  # noqa: ANN401

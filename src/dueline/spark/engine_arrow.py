@@ -4,6 +4,7 @@ Plain rows between Parquet files: no Java, no Spark. Tests hold it to the same r
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from dueline.codec import decode
 from dueline.history import HISTORY_SUFFIX
 from dueline.queue import Queues
 from dueline.reading import ShardReader
-from dueline.spark import lake_arrow, lake_arrow_insights
+from dueline.spark import archive, lake_arrow, lake_arrow_insights
+from dueline.spark.archive import Period
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
 from dueline.spark.options import existing_queues
@@ -194,6 +196,12 @@ class ArrowEngine:
             "poison": lake_arrow_insights.poison(silver),
         }
 
+    def archive(self, place: Path, period: Period) -> None:
+        """Write the rows of a period, a file for each part of bronze that has some."""
+        for number, part in enumerate(self._folder.touched(period.since_us, period.until_us)):
+            batches = (one.filter(_in(one, period)) for one in self._folder.batches(BRONZE, [part]))
+            archive.put(batches, place, number)
+
     def audit(
         self,
         living: Sequence[str],
@@ -217,6 +225,17 @@ class ArrowEngine:
         path.mkdir(parents=True, exist_ok=True)
         rows = [{name: line[name] for name in shape.names} for line in lines]
         parquet.write_table(pa.Table.from_pylist(rows, shape), path / "part-0.parquet")
+
+
+def _in(batch: pa.RecordBatch, period: Period) -> pa.Array:
+    """Tell which rows lie in a period."""
+    at_us = batch.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    late = compute.greater_equal(at_us, period.since_us)
+    found = compute.and_(late, compute.less(at_us, period.until_us))
+    if not period.queues:
+        return found
+    names = pa.array(list(period.queues), pa.string())
+    return compute.and_(found, compute.is_in(batch.column("queue"), names))
 
 
 def line_of(queue: str, row: Row) -> Line:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
@@ -10,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users w
 
 from dueline.errors import DuelineError, StoreCorrupt
 from dueline.spark import lake, lake_insights
+from dueline.spark.archive import ORDER, Period
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
 from dueline.spark.rules import Audited
@@ -179,6 +181,19 @@ class SparkEngine:
             "suspicious": lake_insights.suspicious(silver),
             "poison": lake_insights.poison(silver),
         }
+
+    def archive(self, place: Path, period: Period) -> None:
+        """Write the rows of a period, a file for each of Spark's tasks that has some."""
+        parts = self._folder.touched(period.since_us, period.until_us)
+        if not parts:
+            return
+        at_us = F.unix_micros("at")
+        found = self._read(BRONZE, parts)
+        found = found.where((at_us >= period.since_us) & (at_us < period.until_us))
+        if period.queues:
+            found = found.where(F.col("queue").isin(*period.queues))
+        found = found.select(*BRONZE_SHAPE.names).sortWithinPartitions(*ORDER)
+        found.write.mode("overwrite").parquet(str(place))
 
     def audit(
         self,

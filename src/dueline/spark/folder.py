@@ -114,6 +114,14 @@ class Folder:
             for file in sorted(self.path(table, part).glob("*.parquet"))
         ]
 
+    def touched(self, since_us: int, until_us: int) -> list[str]:
+        """Name the parts of bronze that may hold rows of a period."""
+        return [
+            part
+            for part, facts in sorted(self.manifest(BRONZE).facts.items())
+            if facts["first_us"] < until_us and facts["last_us"] >= since_us
+        ]
+
     def read(
         self,
         table: str,

@@ -16,6 +16,8 @@ from dueline.job import JobId
 from dueline.lane import dead_queue
 from dueline.paging import rows_in
 from dueline.queue import Queues
+from dueline.spark import shelves
+from dueline.spark.archive import Archive, Archived, Check, Period, asked_of
 from dueline.spark.engine import STEPS, Engine, Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
 from dueline.spark.lake_arrow import lines_in
@@ -28,14 +30,6 @@ from dueline.store import Store
 PAGE: Final = 1000
 _LAST: Final = b"\xff" * 16
 _LOST: Final = frozenset(words for verdict, words in RULES.values() if verdict == "lost")
-
-
-class Check(NamedTuple):
-    """What a look at the tables says. is_good: they hold what they should."""
-
-    name: str
-    is_good: bool
-    finding: str
 
 
 class Standing(NamedTuple):
@@ -155,6 +149,53 @@ class Pipeline:
     def report(self, title: str) -> str:
         """Write a page about what the tables hold."""
         return page(self._folder, title)
+
+    def archive(
+        self, to: Path, say: Say, *, since_us: int | None = None, until_us: int | None = None
+    ) -> Archived:
+        """Copy what is new, and write the rows of a period to a folder of their own.
+
+        What lies there whole already, and is of the same period and queues, stays as it is.
+
+        Args: until_us: that instant is not in it; None: all that is settled now.
+
+        Raises:
+          BadInput: rows may still come into the period.
+          Conflict: the folder holds another archive, or something else.
+        """
+        asked = asked_of(self._settings.queues, since_us, until_us)
+        archive = Archive(to)
+        held = archive.held(asked)
+        if held is not None:
+            return held
+        settled_us = self._settled_us()
+        if until_us is not None and until_us > settled_us:
+            raise BadInput(
+                "The end of that period is not past: rows may still come into it.",
+                hint="Give an earlier --until, or none for all that is settled.",
+            )
+        place = archive.clear()
+        self._engine().bronze(say)
+        end_us = settled_us if until_us is None else until_us
+        period = Period(self._settings.queues, since_us or 0, end_us)
+        self._engine().archive(place, period)
+        say("archive: rows are written")
+        return archive.publish(asked, period)
+
+    def _settled_us(self) -> int:
+        """Raise the marks of the histories to the present; tell below what nothing comes any more.
+
+        Raises: NotFound: there is no such queue.
+        """
+        with existing_queues(self._settings.store) as queues:
+            store = queues.store
+            some = [
+                shelves.Shelf(name, name + HISTORY_SUFFIX, shard)
+                for name in self._names(queues)
+                for shard in range(queues.catalog.settings(name).shards_read)
+            ]
+            marks = shelves.close(store, some).values()
+            return min((shelves.now_us(store), *marks)) + 1
 
     def verify(self) -> list[Check]:
         """Compare the store with bronze, bronze with silver, silver with gold."""
