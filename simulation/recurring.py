@@ -6,13 +6,20 @@ Several processes see to one schedule while all goes wrong that can; workers run
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from dueline import schedules
 from dueline.clock import SECOND_US
 from dueline.errors import Conflict, StoreUnavailable
 from dueline.queue import Queues
-from dueline.recipes.schedule import Schedule, Template, Timing, job_id, times_after
+from dueline.recipes.schedule import (
+    Schedule,
+    Template,
+    Timing,
+    job_id,
+    last_times,
+    times_after,
+)
 from simulation.data import Data
 from simulation.life import Life, lived
 from simulation.people import Town
@@ -24,11 +31,16 @@ from simulation.world import World
 NAME = "s"
 EVERY_US = (4, 2, 7)
 BETWEEN_US = (1_000_000, 5_000_000, 200_000)
+MANY = 1_000_000
 AFTER_US = 20 * SECOND_US
 """So long one goes on to see to it when all is well again."""
 
-RECURRING_VERDICTS = ("beside its time", "left out")
-"""What can be wrong with a schedule's life only: a job that no time named, a time without one."""
+RECURRING_VERDICTS = ("beside its time", "left out", "overlapping")
+"""What can be wrong with a schedule's life only: a job that no time named, a time without one, a
+job that came while the one before it lived and must not have."""
+
+ALONE_IN = 3
+"""In one of so many lives the schedule's jobs must not overlap."""
 
 
 class _Ledger:
@@ -39,6 +51,7 @@ class _Ledger:
         self.seed = b""
         self.began_us = self.ended_us = 0
         self.timing = Timing()
+        self.stored = self.skipped = self.through_us = 0
 
 
 def live(
@@ -63,7 +76,12 @@ def live(
         TENANTS[tape.pick(len(TENANTS))],
     )
     every_us = EVERY_US[tape.pick(len(EVERY_US))] * SECOND_US
-    timing = Timing(every_us=every_us, catch_up="all", catch_up_max=1000)
+    timing = Timing(
+        every_us=every_us,
+        catch_up="all",
+        catch_up_max=1000,
+        overlap="allow" if seed % ALONE_IN else "skip",
+    )
 
     def begin(town: Town) -> None:
         for _ in range(1 + tape.pick(3)):
@@ -89,6 +107,8 @@ def live(
         found = schedules.find(queues, NAME)
         ledger.seed, ledger.timing = found.seed, found.timing
         ledger.began_us = found.timing.start_us
+        ledger.stored, ledger.skipped = found.stored, found.skipped
+        ledger.through_us = found.through_us
         ledger.ended_us = world.now_us
         town.insist(lambda: schedules.pause(queues, NAME))
 
@@ -111,11 +131,42 @@ def _judged(ledger: _Ledger, diary: Diary) -> Mapping[str, list[str]]:
     born = {event.id for event in diary.events if event.f == "enqueue"}
     begun = {event.id for event in diary.events if event.f == "start"}
     there = diary.acknowledged | begun
-    return {
-        "beside its time": sorted(born - set(named)),
-        "left out": [
+    if ledger.timing.overlap == "skip":
+        left_out = _uncounted(ledger, len(there & set(named)))
+    else:
+        left_out = [
             f"{one} at {us}"
             for one, us in named.items()
             if us <= ledger.ended_us and one not in there
-        ],
+        ]
+    return {
+        "beside its time": sorted(born - set(named)),
+        "left out": left_out,
+        "overlapping": _overlapping(ledger, diary, [one for one in named if one in there]),
     }
+
+
+def _uncounted(ledger: _Ledger, jobs: int) -> list[str]:
+    """Say where times were neither stored nor counted as skipped."""
+    times = len(last_times(ledger.timing, ledger.began_us, ledger.through_us, MANY))
+    told = f"{times} times, {jobs} jobs, {ledger.stored} stored, {ledger.skipped} skipped"
+    is_right = ledger.stored + ledger.skipped == times and ledger.stored == jobs
+    return [] if is_right else [told]
+
+
+def _overlapping(ledger: _Ledger, diary: Diary, jobs: Sequence[str]) -> list[str]:
+    """Name jobs that were there before anybody had ended the one before."""
+    if ledger.timing.overlap == "allow":
+        return []
+    came: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    for place, event in enumerate(diary.events):
+        if event.f == "start" or (event.f == "enqueue" and event.type == "ok"):
+            came.setdefault(event.id, place)
+        elif event.f == "settle":
+            ended.setdefault(event.id, place)
+    return [
+        f"{after} after {before}"
+        for before, after in pairwise(jobs)
+        if ended.get(before, len(diary.events)) > came[after]
+    ]

@@ -12,6 +12,7 @@ from dueline.queue import Queues
 from dueline.recipes.schedule import (
     CATCH_UP,
     CatchUp,
+    Overlap,
     Template,
     Timing,
     check,
@@ -53,6 +54,7 @@ class Recurring:
         start: datetime | None = None,
         catch_up: CatchUp = "skip",
         catch_up_max: int = CATCH_UP,
+        overlap: Overlap = "allow",
     ) -> None:
         """Have a task called again and again, each time once, however many processes say so.
 
@@ -68,13 +70,15 @@ class Recurring:
           start: where intervals are counted from; by default when it is stored first.
           catch_up: which times are made up for that were missed by more than a minute, while no
             worker ran: "skip" (none), "last" or "all", the last `catch_up_max` of them.
+          overlap: what becomes of a time that comes while the job before it still waits or runs:
+            "allow" (a job all the same) or "skip" (none).
 
         Raises: BadInput: something is out of range, or the arguments do not fit.
         """
         check_name(name)
         every_us = 0 if every is None else asked_span_us(every, "every")
         start_us = 0 if start is None else asked_instant_us(start, "start")
-        timing = Timing(cron or "", tz, every_us, start_us, catch_up, catch_up_max)
+        timing = Timing(cron or "", tz, every_us, start_us, catch_up, catch_up_max, overlap)
         check(timing)
         template = task.recurring(*as_call(args))
         if name in self._declared:
@@ -91,6 +95,7 @@ class Recurring:
         tz: str = "UTC",
         catch_up: CatchUp = "skip",
         catch_up_max: int = CATCH_UP,
+        overlap: Overlap = "allow",
     ) -> Callable[[AnyTask], AnyTask]:
         """Have a task without arguments called by a cron expression: `@app.cron("0 3 * * *")`.
 
@@ -107,6 +112,7 @@ class Recurring:
                 tz=tz,
                 catch_up=catch_up,
                 catch_up_max=catch_up_max,
+                overlap=overlap,
             )
             return task
 

@@ -14,15 +14,17 @@ from typing import Final
 from dueline.changes import spread
 from dueline.clock import DAY_US
 from dueline.errors import Conflict, NotFound
-from dueline.job import Job, JobId
+from dueline.history import happened, row_of_happening
+from dueline.job import Job, JobId, State
 from dueline.lane import Lane, bucket_of
 from dueline.limits import check_call
 from dueline.options import CallOptions
 from dueline.queue import Calls, Queues
 from dueline.recipes import schedule as recipe
-from dueline.recipes.schedule import Birth, Schedule, Stored, Template, Timing
+from dueline.recipes.schedule import Birth, Schedule, Skip, Stored, Template, Timing
 from dueline.settings import shard_of
-from dueline.store import NO_VERSION, Commit, Group
+from dueline.span import instant_text
+from dueline.store import NO_VERSION, Commit, Group, Row
 
 _ROUNDS_MAX: Final = 20
 
@@ -55,6 +57,7 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
             recalled=recipe.withdrawn(old, now_us),
             stored=old.stored,
             skipped=old.skipped,
+            last=recipe.before_change(old, now_us),
         )
 
     return _change(queues, name, change)
@@ -149,14 +152,14 @@ def advance(queues: Queues, name: str) -> int:
         found = recipe.stored(queues.store, name)
         if found is None:
             return count
-        if found.schedule.births:
+        if found.schedule.is_sending():
             count += _send(queues, found)
         elif found.schedule.recalled:
             _recall(queues, found)
         elif found.schedule.is_leaving:
             _commit(queues, recipe.remove(found))
         else:
-            step = recipe.step(found.schedule, queues.time.latest_us())
+            step = _step(queues, found.schedule)
             if step.schedule == found.schedule:
                 return count
             count += _store(queues, found, step)
@@ -165,44 +168,91 @@ def advance(queues: Queues, name: str) -> int:
 
 def advance_all(queues: Queues) -> int:
     """Do so for all schedules; answer how many jobs this call stored."""
-    now_us = queues.time.latest_us()
     return sum(
         advance(queues, one.name)
         for one in recipe.all_stored(queues.store)
-        if _has_work(one.schedule, now_us)
+        if _has_work(queues, one.schedule)
     )
 
 
-def _has_work(schedule: Schedule, now_us: int) -> bool:
-    is_unfinished = schedule.births or schedule.recalled or schedule.is_leaving
-    return bool(is_unfinished) or recipe.step(schedule, now_us).schedule != schedule
+def next_look_us(queues: Queues) -> int | None:
+    """Tell when some schedule decides whether a time makes a job; None where none has to."""
+    now_us = queues.time.latest_us()
+    looks = [recipe.next_look_us(one.schedule, now_us) for one in recipe.all_stored(queues.store)]
+    return min((us for us in looks if us is not None), default=None)
+
+
+def _has_work(queues: Queues, schedule: Schedule) -> bool:
+    if schedule.is_sending() or schedule.recalled or schedule.is_leaving:
+        return True
+    return _step(queues, schedule).schedule != schedule
+
+
+def _step(queues: Queues, schedule: Schedule) -> recipe.Step:
+    return recipe.step(schedule, queues.time.latest_us(), lambda last: _lives(queues, last))
+
+
+def _lives(queues: Queues, job_id: bytes) -> bool:
+    """Tell whether a job waits or runs; once it does not, it never will (rule Z4).
+
+    Without transactions a row may be overlooked on its way to another place: it is looked for
+    twice.
+    """
+    for _ in range(1 if queues.store.transactional else 2):
+        row = queues.store.find([JobId(job_id)])[0]
+        if row is not None:
+            return row.state != State.DEAD and not row.outcome
+    return False
 
 
 def _store(queues: Queues, found: Stored, step: recipe.Step) -> int:
     """Store the jobs of a step with how far the schedule has come; 0 where another did so."""
     births = [_birth(queues, found.schedule, us) for us in step.times_us]
     now_us = queues.time.latest_us()
+    after = replace(step.schedule, untold=_to_tell(queues, step.schedule))
     if not queues.store.transactional:  # rule Z2
-        sending = replace(step.schedule, births=tuple(births), sent_us=now_us)
+        sending = replace(after, births=tuple(births), sent_us=now_us)
         _commit(queues, _put(queues, found.name, sending, found))
         return 0
     jobs = [_job(found.schedule, birth, now_us) for birth in births]
-    put = _put(queues, found.name, step.schedule, found)
-    if not queues.told.together([Group(commits=(put,), jobs=jobs)])[0]:
+    rows = _rows(queues, after, now_us)
+    put = _put(queues, found.name, replace(after, untold=()), found)
+    if not queues.told.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
         return 0
     queues.landed(jobs)
     return len(jobs)
+
+
+def _to_tell(queues: Queues, schedule: Schedule) -> tuple[Skip, ...]:
+    """Give what was left out, where the history of its queue is of everything."""
+    settings = queues.catalog.settings(schedule.template.queue)
+    return schedule.untold if settings.history == "all" else ()
+
+
+def _rows(queues: Queues, schedule: Schedule, at_us: int) -> list[Row]:
+    """Tell what was left out; each is told as the last of its times, which has no job."""
+    rows = []
+    for skip in schedule.untold:
+        job = _job(schedule, _birth(queues, schedule, skip.last_us), at_us)
+        words = f"{skip.why}: {instant_text(skip.last_us)}"
+        if skip.times > 1:
+            words = f"{skip.why}: {skip.times} times since {instant_text(skip.first_us)}"
+        rows.append(row_of_happening(happened(job, "skipped", at_us, error=words), job, job.id))
+    return rows
 
 
 def _send(queues: Queues, found: Stored) -> int:
     """Send the jobs whose keys are written down, again perhaps; then forget the keys."""
     schedule = found.schedule
     if queues.time.latest_us() - schedule.sent_us <= SENT_US_MAX:
+        rows = _rows(queues, schedule, schedule.sent_us)
+        if rows and None in queues.store.append(rows):
+            return 0
         jobs = [_job(schedule, Birth(*birth), schedule.sent_us) for birth in schedule.births]
         if not all(queues.told.add(jobs)):
             return 0
         queues.landed(jobs)
-    done = replace(schedule, births=(), sent_us=0)
+    done = replace(schedule, births=(), sent_us=0, untold=())
     is_done = _commit(queues, _put(queues, found.name, done, found))
     return len(schedule.births) if is_done else 0
 
@@ -248,7 +298,7 @@ def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Sched
     """Change a schedule as it is now, and see to what follows; tell whether that was anything."""
     for _ in range(_ROUNDS_MAX):
         found = recipe.stored(queues.store, name)
-        if found is not None and found.schedule.births:  # its keys are of the former shape
+        if found is not None and found.schedule.is_sending():  # its keys are of the former shape
             advance(queues, name)
             continue
         new = change(found and found.schedule)

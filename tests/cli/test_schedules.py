@@ -7,7 +7,8 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell) -> None:
     # V7
     answer = shell.app(
         "schedules", "add", "nightly", "tasks.add", "1", "b=3",
-        "--cron", "30 3 * * mon-fri", "--tz", "Europe/Vilnius", "--catch-up", "last", "-o", "json",
+        "--cron", "30 3 * * mon-fri", "--tz", "Europe/Vilnius", "--catch-up", "last",
+        "--overlap", "skip", "-o", "json",
     )  # fmt: skip
     assert answer.code == 0, answer.err
     assert answer.data["when"] == "30 3 * * mon-fri (Europe/Vilnius)"
@@ -17,8 +18,8 @@ def test_a_schedule_is_added_listed_and_shown(shell: Shell) -> None:
     assert nightly.split()[:2] == ["nightly", "tasks.add"]
     assert often.split()[:2] == ["often", "tasks.whisper"]
     data = shell.app("schedules", "show", "nightly", "-o", "json").data
-    assert (data["args"], data["catch_up"], data["queue"]) == (
-        [1, 3], "last", "default",
+    assert (data["args"], data["catch_up"], data["overlap"], data["queue"]) == (
+        [1, 3], "last", "skip", "default",
     )  # fmt: skip
     text = shell.app("schedules", "show", "often").out
     assert "every" in text

@@ -18,6 +18,7 @@ from tests.engine import test_races as races
 from tests.mutants import births, chores, claims, endings, lists, times
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
+from tests.schedules import test_overlap as overlap
 from tests.schedules import test_storing as storing
 from tests.simulation import broken
 from tests.simulation import test_found as found
@@ -153,6 +154,13 @@ MUTANTS = (
     Mutant("Z2", times.births_are_sent_again_for_ever,
            Named(storing.no_birth_is_sent_again_when_its_key_may_be_forgotten)),
     Mutant("Z3", times.what_is_to_be_withdrawn_is_not_written_down, WITHDRAWN),
+    Mutant("Z4", times.a_decision_is_not_bound_to_its_record,
+           Named(overlap.a_scheduler_against_another)),
+    Mutant("Z4", times.a_time_is_decided_before_it_has_come,
+           Named(overlap.one_lives_and_the_rest_is_told, lambda: ("memory", Fault.BEFORE))),
+    Mutant("Z4", times.the_job_before_is_looked_for_once,
+           Named(overlap.a_row_may_be_overlooked_once,
+                 lambda: (world_on("steps", Path()),))),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

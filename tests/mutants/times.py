@@ -66,3 +66,28 @@ def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
         return put(queues, name, how)
 
     patch.setattr(schedules, "_change", change)
+
+
+def a_decision_is_not_bound_to_its_record(patch: Patch) -> None:
+    put = schedules._put
+
+    def over_anything(queues, name, schedule, over):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return put(queues, name, schedule, over and recipe.stored(queues.store, name))
+
+    patch.setattr(schedules, "_put", over_anything)
+
+
+def a_time_is_decided_before_it_has_come(patch: Patch) -> None:
+    alone = recipe._alone
+
+    def early(times, now_us, last, lives):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return alone(times, now_us + recipe.AHEAD_US, last, lives)
+
+    patch.setattr(recipe, "_alone", early)
+
+
+def the_job_before_is_looked_for_once(patch: Patch) -> None:
+    def lives(queues: Queues, job_id: bytes) -> bool:
+        return queues.store.find([JobId(job_id)]) != [None]
+
+    patch.setattr(schedules, "_lives", lives)

@@ -10,6 +10,7 @@ from dueline import Dueline
 from dueline.clock import DAY_US
 from dueline.errors import BadInput, NotFound
 from dueline.monitor import Monitor
+from dueline.schedules import find
 from dueline.task import Task
 from tests.clocks import HandClock
 
@@ -62,6 +63,23 @@ def test_a_declared_schedule_runs_in_the_workers(
         app.run_worker(burst=True)
     assert ran.count("a") == 10
     assert ran.count("b") == 5
+
+
+def test_a_time_that_comes_while_the_job_before_waits_makes_none(
+    app: Dueline, note: Task[[str], None], ran: list[str], clock: HandClock
+) -> None:
+    # T10
+    app.schedule("s", note, ["a"], every=MINUTE, overlap="skip")
+    app.cron("* * * * *", overlap="skip", name="c")(note)
+    monitor = Monitor(app.queues, "one", clock=clock, chance=lambda: 0.5)
+    for number in range(60):  # ten minutes, of which a worker is there for the last four
+        clock.advance(10)
+        while monitor.step() == 0:
+            pass
+        if number >= 36:
+            app.run_worker(burst=True)
+    assert sorted(ran) == ["-"] * 5 + ["a"] * 5
+    assert [find(app.queues, name).skipped for name in ("s", "c")] == [5, 5]
 
 
 def test_a_cron_expression_stands_above_a_task(app: Dueline) -> None:

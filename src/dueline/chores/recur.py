@@ -3,13 +3,21 @@
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.queue import Queues
-from dueline.schedules import advance_all
+from dueline.schedules import advance_all, next_look_us
 
 EVERY_US = 10 * SECOND_US
 """Often enough: jobs are stored a minute before their time."""
+
+SOONEST_US = SECOND_US
+"""Where a time makes no job while the one before it lives, that is decided at the time."""
 
 
 def recur(queues: Queues, after: str | None) -> Report:
     """See to all schedules; one read while none has anything to do."""
     del after  # all of them are one step
-    return Report(advance_all(queues))
+    acts = advance_all(queues)
+    look_us = next_look_us(queues)
+    rest_us = EVERY_US if look_us is None else look_us - queues.time.earliest_us()
+    if rest_us >= EVERY_US:
+        return Report(acts)
+    return Report(acts, after="", rest_us=max(rest_us, SOONEST_US))

@@ -28,6 +28,13 @@ class CatchUp(StrEnum):
     ALL = "all"
 
 
+class Overlap(StrEnum):
+    """What becomes of a time while the job before it waits or runs."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+
+
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
 
@@ -62,6 +69,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "tags": ", ".join(template.tags),
             "catch_up": timing.catch_up,
             "catch_up_max": timing.catch_up_max if timing.catch_up == "all" else None,
+            "overlap": timing.overlap,
             "expires_after": Span(template.expires_us) if template.expires_us else None,
             "window": Span(template.window_us) if template.window_us else None,
         }
@@ -109,6 +117,10 @@ def add(
     catch_up: Annotated[
         CatchUp, typer.Option("--catch-up", help="What becomes of times that were missed.")
     ] = CatchUp.SKIP,
+    overlap: Annotated[
+        Overlap,
+        typer.Option("--overlap", help="Of a time that comes while the job before it lives."),
+    ] = Overlap.ALLOW,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
     ] = None,
@@ -127,7 +139,7 @@ def add(
         using = app.task_named(task).using(queue=queue, priority=priority, tenant=tenant)
         template = using.recurring(args, kwargs)
         every_us = 0 if every is None else parse_span(every)
-        timing = Timing(cron or "", tz, every_us, catch_up=catch_up.value)
+        timing = Timing(cron or "", tz, every_us, catch_up=catch_up.value, overlap=overlap.value)
         engine.put(app.queues, name, template, timing)
         _show(context, app.queues, name)
     finally:

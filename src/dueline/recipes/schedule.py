@@ -6,7 +6,7 @@ Cron expressions mean what Debian's cron makes of them, where clocks are set for
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice, takewhile
@@ -24,6 +24,7 @@ from dueline.paging import record_at, records_in
 from dueline.store import Commit, Delete, Put, Records
 
 CatchUp = Literal["skip", "last", "all"]
+Overlap = Literal["allow", "skip"]
 
 PARTITION: Final = "schedules"
 
@@ -65,7 +66,8 @@ class Timing:
     """When it is: by a cron expression in a time zone, or every so many microseconds.
 
     start_us: intervals count from here. catch_up: which of the times that were missed are made
-    up for: none, the last one, or all, of which there are `catch_up_max` at most.
+    up for: none, the last one, or all, of which there are `catch_up_max` at most. overlap: what
+    becomes of a time that comes while the job before it waits or runs: a job all the same, or none.
     """
 
     cron: str = ""
@@ -74,6 +76,7 @@ class Timing:
     start_us: int = 0
     catch_up: CatchUp = "skip"
     catch_up_max: int = CATCH_UP
+    overlap: Overlap = "allow"
 
 
 class Birth(NamedTuple):
@@ -85,6 +88,15 @@ class Birth(NamedTuple):
     bucket: int
 
 
+class Skip(NamedTuple):
+    """Times that made no job, one after the other: why, how many, the first and the last."""
+
+    why: str
+    times: int
+    first_us: int
+    last_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A schedule as it is stored, and how far it has come.
@@ -92,7 +104,8 @@ class Schedule:
     seed: what the ids of its jobs come from; another after each change. through_us: all times up
     to here are seen to. births: jobs that are on their way into a store without transactions,
     since `sent_us`. recalled: ids of stored jobs that are to be cancelled. stored, skipped: how
-    many times there were so far. is_leaving: it goes when that is done.
+    many times there were so far. is_leaving: it goes when that is done. last: id of the job that
+    was stored last, where its jobs must not overlap. untold: what was left out, and is to be told.
     """
 
     template: Template
@@ -106,6 +119,12 @@ class Schedule:
     recalled: tuple[bytes, ...] = ()
     stored: int = 0
     skipped: int = 0
+    last: bytes = b""
+    untold: tuple[Skip, ...] = ()
+
+    def is_sending(self) -> bool:
+        """Tell whether something is on its way into a store without transactions."""
+        return bool(self.births or self.untold)
 
 
 class Stored(NamedTuple):
@@ -147,6 +166,8 @@ def check(timing: Timing) -> None:
         raise BadInput("An interval is at least one second.")
     if timing.catch_up not in ("skip", "last", "all"):
         raise BadInput(f"catch_up={timing.catch_up!r} is none of skip, last, all.")
+    if timing.overlap not in ("allow", "skip"):
+        raise BadInput(f"overlap={timing.overlap!r} is none of allow, skip.")
     if not 1 <= timing.catch_up_max <= CATCH_UP_MAX:
         raise BadInput(f"At most {CATCH_UP_MAX} missed times are made up for, and at least 1.")
     try:
@@ -192,33 +213,71 @@ def last_times(timing: Timing, after_us: int, until_us: int, most: int) -> list[
     return list(times)[-most:]
 
 
-def step(schedule: Schedule, now_us: int) -> Step:
-    """Tell which times to store jobs for now; none where nothing is to be done."""
+def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool) -> Step:
+    """Tell which times to store jobs for now; none where nothing is to be done.
+
+    Args: lives: tells of the job with an id whether it waits or runs, and is asked where that
+      counts; by default it does.
+    """
     timing, through_us = schedule.timing, schedule.through_us
     if schedule.is_paused or schedule.is_leaving:
         return Step([], schedule)
     times: list[int] = []
-    skipped = 0
+    skips: list[Skip] = []
     if through_us < now_us - LATE_US:
         missed = last_times(timing, through_us, now_us - LATE_US, _COUNTED_MAX)
         kept = {"skip": 0, "last": 1, "all": timing.catch_up_max}[timing.catch_up]
-        times = missed[len(missed) - min(kept, len(missed)) :]
-        skipped = len(missed) - len(times)
+        left_out = len(missed) - min(kept, len(missed))
+        times = missed[left_out:]
+        skips += _left_out("missed", missed[:left_out])
         through_us = now_us - LATE_US
     until_us = now_us + AHEAD_US
     coming = takewhile(lambda us: us <= until_us, times_after(timing, through_us))
     ahead = list(islice(coming, JOBS_A_STEP))
-    if not (times or ahead or skipped):
-        return Step([], schedule)
     through_us = ahead[-1] if len(ahead) == JOBS_A_STEP else until_us
     times += ahead
+    last = schedule.last
+    if timing.overlap == "skip":
+        through_us = max(now_us, schedule.through_us)
+        times, overlapping = _alone(times, now_us, last, lives)
+        skips += _left_out("overlap", overlapping)
+        if times:
+            through_us, last = max(through_us, times[0]), job_id(schedule, times[0])
+    if not (times or skips):
+        return Step([], schedule)
     after = replace(
         schedule,
         through_us=through_us,
         stored=schedule.stored + len(times),
-        skipped=schedule.skipped + skipped,
+        skipped=schedule.skipped + sum(skip.times for skip in skips),
+        last=last,
+        untold=tuple(skips),
     )
     return Step(times, after)
+
+
+def _alone(
+    times: list[int], now_us: int, last: bytes, lives: Callable[[bytes], bool]
+) -> tuple[list[int], list[int]]:
+    """Of times in order, pick the one that makes a job, and those that make none (rule Z4).
+
+    A time that is still to come is left open while the job before it lives.
+    """
+    come = [us for us in times if us <= now_us]
+    if not times or (last and lives(last)):
+        return [], come
+    return times[:1], come[1:]
+
+
+def _left_out(why: str, times: list[int]) -> list[Skip]:
+    return [Skip(why, len(times), times[0], times[-1])] if times else []
+
+
+def next_look_us(schedule: Schedule, now_us: int) -> int | None:
+    """Tell when it is decided whether a time makes a job; None where that does not wait for it."""
+    if schedule.timing.overlap == "allow" or schedule.is_paused or schedule.is_leaving:
+        return None
+    return max(now_us, next(times_after(schedule.timing, schedule.through_us)))
 
 
 def job_id(schedule: Schedule, nominal_us: int) -> JobId:
@@ -239,6 +298,14 @@ def withdrawn(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
         return schedule.recalled
     times = takewhile(lambda us: us <= schedule.through_us, times_after(schedule.timing, now_us))
     return (*schedule.recalled, *(job_id(schedule, us) for us in times))
+
+
+def before_change(schedule: Schedule, now_us: int) -> bytes:
+    """Name the job that comes before the first one of a schedule that is changed."""
+    if schedule.timing.overlap == "skip":
+        return schedule.last
+    former = last_times(schedule.timing, 0, now_us, 1)
+    return job_id(schedule, former[0]) if former else schedule.last
 
 
 # Records
