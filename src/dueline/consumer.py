@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from dueline import cuts, groups, parking
+from dueline import cuts, gone, groups, parking
 from dueline.batch import Batch, Hold, Terms
 from dueline.clock import SECOND_US, Clock
 from dueline.course import RECUT_US, Course
@@ -236,25 +236,29 @@ class Consumer:
         if not self._course.may_begin(shard):
             return None
         queues = self._queues
+        kept_at = groups.checkpoints_at(self._stream, self._group)
         present = checkpoint.open_under(
-            queues.store,
-            groups.checkpoints_at(self._stream, self._group),
-            str(shard),
-            epoch=epoch,
-            version=queues.ids.token(),
+            queues.store, kept_at, str(shard), epoch=epoch, version=queues.ids.token()
         )
         if present is None:
             return None
         assert self._registered is not None, "balance comes first"
+        begin, note = (self._registered.from_us, b""), self._course.note(shard, present)
+        present = gone.passed(
+            queues.store, self._stream, shard, present,
+            begin=begin, note=parking.write_note(note), version=queues.ids.token(),
+        )  # fmt: skip
+        if present is None:
+            return None
         reader = ShardReader(
             queues.store,
             self._stream,
             shard,
-            after=present.place or (self._registered.from_us, b""),
+            after=present.place or begin,
             time=queues.time,
             clock=self._clock,
         )
-        hold = Hold(epoch, present, self._course.note(shard, present), reader)
+        hold = Hold(epoch, present, note, reader)
         self._holds[shard] = hold
         return hold
 

@@ -185,3 +185,9 @@ def settings_of(store: Store, name: str) -> StreamSettings | None:
 def streams(store: Store) -> list[tuple[str, StreamSettings]]:
     """List the streams that were used, each with its settings."""
     return [(one.key, decode(one.value, StreamSettings)) for one in records_in(store, PARTITION)]
+
+
+def streams_after(store: Store, after: str | None, limit: int) -> list[tuple[str, StreamSettings]]:
+    """List some streams that were used, in order of their names, past `after`."""
+    page = store.read(PARTITION, after=after, limit=limit)
+    return [(one.key, decode(one.value, StreamSettings)) for one in page]

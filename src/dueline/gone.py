@@ -12,7 +12,8 @@ from typing import Final
 
 from dueline.codec import decode, encode
 from dueline.paging import record_at, records_in
-from dueline.recipes.checkpoint import Place
+from dueline.recipes import checkpoint
+from dueline.recipes.checkpoint import Checkpoint, Place
 from dueline.store import NO_VERSION, Put, Records, Store
 
 _PAGE: Final = 1000
@@ -40,19 +41,49 @@ def places(records: Records, stream: str) -> Mapping[int, Place]:
 def let_go(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> None:
     """Close a shard up to an instant, and let go of the rows below it, in whole buckets.
 
-    Anyone may call this, as often as they like.
+    Anyone may call this, as often as they like, where no group is registered.
 
     Args: version: random, for the record that says so first.
     """
+    if say(store, stream, shard, before_us=before_us, version=version):
+        store.expire(stream, shard, before_us=before_us)
+
+
+def say(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> bool:
+    """Close a shard up to an instant, and say that the rows below it go; they are there yet.
+
+    Args: version: random, for the record that says so.
+
+    Returns: whether rows lie there and that is said.
+    """
     store.close_until(stream, shard, at_us=before_us - 1)
     last = _last(store, stream, shard, before_us - 1)
-    if last is not None and _say(store, stream, shard, last, version):
-        store.expire(stream, shard, before_us=before_us)
+    return last is not None and _say(store, stream, shard, last, version)
+
+
+def passed(
+    records: Records, stream: str, shard: int, present: Checkpoint, *,
+    begin: Place, note: str, version: bytes,
+) -> Checkpoint | None:  # fmt: skip
+    """Move a checkpoint that was just opened behind all that was said to go (rule F6).
+
+    Only a group that was registered, or moved back, after that was said stands before it.
+
+    Args: begin: where it begins that has no place yet. note: what is kept beside it.
+
+    Returns: the checkpoint as it stands now; None: somebody else has written it since.
+    """
+    record = record_at(records, _gone_at(stream), _key(shard))
+    last = begin if record is None else decode(record.value, _Stored).place
+    if last <= (present.place or begin):
+        return present
+    wanted = checkpoint.moved(present, last, rows=0, version=version, note=note)
+    return wanted if checkpoint.write(records, present, wanted) else None
 
 
 def _say(records: Records, stream: str, shard: int, last: Place, version: bytes) -> bool:
     """Write where the last row lies, unless a later one is written; False: others keep writing."""
-    key, value = f"{shard:05}", encode(_Stored(last[0], last[1].hex()))
+    key, value = _key(shard), encode(_Stored(last[0], last[1].hex()))
     for _ in range(_ROUNDS_MAX):
         present = record_at(records, _gone_at(stream), key)
         if present is not None and decode(present.value, _Stored).place >= last:
@@ -84,3 +115,7 @@ def _last(store: Store, stream: str, shard: int, until_us: int) -> Place | None:
 
 def _gone_at(stream: str) -> str:
     return f"stream-gone/{stream}"
+
+
+def _key(shard: int) -> str:
+    return f"{shard:05}"

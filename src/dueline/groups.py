@@ -170,17 +170,19 @@ def _unread(
         yield shard, store.tail(stream, shard, after=after, limit=limit, until_us=SEALED_US).rows
 
 
-def needed_us(records: Records, stream: str, shard: int) -> int | None:
-    """Tell from which instant on registered groups need a shard's rows; None: nobody does.
+def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping[int, int]:
+    """Tell from which instant on registered groups need the rows of shards; of others nobody does.
 
     What lies before it may expire (rule F4).
     """
-    needed = []
+    needed: dict[int, int] = {}
     for name, group in registered(records, stream).items():
-        present = places(records, stream, name).get(shard)
-        place = present.place if present is not None else None
-        needed.append(group.from_us if place is None else place[0])
-    return min(needed, default=None)
+        known = places(records, stream, name)
+        for shard in shards:
+            place = known[shard].place if shard in known else None
+            at_us = group.from_us if place is None else place[0]
+            needed[shard] = min(at_us, needed.get(shard, at_us))
+    return needed
 
 
 def _groups_at(stream: str) -> str:

@@ -9,7 +9,18 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
-from dueline.chores import audit, departed, diary, forget, purge, recur, retire, sample, vanish
+from dueline.chores import (
+    audit,
+    departed,
+    diary,
+    expire,
+    forget,
+    purge,
+    recur,
+    retire,
+    sample,
+    vanish,
+)
 from dueline.chores.chore import Chore, Report
 from dueline.chores.diary import Diary, Line
 from dueline.clock import SECOND_US, Clock
@@ -36,6 +47,7 @@ CHORES: Final = (
     Chore("sample", sample.EVERY_US, sample.sample),
     Chore("audit", audit.EVERY_US, audit.audit),
     Chore("forget", forget.EVERY_US, forget.forget_history),
+    Chore("expire", expire.EVERY_US, expire.expire),
     Chore("purge", purge.EVERY_US, purge.purge),
     Chore("vanish", vanish.EVERY_US, vanish.vanish),
 )

@@ -7,7 +7,7 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
-from dueline import cuts, gone, groups, parking
+from dueline import cuts, groups, parking, retention
 from dueline.batch import BATCH, TTL_US, Batch, Terms
 from dueline.clock import SECOND_US, Clock, duration_us
 from dueline.codec import encode_events
@@ -356,19 +356,9 @@ class Stream:
     def expire(self) -> None:
         """Let go of what is older than `keep` and no registered group needs.
 
-        Anyone may call this, as often as they like; a running consumer does.
+        Anyone may call this, as often as they like; a running consumer does, and the monitor.
         """
-        queues, keep_us = self._host.queues, self.settings.keep_us
-        if keep_us is None:
-            return
-        old_us = queues.time.earliest_us() - keep_us
-        for shard in cuts.shards_of(self.look()):
-            needed_us = groups.needed_us(queues.store, self.name, shard)
-            before_us = old_us if needed_us is None else min(old_us, needed_us)
-            if before_us > 0:
-                version = queues.ids.token()
-                gone.let_go(queues.store, self.name, shard, before_us=before_us, version=version)
-        cuts.retire(queues, self.name)
+        retention.expire(self._host.queues, self.name, self.look())
 
 
 def _after(after: Position | Mapping[int, Position] | None, shard: int) -> Position | None:

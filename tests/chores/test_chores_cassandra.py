@@ -1,4 +1,4 @@
-"""The monitor's looks at a real Cassandra: jobs that lie hidden, samples."""
+"""The monitor's chores on a real Cassandra: hidden jobs, samples, old events."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dueline.chores.audit import audit
+from dueline.chores.expire import expire
 from dueline.chores.sample import sample, samples_of
-from dueline.clock import SECOND_US
+from dueline.clock import DAY_US, SECOND_US
 from dueline.contract.given import born, lane_of
 from dueline.errors import DuelineError, StoreUnavailable
 from dueline.lane import Lane
@@ -18,7 +19,9 @@ from dueline.recipes.findings import findings
 from dueline.stores.memory_steps import nothing
 from tests.cassandra_node import expect_node, session_on_a_node
 from tests.chores.test_audit import look, wait
+from tests.chores.test_expire import kept, old_stream, one_more
 from tests.clocks import HandClock
+from tests.streams.stage import Stage, values
 from tests.world import World
 
 if TYPE_CHECKING:  # the driver may be absent
@@ -73,6 +76,26 @@ def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:
     (one,) = samples_of(world.store, "q")
     assert (one.ready, one.scheduled) == (1, 1)
     assert one.lag_us == 5 * SECOND_US
+
+
+def test_old_events_go_bucket_by_bucket_and_none_that_a_group_needs(world: World) -> None:
+    # rules F4 and F6
+    stage = Stage(world.store, world.clock)
+    orders = old_stream(stage)
+    member = stage.member(shards=1, batch=1)
+    assert one_more(member) == [0]
+    assert expire(world.queues, None).acts == 0
+    world.clock.advance(us=3 * DAY_US)
+    orders.append("young")
+    stage.later()
+    member.balance()
+    assert values(member) == [1, 2, 3, 4, "young"]
+    while (report := expire(world.queues, None)).after is not None:
+        assert report.acts == 1
+    assert kept(orders) == ["young"]
+    stage.member(group="new", shards=1).balance()
+    assert expire(world.queues, None).acts == 0
+    assert kept(orders) == ["young"]
 
 
 class Crowded:

@@ -1,14 +1,17 @@
 """Rules of the monitor and its chores, broken."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
+from dueline import gone, groups, retention
 from dueline.catalog import Catalog, Entry
 from dueline.chores import departed, diary, vanish
 from dueline.job import Job
 from dueline.queue import Queues
 from dueline.recipes import notes
+from dueline.recipes.checkpoint import Checkpoint
+from dueline.settings import StreamSettings
 from dueline.store import Put, Records
 
 Patch = pytest.MonkeyPatch
@@ -90,3 +93,30 @@ def a_marked_queue_vanishes_whatever_is_in_it(patch: Patch) -> None:
         return () if entry and entry.leaving_us else list(left(queues, name, shards))
 
     patch.setattr(vanish, "_left", unless_marked)
+
+
+def rows_go_whoever_came_when_that_was_said(patch: Patch) -> None:
+    """Read the groups once, before it is said which rows go."""
+    let_go, needed_us = retention.let_go, groups.needed_us
+
+    def once(
+        queues: Queues, stream: str, settings: StreamSettings, shards: Sequence[int]
+    ) -> retention.LetGo:
+        read: list[Mapping[int, int]] = []
+
+        def first(records: Records, stream: str, shards: Collection[int]) -> Mapping[int, int]:
+            read.append(read[0] if read else needed_us(records, stream, shards))
+            return read[0]
+
+        patch.setattr(groups, "needed_us", first)
+        return let_go(queues, stream, settings, shards)
+
+    patch.setattr(retention, "let_go", once)
+
+
+def a_group_begins_with_rows_that_were_said_to_go(patch: Patch) -> None:
+    def wherever_it_stands(*given: object, **_: object) -> Checkpoint:
+        (present,) = (one for one in given if isinstance(one, Checkpoint))
+        return present
+
+    patch.setattr(gone, "passed", wherever_it_stands)

@@ -10,6 +10,7 @@ import pytest
 from dueline.contract.failing import Fault
 from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
+from tests.chores import test_expire as expiring
 from tests.chores import test_monitor as monitor
 from tests.chores import test_vanish as vanishing
 from tests.engine import test_claim_races as claim_races
@@ -132,6 +133,10 @@ MUTANTS = (
     Mutant("F1", test_frontier.look_before_the_append, Named(test_frontier.append_against_reader)),
     Mutant("F2", test_frontier.mark_that_goes_back, Named(test_frontier.two_readers)),
     Mutant("F2", lists.a_mark_that_is_raised_after_the_reading, LATE_APPEND),
+    Mutant("F6", chores.rows_go_whoever_came_when_that_was_said,
+           Named(expiring.monitor_against_a_new_group)),
+    Mutant("F6", chores.a_group_begins_with_rows_that_were_said_to_go,
+           Named(expiring.monitor_against_a_seek)),
     Mutant("M1", chores.a_diary_that_anybody_writes,
            Named(monitor.test_a_stale_monitor_is_fenced_off_in_any_order)),
     Mutant("M1", chores.claims_are_freed_without_a_look_whether_their_worker_is_back,

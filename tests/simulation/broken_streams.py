@@ -144,4 +144,4 @@ def a_producer_takes_a_sealed_shard_for_an_open_one(patch: Patch) -> None:
 def what_nobody_has_read_expires(patch: Patch) -> None:
     from dueline import groups  # noqa: PLC0415
 
-    patch.setattr(groups, "needed_us", lambda *_: None)
+    patch.setattr(groups, "needed_us", lambda *_: {})
