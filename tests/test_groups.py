@@ -1,4 +1,4 @@
-"""Tests that share a Cassandra node stay in one process."""
+"""Tests that share a Cassandra node stay in one process, the laws in another."""
 
 import os
 import subprocess
@@ -23,10 +23,12 @@ def test_tests_on_a_node_stay_in_one_process(tmp_path: Path) -> None:
     """Two processes would start the same node, at the same addresses, side by side."""
     hook = "from tests.conftest import pytest_collection_modifyitems\n"
     (tmp_path / "conftest.py").write_text(hook)
-    for name in ("test_one.py", "test_other.py"):
-        (tmp_path / name).write_text(FEW_TESTS)
+    for folder in (tmp_path / "one", tmp_path / "contract"):
+        folder.mkdir()
+        for name in ("test_one.py", "test_other.py"):
+            (folder / name).write_text(FEW_TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cassandra: on a node\n")
-    command = ["-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    command = ["-m", "pytest", "-q", "-n", "3", "--dist", "loadgroup", "--import-mode=importlib"]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, *command, str(tmp_path)],
@@ -37,6 +39,7 @@ def test_tests_on_a_node_stay_in_one_process(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
-    told = (tmp_path / "processes").read_text().split()
-    assert len(told) == 16
-    assert len(set(told)) == 1
+    for folder in (tmp_path / "one", tmp_path / "contract"):
+        told = (folder / "processes").read_text().split()
+        assert len(told) == 16
+        assert len(set(told)) == 1

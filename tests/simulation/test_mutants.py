@@ -16,16 +16,20 @@ LIVES_MAX = 400
 
 
 class Mutant(NamedTuple):
-    """A broken rule: its id in docs/protocols.md, the patch, and on which kind of store."""
+    """A broken rule: its id in docs/protocols.md, the patch, and on which kind of store.
+
+    first: the life to begin with, for what shows rarely: shortly before one that showed it.
+    """
 
     rule: str
     breaks: Callable[[pytest.MonkeyPatch], None]
     is_stepped: bool = True
+    first: int = 1
 
 
 MUTANTS = (
     Mutant("E1", births.a_repeated_add_has_a_position_of_its_own),
-    Mutant("B1", births.a_dropped_key_lives_again),
+    Mutant("B1", births.a_dropped_key_lives_again, first=90),
     Mutant("P1", claims.an_unfenced_claim),
     Mutant("P1", claims.the_fence_is_not_raised),
     Mutant("P1", broken.a_claim_in_a_transaction_that_raises_no_fence, is_stepped=False),
@@ -39,15 +43,15 @@ MUTANTS = (
     Mutant("P5", endings.drop_before_the_effects),
     Mutant("P5", endings.drop_before_the_repeated_effects),
     Mutant("P5", endings.handler_runs_though_there_is_an_outcome),
-    Mutant("K1", births.carried_without_a_stub),
-    Mutant("K3", births.stub_goes_before_its_target_comes),
+    Mutant("K1", births.carried_without_a_stub, first=43),
+    Mutant("K3", births.stub_goes_before_its_target_comes, first=340),
 )
 
 
-def wrong(*, is_stepped: bool) -> Iterator[tuple[int, str]]:
-    """Lead lives on one kind of store; give how many it took, and the verdict."""
-    for number in range(1, LIVES_MAX + 1):
-        faults = live(2 * number + is_stepped).faults
+def wrong(mutant: Mutant) -> Iterator[tuple[int, str]]:
+    """Lead lives on its kind of store; give the number of each that goes wrong, and how."""
+    for number in range(mutant.first, mutant.first + LIVES_MAX):
+        faults = live(2 * number + mutant.is_stepped).faults
         if faults:
             yield number, ", ".join(sorted(faults))
 
@@ -62,7 +66,7 @@ def test_without_its_rule_some_life_goes_wrong(
 ) -> None:
     mutant.breaks(monkeypatch)
     began_s = time.process_time()
-    number, verdict = next(wrong(is_stepped=mutant.is_stepped), (0, ""))
+    number, verdict = next(wrong(mutant), (0, ""))
     name = mutant.breaks.__name__.replace("_", " ")
     assert number, f"nobody notices: {name}"
     assert "broken" not in verdict, "the patch is wrong"

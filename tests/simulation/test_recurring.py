@@ -14,7 +14,7 @@ from tests.mutants.table import tell
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
-LIVES = 30
+LIVES = 16
 LIVES_MAX = 200
 """In so many lives at most a broken rule has to show; each of these does in six."""
 
