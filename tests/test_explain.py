@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from dueline import explain as explaining
+from dueline import pausing
 from dueline.attempt import FinalState, Outcome
 from dueline.clock import SECOND_US
 from dueline.codec import encode
@@ -202,6 +203,20 @@ def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(world: Wor
     why(world, later, "scheduled")
     world.claim(job_id, start=True)
     why(world, job_id, "running")
+
+
+def test_a_ready_job_of_a_paused_tenant_waits_for_the_end_of_that_pause(world: World) -> None:
+    # F10
+    mine, others, nobodys = (world.put(tenant=tenant) for tenant in ("two words", "b", ""))
+    world.live()
+    pausing.pause(world.queues, "q", tenants=["two words", ""])
+    found = why(world, mine, "paused")
+    assert found.sentence == (
+        "It is ready, but in the queue q the tenant two words is paused "
+        "(`dueline queues resume q --tenant 'two words'`)."
+    )
+    assert "jobs without a tenant are paused" in why(world, nobodys, "paused").sentence
+    why(world, others, "waiting")
 
 
 @pytest.mark.parametrize("state", [state for state in get_args(FinalState) if state != "dead"])

@@ -1,8 +1,22 @@
-"""An application pauses a queue."""
+"""An application pauses a queue, or some of its jobs."""
+
+from pathlib import Path
 
 import pytest
 
-from dueline import Dueline
+from dueline import Dueline, pausing
+from dueline.clock import SECOND_US
+from dueline.errors import BadInput
+from dueline.health import is_ready
+from dueline.ids import Ids
+from dueline.queue import Queues
+from dueline.settings import PAUSED_MAX, QueueSettings
+from dueline.shards import LATE_US, shards_of
+from dueline.stores.memory_cluster import Cluster
+from dueline.stores.memory_steps import SteppedMemoryStore
+from tests.clocks import HandClock
+from tests.engine.interleaving import Turns, every_order
+from tests.world import EVERY_KIND, World, world_on
 
 
 @pytest.mark.memory
@@ -22,3 +36,77 @@ def test_an_app_pauses_a_queue_and_resumes_it(url: str) -> None:
     app.run_worker(burst=True)
     assert job.result(1) == 2
     app.close()
+
+
+@pytest.mark.parametrize("url", ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db"])
+def test_a_paused_tenant_waits_and_the_others_go_on(url: str, tmp_path: Path) -> None:
+    # F10
+    app = Dueline(url.format(tmp_path))
+    ran: list[str] = []
+
+    @app.task(queue="q")
+    def note(text: str) -> None:
+        ran.append(text)
+
+    app.pause("q", tenant="a")
+    app.pause("q", tenant="")
+    jobs = [note.using(tenant=tenant).enqueue(tenant) for tenant in ("a", "b", "", "c") * 2]
+    app.run_worker(burst=True)
+    assert sorted(ran) == ["b", "b", "c", "c"]
+    assert [job.status for job in jobs[::2]] == ["ready"] * 4
+    app.resume("q", tenant="")
+    app.run_worker(burst=True)
+    assert sorted(ran[4:]) == ["", ""]
+    app.resume("q")  # which is not paused
+    app.run_worker(burst=True)
+    assert jobs[0].status == "ready"
+    app.resume("q", tenant="a")
+    app.run_worker(burst=True)
+    assert ran[6:] == ["a", "a"]
+    app.close()
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_health_and_shards_do_not_wait_for_paused_tenants(kind: str, tmp_path: Path) -> None:
+    world = world_on(kind, tmp_path)
+    world.put(tenant="a")
+    world.clock.advance(us=LATE_US + SECOND_US)
+    world.put(tenant="b")
+    world.live()
+    assert [one.verdict for one in is_ready(world.queues, max_age_us=SECOND_US)] == ["bad"]
+    pausing.pause(world.queues, "q", tenants=["a"])
+    assert [one.verdict for one in is_ready(world.queues, max_age_us=SECOND_US)] == ["good"]
+    assert [one.ready_since_us for one in shards_of(world.queues, "q")] == [world.now_us]
+    world.store.close()
+
+
+def test_a_pause_that_cannot_be_is_refused_and_changes_nothing() -> None:
+    world = world_on("memory", Path())
+    for tenants in (["a\0"], ["x" * 256], [f"t{number}" for number in range(PAUSED_MAX + 1)]):
+        with pytest.raises(BadInput):
+            pausing.pause(world.queues, "q", tenants=["good", *tenants])
+    assert world.queues.catalog.settings("q").paused_tenants == ()
+
+
+def test_two_who_pause_at_once_pause_both() -> None:
+    """Lead two through every order of their steps."""
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        one, other = (
+            Queues(
+                SteppedMemoryStore(clock, cluster=cluster, step=turns.step),
+                clock=clock,
+                ids=Ids(),
+                defaults=QueueSettings(),
+            )
+            for _ in range(2)
+        )
+        turns.run([
+            lambda: pausing.pause(one, "q", tenants=["a"]),
+            lambda: pausing.pause(other, "q", tenants=["b"]),
+        ])  # fmt: skip
+        world = World(SteppedMemoryStore(clock, cluster=cluster), clock)
+        assert world.queues.catalog.settings("q").paused_tenants == ("a", "b")
+
+    assert every_order(lead, switches_max=2) > 3

@@ -32,6 +32,7 @@ from dueline.settings import (
     check_queue_name,
     check_settings,
 )
+from dueline.steering import Steering
 from dueline.store import Store
 from dueline.task import AsyncTask, Options, Task, limits_us, read_unique, task_name
 from dueline.transaction import Transaction, transaction
@@ -69,6 +70,8 @@ class Dueline:
         self.payloads = Payloads()
         self.schedules = Recurring(self)
         self.schedule, self.cron = self.schedules.schedule, self.schedules.cron
+        steering = Steering(self)
+        self.pause, self.resume = steering.pause, steering.resume
         self._kit = kit = Coordination(self)
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming
@@ -298,15 +301,6 @@ class Dueline:
             self.queues.catalog.configure(name, **changes)
         else:
             self._declared.setdefault(name, {}).update(changes)
-
-    def pause(self, queue: str) -> None:
-        """Let no job of a queue be claimed, by any worker, after 5 s at most."""
-        self.queues.catalog.configure(queue, is_paused=True)
-
-    def resume(self, queue: str) -> None:
-        """End a pause."""
-        self.queues.catalog.configure(queue, is_paused=False)
-        self.queues.waker.wake([queue])
 
     def job(self, job_id: str) -> Job[Any]:
         """Make a handle on a job from its id; nothing is read yet.

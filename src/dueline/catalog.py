@@ -1,5 +1,6 @@
 """Which queues there are, what they are set to."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -97,9 +98,16 @@ class Catalog:
         """
         check_queue_name(queue)
         check_settings(replace(self._defaults, **changes))  # type: ignore[arg-type]  # see below
+        return self.change(queue, lambda old: replace(old, **changes))  # type: ignore[arg-type]
+
+    def change(self, queue: str, how: Callable[[QueueSettings], QueueSettings]) -> QueueSettings:
+        """Store settings that follow from those that there are; the queue is made if need be.
+
+        Raises: as `configure`.
+        """
         for _ in range(_ROUNDS_MAX):
             old, version, *_ = self._read(queue)
-            new = replace(old, **changes)  # type: ignore[arg-type]  # names checked by replace
+            new = check_settings(how(old))
             new = replace(new, shards_read=max(new.shards, old.shards_read))
             if new == old or self._put(queue, new, version):
                 return self.settings(queue)

@@ -1,5 +1,6 @@
 """Why a job is not running."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -191,13 +192,23 @@ def _put_back(when: str, facts: Facts) -> Explanation:
 def _paused(queues: Queues, job: Job) -> Explanation | None:
     queue = job.lane.queue
     queues.catalog.forget(queue)  # as it is set now, not some seconds ago
-    if not queues.catalog.settings(queue).is_paused:
-        return None
-    return Explanation(
-        "paused",
-        f"It is ready, but the queue {queue} is paused (`dueline queues resume {queue}`).",
-        {"queue": queue},
-    )
+    settings, tenant = queues.catalog.settings(queue), job.lane.tenant
+    if settings.is_paused:
+        return Explanation(
+            "paused",
+            f"It is ready, but the queue {queue} is paused (`dueline queues resume {queue}`).",
+            {"queue": queue},
+        )
+    if tenant in settings.paused_tenants:
+        who = f"the tenant {tenant}" if tenant else "jobs without a tenant"
+        again = shlex.join(["dueline", "queues", "resume", queue, "--tenant", tenant])
+        return Explanation(
+            "paused",
+            f"It is ready, but in the queue {queue} {who} {'is' if tenant else 'are'} paused "
+            f"(`{again}`).",
+            {"queue": queue, "tenant": tenant},
+        )
+    return None
 
 
 def _unserved(

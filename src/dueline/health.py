@@ -87,14 +87,15 @@ def is_writable(queues: Queues) -> Check:
 
 
 def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
-    """See whether jobs that are ready are served, in every queue that is not paused."""
+    """See whether jobs that are ready are served, where they are not paused."""
     now_us = queues.time.latest_us()
     workers = present(queues.store)
     checks: list[Check] = []
     for name in queues.catalog.names():
-        if queues.catalog.settings(name).is_paused:
+        settings = queues.catalog.settings(name)
+        if settings.is_paused:
             continue
-        oldest = search(queues, Like("ready", name), limit=1).jobs
+        oldest = search(queues, Like("ready", name, but=settings.paused_tenants), limit=1).jobs
         if not oldest:
             continue
         age_us = now_us - oldest[0].at_us

@@ -18,10 +18,7 @@ def check_call(
     if due_us is not None:
         check_due(due_us, now_us=now_us)
     check_priority(priority)
-    if not _is_tenant(tenant):
-        raise BadInput(
-            f"The tenant {tenant!r:.80} is not a name of up to {TENANT_CHARACTERS_MAX} characters."
-        )
+    check_tenant(tenant)
 
 
 def check_due(due_us: int, *, now_us: int) -> None:
@@ -38,6 +35,14 @@ def check_priority(priority: object) -> None:
         raise BadInput(
             f"The priority {priority!r} is not a signed 32-bit integer.",
             hint="Larger runs first; 0 is the default.",
+        )
+
+
+def check_tenant(tenant: object) -> None:
+    """Let a tenant's name pass, or say what is wrong with it."""
+    if not _is_tenant(tenant):
+        raise BadInput(
+            f"The tenant {tenant!r:.80} is not a name of up to {TENANT_CHARACTERS_MAX} characters."
         )
 
 

@@ -32,7 +32,7 @@ class Like:
     """What jobs are to be like; None for any.
 
     state: one of the living states, or "dead"; None for any living. due_before_us: of jobs
-    with a row. tag: one that they have; history keeps none.
+    with a row. tag: one that they have; history keeps none. but: tenants of which none is meant.
     """
 
     state: str | None = None
@@ -41,6 +41,7 @@ class Like:
     tenant: str | None = None
     due_before_us: int | None = None
     tag: str | None = None
+    but: tuple[str, ...] = ()
 
     def fits(self, job: Job, now_us: int) -> bool:
         """Tell whether a job with a row is like that; of its lane only the tenant is looked at."""
@@ -108,7 +109,7 @@ def lanes_like(queues: Queues, like: Like) -> Iterator[Lane]:
     """
     for name in queues.catalog.chosen(like.queue):
         for lane in queues.lanes_of(dead_queue(name) if like.state == "dead" else name):
-            if like.tenant in (None, lane.tenant):
+            if like.tenant in (None, lane.tenant) and lane.tenant not in like.but:
                 yield lane
 
 

@@ -20,7 +20,8 @@ class Shard(NamedTuple):
 
     takes_new: new jobs come to it; one that is left over from a larger number is only read.
     lanes: those listed that may hold jobs now. ready_since_us: since when its oldest job that
-    is ready waits; None without one. is_capped: there are more lanes than were looked at.
+    is ready waits, paused tenants' aside; None without one. is_capped: there are more lanes
+    than were looked at.
     """
 
     queue: str
@@ -48,11 +49,17 @@ def shards_of(queues: Queues, queue: str) -> Sequence[Shard]:
 
 def _look(queues: Queues, queue: str, number: int, today: int, *, takes_new: bool) -> Shard:
     now_us = queues.time.latest_us()
+    settings = queues.catalog.settings(queue)
     lanes: set[Lane] = set()
     heads_us: list[int] = []
     for page in lane_pages(queues.store, queue, number, until_bucket=today):
         new = {pointer.lane for pointer in page.pointers} - lanes
-        heads_us += [at_us for lane in new if (at_us := _head(queues, lane, page.heads, now_us))]
+        heads_us += [
+            at_us
+            for lane in new
+            if lane.tenant not in settings.paused_tenants
+            and (at_us := _head(queues, lane, page.heads, now_us))
+        ]
         lanes |= new
         if len(lanes) >= LANES_MAX:
             break

@@ -67,6 +67,21 @@ def test_no_job_of_a_paused_queue_is_claimed(shell: Shell) -> None:
     assert sorted(shell.ids("--state", "done")) == sorted([fast, slow])
 
 
+def test_no_job_of_a_paused_tenant_is_claimed(shell: Shell) -> None:
+    # F10
+    mine, others = (shell.enqueue("tasks.add", "1", "--tenant", tenant) for tenant in "ab")
+    assert shell.app("queues", "pause", "default", "--tenant", "a").out.split() == [
+        "QUEUE", "PAUSED", "TENANTS", "default", "a",
+    ]  # fmt: skip
+    shell.work()
+    assert shell.ids("--state", "done") == [others]
+    assert reason(shell, mine) == "paused"
+    assert shell.app("queues", "show", "default", "-o", "json").data["paused_tenants"] == ["a"]
+    assert shell.app("queues", "resume", "default", "--tenant", "a").code == 0
+    shell.work()
+    assert sorted(shell.ids("--state", "done")) == sorted([mine, others])
+
+
 def test_a_pause_stays_where_an_app_declares_the_queue(shell: Shell) -> None:
     shell.enqueue("tasks.sleep", "0")
     shell.app("queues", "pause", "slow")

@@ -12,6 +12,7 @@ from dueline.errors import Unknown
 from dueline.ids import Ids
 from dueline.job import State
 from dueline.lane import Pointer
+from dueline.pausing import pause, resume
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend, LanePage
@@ -249,6 +250,23 @@ def test_a_pause_holds_from_the_next_refresh_and_so_does_its_end(
     other.catalog.configure("default", is_paused=False)
     claimer.refresh()
     assert claimed(claimer) == [1]
+
+
+def test_a_paused_tenants_lanes_are_not_looked_at(queues: Queues, clock: HandClock) -> None:
+    # F10
+    put(queues, call(1, tenant="a"), call(2, tenant="b"), call(3, tenant="a", priority=9))
+    put(queues, call(4, queue="mail", tenant="a"))
+    claimer = claimer_of(queues, "default", "mail")
+    other = Queues(queues.store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    pause(other, "default", tenants=["a"])
+    claimer.refresh()
+    assert sorted([*claimed(claimer), *claimed(claimer)]) == [2, 4]
+    claimer.refresh()
+    assert claimed(claimer) == []
+    assert not claimer.has_due()
+    resume(other, "default", tenants=["a"])
+    claimer.refresh()
+    assert claimed(claimer) == [3, 1]
 
 
 def test_an_empty_lane_that_is_past_is_retired_by_the_worker_that_finds_it(

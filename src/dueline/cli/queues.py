@@ -1,9 +1,11 @@
 """`dueline queues`: what they hold, how they are set."""
 
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
+from dueline import pausing
 from dueline.cli.bars import bar
 from dueline.cli.consent import is_agreed, refuse
 from dueline.cli.failure import Exit, say_failure
@@ -14,6 +16,7 @@ from dueline.clock import SystemClock
 from dueline.mass import Changed, cancel_all, drain, waiting_in
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
+from dueline.settings import QueueSettings
 from dueline.span import parse_span
 from dueline.stats import Counts, count
 
@@ -34,6 +37,11 @@ queues = typer.Typer(help="See, pause and empty queues.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="The queues' names.")]
+
+TenantOption = Annotated[
+    list[str] | None,
+    typer.Option("--tenant", metavar="NAME", help='Only this one\'s jobs; "" for no tenant.'),
+]
 
 
 @queues.command("list")
@@ -63,6 +71,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "keep": Span(settings.keep_us),
             "history": settings.history,
             "paused": settings.is_paused,
+            "paused_tenants": list(settings.paused_tenants),
             "deliver": settings.deliver,
             "shards": settings.shards,
             "bucket": Span(settings.width_us),
@@ -73,33 +82,41 @@ def show(context: typer.Context, name: NameArgument) -> None:
 
 
 @queues.command()
-def pause(context: typer.Context, name: NamesArgument) -> None:
-    """Let no job of these queues be claimed, by any worker, after 5 s at most.
+def pause(context: typer.Context, name: NamesArgument, tenant: TenantOption = None) -> None:
+    """Let no job of these queues be claimed, or none of some tenants, after 5 s at most.
 
     Jobs that a worker has already claimed run to their end, and new ones may be enqueued.
 
-    Example: dueline queues pause mail
+    Example: dueline queues pause mail --tenant acme
     """
-    _set_pause(context, name, is_paused=True)
+    _set_pause(context, name, tenant or (), pausing.pause)
 
 
 @queues.command()
-def resume(context: typer.Context, name: NamesArgument) -> None:
-    """End a pause; workers go on after 5 s at most.
+def resume(context: typer.Context, name: NamesArgument, tenant: TenantOption = None) -> None:
+    """End a pause, that of queues or that of tenants; workers go on after 5 s at most.
 
     Example: dueline queues resume mail
     """
-    _set_pause(context, name, is_paused=False)
+    _set_pause(context, name, tenant or (), pausing.resume)
 
 
-def _set_pause(context: typer.Context, names: list[str], *, is_paused: bool) -> None:
+def _set_pause(
+    context: typer.Context,
+    names: list[str],
+    tenants: Sequence[str],
+    change: Callable[..., QueueSettings],
+) -> None:
     with session_of(context).queues() as opened:
         for name in names:  # all must be there before the first is changed
             opened.catalog.chosen(name)
-        for name in names:
-            opened.catalog.configure(name, is_paused=is_paused)
-        shown: list[Entry] = [{"queue": name, "paused": is_paused} for name in names]
-        Output.of(context, opened).entries(shown, ("queue", "paused"), count=len(shown))
+        settings = {name: change(opened, name, tenants=tenants) for name in names}
+        shown: list[Entry] = [
+            {"queue": name, "paused": one.is_paused, "tenants": list(one.paused_tenants)}
+            for name, one in settings.items()
+        ]
+        columns = ("queue", "paused", "tenants") if tenants else ("queue", "paused")
+        Output.of(context, opened).entries(shown, columns, count=len(shown))
 
 
 @queues.command("drain")

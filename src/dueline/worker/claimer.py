@@ -114,7 +114,8 @@ class Claimer:
             heads |= page.heads
         if not self._queues.catalog.is_current(queue, page.settings_version):
             self._queues.catalog.forget(queue)
-        if self._queues.catalog.settings(queue).is_paused:
+        settings = self._queues.catalog.settings(queue)
+        if settings.is_paused:
             return [], {}
         past = [pointer.lane for pointer in found if pointer.listing < today]
         if any(
@@ -122,6 +123,10 @@ class Claimer:
             for lane in past
         ):
             self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
+        if settings.paused_tenants:
+            paused = frozenset(settings.paused_tenants)
+            found = [pointer for pointer in found if pointer.lane.tenant not in paused]
+            heads = {lane: at_us for lane, at_us in heads.items() if lane.tenant not in paused}
         return found, heads
 
     def claim(self, limit: int, room: Mapping[str, int]) -> list[Taken]:
