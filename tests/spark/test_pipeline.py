@@ -310,6 +310,7 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
 def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     """See that archives of both hold the same part of what was copied."""
     from dueline.spark.archive import Archive
+    from dueline.spark.redrive import Wanted
     from tests.spark.test_archive import rows_of
 
     places = sorted(dict(one)["at"] for one in rows_in(folder / "arrow", "bronze"))
@@ -319,6 +320,7 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
         assert all(check.is_good for check in Archive(folder / name).verify(quiet))
     assert rows_of(folder / "a") == rows_of(folder / "s")
     assert rows_of(folder / "s")
+    assert sorted(arrow.deaths(Wanted())) == sorted(sparks.deaths(Wanted()))
 
 
 def _spoil(app: Dueline, victims: Sequence[Any]) -> None:
@@ -331,6 +333,7 @@ def test_both_engines_see_the_same_sights(spark: Any) -> None:
     import pyarrow as pa
 
     from dueline.spark import lake, lake_arrow, lake_arrow_insights, lake_insights
+    from dueline.spark.redrive import Wanted
     from dueline.spark.shapes import BRONZE_SHAPE
     from tests.spark.test_lake import all_lines, bare, plain
 
@@ -342,6 +345,14 @@ def test_both_engines_see_the_same_sights(spark: Any) -> None:
         return spark.createDataFrame(pa.Table.from_pylist(rows, BRONZE_SHAPE))
 
     silver, silver_lines = lake.silver(frame(lines)).cache(), lake_arrow.silver(lines)
+    for wanted in (
+        Wanted(),
+        Wanted(["mail"], "send", "KeyError: #", BORN),
+        Wanted(error="or: 1\nm"),
+    ):
+        died = [one._asdict() for one in lake_arrow_insights.deaths(silver_lines, wanted)]
+        assert plain(lake_insights.deaths(silver, wanted)) == bare(died)
+        assert died
     same: dict[str, Any] = {"target_us": SECOND, "objective": 0.9, "now_us": BORN + 300 * SECOND}
     pairs = [
         (lake_insights.suspicious(silver), lake_arrow_insights.suspicious(silver_lines)),

@@ -22,6 +22,7 @@ from dueline.cli import (
     monitor,
     pipeline,
     queues,
+    redriving,
     schedules,
     settings,
     shards,
@@ -69,6 +70,7 @@ root.command("migrate")(migrate.migrate)
 root.command("doctor")(doctor.doctor)
 root.add_typer(bench.bench, name="bench")
 pipeline.pipeline.command("archive")(archives.archive)
+pipeline.pipeline.command("redrive")(redriving.redrive)
 root.add_typer(pipeline.pipeline, name="pipeline")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from dueline.spark.archive import Period
+from dueline.spark.redrive import Death, Wanted
 from dueline.spark.rules import Audited
 from dueline.spark.sights import OBJECTIVE, TARGET_US
 
@@ -52,6 +53,10 @@ class Engine(Protocol):
 
     def archive(self, place: Path, period: Period) -> None:
         """Write the rows of a period, as they were copied, to Parquet files in a folder."""
+        ...
+
+    def deaths(self, wanted: Wanted) -> list[Death]:
+        """Tell which jobs died, of those that are wanted."""
         ...
 
     def audit(self, living: Sequence[str], whole: Sequence[str], expected: Any) -> Audited:  # noqa: ANN401

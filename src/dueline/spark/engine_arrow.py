@@ -21,6 +21,7 @@ from dueline.spark.archive import Period
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
 from dueline.spark.options import existing_queues
+from dueline.spark.redrive import Death, Wanted
 from dueline.spark.rules import Audited
 from dueline.spark.shapes import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.store import Row
@@ -201,6 +202,10 @@ class ArrowEngine:
         for number, part in enumerate(self._folder.touched(period.since_us, period.until_us)):
             batches = (one.filter(_in(one, period)) for one in self._folder.batches(BRONZE, [part]))
             archive.put(batches, place, number)
+
+    def deaths(self, wanted: Wanted) -> list[Death]:
+        """Tell which jobs died, of those that are wanted."""
+        return lake_arrow_insights.deaths(self._silver(), wanted)
 
     def audit(
         self,

@@ -14,6 +14,7 @@ from dueline.spark import lake, lake_insights
 from dueline.spark.archive import ORDER, Period
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
+from dueline.spark.redrive import Death, Wanted
 from dueline.spark.rules import Audited
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
 
@@ -194,6 +195,10 @@ class SparkEngine:
             found = found.where(F.col("queue").isin(*period.queues))
         found = found.select(*BRONZE_SHAPE.names).sortWithinPartitions(*ORDER)
         found.write.mode("overwrite").parquet(str(place))
+
+    def deaths(self, wanted: Wanted) -> list[Death]:
+        """Tell which jobs died, of those that are wanted."""
+        return [Death(*row) for row in lake_insights.deaths(self._read(SILVER), wanted).collect()]
 
     def audit(
         self,

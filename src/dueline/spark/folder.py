@@ -122,6 +122,17 @@ class Folder:
             if facts["first_us"] < until_us and facts["last_us"] >= since_us
         ]
 
+    def need(self, table: str) -> None:
+        """See that a table was made.
+
+        Raises: NotFound: it never was.
+        """
+        if not (self.path(table) / _MANIFEST).is_file():
+            raise NotFound(
+                f"There is no table {table} in {self.root}.",
+                hint="Make it with `dueline pipeline run`.",
+            )
+
     def read(
         self,
         table: str,
@@ -132,11 +143,7 @@ class Folder:
 
         Raises: NotFound: it was never made.
         """
-        if not (self.path(table) / _MANIFEST).is_file():
-            raise NotFound(
-                f"There is no table {table} in {self.root}.",
-                hint="Make it with `dueline pipeline run`.",
-            )
+        self.need(table)
         names = None if columns is None else list(columns)
         found = [parquet.ParquetFile(file).read(columns=names) for file in self.files(table, parts)]
         found = [one for one in found if one.num_rows]

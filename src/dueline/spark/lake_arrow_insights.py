@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from dueline.spark.redrive import Death, Wanted
 from dueline.spark.rules import ENDED
 from dueline.spark.sights import (
     CRASHES_MIN,
@@ -163,6 +164,38 @@ def poison(silver: Iterable[Line]) -> list[Line]:
         }
         for (queue, task, print_), lines in kinds.items()
     ]
+
+
+def deaths(silver: Iterable[Line], wanted: Wanted) -> list[Death]:
+    """Tell the last death of each job, of those that are wanted; see `lake_insights.deaths`."""
+    last: dict[str, Line] = {}
+    for line in silver:
+        if line["outcome"] == "dead":
+            last[line["job_id"]] = max(
+                last.get(line["job_id"], line), line, key=lambda one: one["attempt"]
+            )
+    return [
+        Death(
+            line["job_id"],
+            line["attempt"],
+            line["started"] is not None,
+            line["queue"],
+            line["task"],
+            fingerprint(line["error"]),
+        )
+        for line in last.values()
+        if _is_wanted(line, wanted)
+    ]
+
+
+def _is_wanted(line: Line, wanted: Wanted) -> bool:
+    error = line["error"]
+    return (
+        wanted.since_us <= line["ended"] < wanted.until_us
+        and (not wanted.queues or line["queue"] in wanted.queues)
+        and (not wanted.task or line["task"] == wanted.task)
+        and (wanted.error in error or wanted.error == fingerprint(error))
+    )
 
 
 def fingerprint(error: str) -> str:

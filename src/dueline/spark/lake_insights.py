@@ -6,6 +6,7 @@ Functions of data frames, as those of `lake`. `lake_arrow_insights` does the sam
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
+from dueline.spark.redrive import Wanted
 from dueline.spark.rules import ENDED
 from dueline.spark.sights import (
     CRASHES_MIN,
@@ -170,6 +171,24 @@ def poison(silver: DataFrame) -> DataFrame:
             F.max("ended").alias("last"),
         )
     )
+
+
+def deaths(silver: DataFrame, wanted: Wanted) -> DataFrame:
+    """Tell the last death of each job, of those that are wanted.
+
+    Returns: job_id, attempt, has_started, queue, task, error (its fingerprint).
+    """
+    last = F.row_number().over(Window.partitionBy("job_id").orderBy(F.desc("attempt")))
+    dead = silver.where("outcome = 'dead'").withColumn("last", last).where("last = 1")
+    ended, error, print_ = F.unix_micros("ended"), F.col("error"), _fingerprint(F.col("error"))
+    dead = dead.where((ended >= wanted.since_us) & (ended < wanted.until_us))
+    dead = dead.where(error.contains(wanted.error) | (print_ == wanted.error))
+    if wanted.queues:
+        dead = dead.where(F.col("queue").isin(*wanted.queues))
+    if wanted.task:
+        dead = dead.where(F.col("task") == wanted.task)
+    has_started = F.col("started").isNotNull().alias("has_started")
+    return dead.select("job_id", "attempt", has_started, "queue", "task", print_.alias("error"))
 
 
 def _fingerprint(error: Column) -> Column:

@@ -23,6 +23,7 @@ from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
 from dueline.spark.lake_arrow import lines_in
 from dueline.spark.lake_arrow_past import STATES, state_at
 from dueline.spark.options import existing_queues, open_existing
+from dueline.spark.redrive import Death, Wanted
 from dueline.spark.report import page
 from dueline.spark.rules import RULES
 from dueline.store import Store
@@ -181,6 +182,16 @@ class Pipeline:
         self._engine().archive(place, period)
         say("archive: rows are written")
         return archive.publish(asked, period)
+
+    def deaths(self, wanted: Wanted) -> list[Death]:
+        """Tell which jobs died, from silver: of those that are wanted, in the chosen queues.
+
+        Raises: NotFound: there is no such queue, or silver was never made.
+        """
+        self._folder.need(SILVER)
+        with existing_queues(self._settings.store) as queues:
+            names = self._names(queues) if self._settings.queues else ()
+        return self._engine().deaths(wanted._replace(queues=names))
 
     def _settled_us(self) -> int:
         """Raise the marks of the histories to the present; tell below what nothing comes any more.
