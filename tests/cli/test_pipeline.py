@@ -22,7 +22,16 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(
     "command",
-    ["run", "status", "verify", "audit", "archive --to there", "verify --archive there", "redrive"],
+    [
+        "run",
+        "status",
+        "verify",
+        "audit",
+        "archive --to there",
+        "verify --archive there",
+        "redrive",
+        "compact",
+    ],
 )
 def test_what_is_missing_is_named_with_the_extra_that_brings_it(shell: Shell, command: str) -> None:
     answer = shell.app("pipeline", *command.split())

@@ -299,12 +299,24 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
         assert found or table == "suspicious", table
     assert all(check.is_good for check in sparks.verify())
     _archives_agree(arrow, sparks, tmp_path)
+    _compacts(tmp_path / "spark")
     _spoil(app, list(app.queues.jobs_of("mail"))[:2])
     verdicts = [pipe.audit(quiet) for pipe in (arrow, sparks)]
     by_job = [sorted(one.findings, key=lambda line: line["job_id"]) for one in verdicts]
     assert by_job[0] == by_job[1]
     assert len(by_job[0]) == 2
     assert verdicts[0]._replace(findings=()) == verdicts[1]._replace(findings=())
+
+
+def _compacts(lake: Path) -> None:
+    """See that files which Spark wrote become fewer, and hold the same rows; Spark reads on."""
+    from dueline.spark.compaction import compact
+    from dueline.spark.folder import Folder
+
+    before = rows_in(lake, "bronze")
+    told = compact(Folder(lake), 10_000, quiet)
+    assert told.files < told.files_before
+    assert rows_in(lake, "bronze") == before
 
 
 def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:

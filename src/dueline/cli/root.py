@@ -11,6 +11,7 @@ from dueline import __version__
 from dueline.cli import (
     archives,
     bench,
+    compacting,
     dead,
     doctor,
     enqueue,
@@ -71,6 +72,7 @@ root.command("doctor")(doctor.doctor)
 root.add_typer(bench.bench, name="bench")
 pipeline.pipeline.command("archive")(archives.archive)
 pipeline.pipeline.command("redrive")(redriving.redrive)
+pipeline.pipeline.command("compact")(compacting.compact)
 root.add_typer(pipeline.pipeline, name="pipeline")
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dueline.errors import Conflict, NotFound, StoreCorrupt
+from dueline.spark.folder import flush
 from dueline.spark.shapes import BRONZE_SHAPE
 
 VERSION: Final = 1
@@ -124,13 +125,13 @@ class Archive:
             "rows": sum(one["rows"] for one in files),
             "files": files,
         }
-        _flush(self.root / ROWS)
+        flush(self.root / ROWS)
         with (self.root / _FRESH).open("w", encoding="utf-8") as file:
             json.dump(manifest, file, sort_keys=True, indent=1)
             file.flush()
             os.fsync(file.fileno())
         (self.root / _FRESH).replace(self.root / _MANIFEST)
-        _flush(self.root)
+        flush(self.root)
         return _archived(manifest, is_new=True)
 
     def verify(self, say: Callable[[str], None]) -> list[Check]:
@@ -181,7 +182,7 @@ def _files(root: Path) -> list[Path]:
 
 def _told(file: Path) -> Mapping[str, Any]:
     """Say of a file what the manifest has to; what is said of is on the disk."""
-    _flush(file)
+    flush(file)
     table = parquet.ParquetFile(file).read(columns=list(ORDER))
     table = table.set_column(ORDER.index("at"), "at", table.column("at").cast(pa.int64()))
     ends = table.group_by(["queue", "shard"], use_threads=False).aggregate(
@@ -228,15 +229,6 @@ def _file_check(file: Path, told: Mapping[str, Any]) -> Check:
 def _digest(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """See that a file, or the names in a folder, outlast a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _archived(manifest: Mapping[str, Any], *, is_new: bool) -> Archived:

@@ -5,10 +5,12 @@ beside those that count, and then puts another manifest in place of the old one,
 whoever reads sees a step whole or not at all, and a step that died is done again.
 """
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from dueline.errors import BadInput, NotFound, StoreCorrupt
+from dueline.errors import BadInput, Conflict, NotFound, StoreCorrupt
 
 BRONZE: Final = "bronze"
 SILVER: Final = "silver"
@@ -28,6 +30,7 @@ WHOLE: Final = ("flow", "slo", "fairness", "suspicious", "poison")
 
 VERSION: Final = 1
 _MANIFEST: Final = "manifest.json"
+_LOCK: Final = ".lock"
 _ROWS: Final = 50_000
 
 
@@ -92,6 +95,27 @@ class Folder:
             os.fsync(file.fileno())
         fresh.replace(place)
         self._drop(table, {*before.parts.values(), *manifest.parts.values()})
+
+    def sweep(self, table: str) -> None:
+        """Let go of what does not count any more, also of what counted last."""
+        self._drop(table, self.manifest(table).parts.values())
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only process that writes here, for as long as the block lasts.
+
+        Raises: Conflict: another process does.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / _LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with its process
+            except BlockingIOError as error:
+                raise Conflict(
+                    f"Another process writes to the tables in {self.root}.",
+                    hint="Wait until it has ended, or give another folder with --out.",
+                ) from error
+            yield
 
     def _drop(self, table: str, kept: Collection[str]) -> None:
         """Remove the folders of parts that do not count; Spark's days lie in one of their own."""
@@ -177,3 +201,12 @@ class Folder:
                 f"The tables in {self.root} are made by the engine {before}.",
                 hint=f"Say --engine {before}, or another folder.",
             )
+
+
+def flush(path: Path) -> None:
+    """See that a file, or the names in a folder, outlast a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

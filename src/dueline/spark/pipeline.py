@@ -79,7 +79,9 @@ class Pipeline:
         for name in steps:
             if name not in STEPS:
                 raise BadInput(f"There is no step {name!r}.", hint=f"Use {', '.join(STEPS)}.")
-        return [getattr(self._engine(), name)(say) for name in STEPS if not steps or name in steps]
+        with self._folder.writing():
+            chosen = [name for name in STEPS if not steps or name in steps]
+            return [getattr(self._engine(), name)(say) for name in chosen]
 
     def status(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
         """Tell of each table how much it holds, and of each shard what is not copied yet."""
@@ -175,13 +177,14 @@ class Pipeline:
                 "The end of that period is not past: rows may still come into it.",
                 hint="Give an earlier --until, or none for all that is settled.",
             )
-        place = archive.clear()
-        self._engine().bronze(say)
         end_us = settled_us if until_us is None else until_us
         period = Period(self._settings.queues, since_us or 0, end_us)
-        self._engine().archive(place, period)
-        say("archive: rows are written")
-        return archive.publish(asked, period)
+        with self._folder.writing():
+            place = archive.clear()
+            self._engine().bronze(say)
+            self._engine().archive(place, period)
+            say("archive: rows are written")
+            return archive.publish(asked, period)
 
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Tell which jobs died, from silver: of those that are wanted, in the chosen queues.
@@ -279,9 +282,10 @@ class Pipeline:
             since_us = queues.store.clock_us()
             living = [job.id.hex() for name in history for job in _rows_of(queues, name)]
             say(f"audit: {len(living):,} jobs have a row")
-            self._engine().bronze(say)
             given = None if expected is None else list(expected)
-            said = self._engine().audit(living, whole, given)
+            with self._folder.writing():
+                self._engine().bronze(say)
+                said = self._engine().audit(living, whole, given)
             findings = self._confirmed(queues.store, said.findings, since_us)
         homes = self._homes({one["job_id"] for one in findings})
         counts = Counter(homes.get(one["job_id"], "") for one in findings)
