@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,13 @@ def test_a_part_that_lacks_rows_is_told_and_kept(lake: Lake) -> None:
 
 def test_one_process_writes_at_a_time(lake: Lake, tmp_path: Path) -> None:
     with lake.folder.writing():
-        for act in (
+        acts: list[Callable[[], Any]] = [
             lake.compact,
             lambda: lake.pipe.run([], quiet),
             lambda: lake.pipe.audit(quiet),
             lambda: lake.pipe.archive(tmp_path / "there", quiet),
-        ):
+        ]
+        for act in acts:
             with pytest.raises(Conflict, match="Another process writes"):
                 act()
         assert lake.pipe.verify()

@@ -357,13 +357,13 @@ def test_both_engines_see_the_same_sights(spark: Any) -> None:
         return spark.createDataFrame(pa.Table.from_pylist(rows, BRONZE_SHAPE))
 
     silver, silver_lines = lake.silver(frame(lines)).cache(), lake_arrow.silver(lines)
-    for wanted in (
+    for deadly in (
         Wanted(),
         Wanted(["mail"], "send", "KeyError: #", BORN),
         Wanted(error="or: 1\nm"),
     ):
-        died = [one._asdict() for one in lake_arrow_insights.deaths(silver_lines, wanted)]
-        assert plain(lake_insights.deaths(silver, wanted)) == bare(died)
+        died = [one._asdict() for one in lake_arrow_insights.deaths(silver_lines, deadly)]
+        assert plain(lake_insights.deaths(silver, deadly)) == bare(died)
         assert died
     same: dict[str, Any] = {"target_us": SECOND, "objective": 0.9, "now_us": BORN + 300 * SECOND}
     pairs = [

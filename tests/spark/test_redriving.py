@@ -55,7 +55,7 @@ class Clinic:
         """Ask which jobs died."""
         from dueline.spark.redrive import Wanted
 
-        return made(self.lake, self.app, queues=queues).deaths(Wanted(**wanted))
+        return list(made(self.lake, self.app, queues=queues).deaths(Wanted(**wanted)))
 
     def redrive(self, deaths: list[Any]) -> int:
         """Run some again, once what they died of is healed."""
