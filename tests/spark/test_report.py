@@ -8,6 +8,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.errors import NotFound
+from tests.spark.test_lake import BORN, SECOND, attempt
 from tests.spark.test_pipeline import app_with_a_past, made, quiet
 
 
@@ -60,6 +61,44 @@ def test_a_page_about_nothing_says_so(tmp_path: Path) -> None:
         pipe.report("Mail")
     pipe.run([], quiet)
     assert "Nothing yet" in pipe.report("Mail")
+
+
+def test_a_page_of_a_period_is_about_its_minutes(tmp_path: Path) -> None:
+    from dueline.spark.engine import Settings
+    from dueline.spark.engine_arrow import ArrowEngine
+    from dueline.spark.folder import Folder
+    from dueline.spark.report import Span, page
+
+    minute = 60 * SECOND
+    engine = ArrowEngine(Folder(tmp_path / "lake"), Settings("memory://"))
+    engine._put(
+        [
+            *(attempt(f"old {n}", 1, "dead", error="KeyError: a") for n in range(5)),
+            attempt("left", 0, "enqueued", worker="", claimed=None, started=None, ended=BORN),
+            *(
+                attempt(f"new {n}", 1, "dead", error="ValueError: b", ended=BORN + 9 * minute)
+                for n in range(2)
+            ),
+        ],
+        {},
+    )
+    engine.silver(quiet)
+    engine.gold(quiet)
+
+    def told(since_us: int | None, until_us: int | None) -> str:
+        return page(Folder(tmp_path / "lake"), "Mail", Span.of(since_us, until_us))
+
+    whole, old, new = told(None, None), told(None, BORN + minute), told(BORN + 5 * minute, None)
+    for text, words, attempts in (
+        (whole, ("KeyError", "ValueError", "Starts in time", "at hand"), 7),
+        (old, ("KeyError", "at hand"), 5),
+        (new, ("ValueError", "at hand"), 2),  # what came before is at hand still
+    ):
+        assert f"{attempts} attempts, until" in text
+        for word in ("KeyError", "ValueError", "Starts in time", "at hand"):
+            assert (word in text) == (word in words), word
+    assert "Nothing yet" in told(BORN + 50 * minute, None)
+    assert Span.of(BORN + 1, BORN + minute + 1) == Span.of(BORN, BORN + 2 * minute)
 
 
 def test_a_long_time_is_cut_into_slots_that_lose_nothing() -> None:

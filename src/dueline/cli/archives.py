@@ -15,21 +15,15 @@ from dueline.cli.lake import (
     MasterOption,
     OutOption,
     QueuesOption,
+    SinceOption,
+    UntilOption,
     open_pipeline,
     output_of,
     progress,
+    read_period,
 )
-from dueline.cli.options import read_instant
 from dueline.cli.output import Instant, note
-from dueline.clock import asked_instant_us
-from dueline.errors import BadInput, StoreCorrupt
-
-SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="ISO", help="Only from this instant on.")
-]
-UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="ISO", help="Only before this instant.")
-]
+from dueline.errors import StoreCorrupt
 
 
 def archive(
@@ -70,15 +64,3 @@ def archive(
     if not told.is_new:
         note("It was there already, and whole; nothing was written.")
     return Exit.DONE
-
-
-def read_period(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """Read the bounds of a period; either may be open.
-
-    Raises: BadInput: one is no instant, or nothing lies between them.
-    """
-    since_us = None if since is None else asked_instant_us(read_instant(since), "--since")
-    until_us = None if until is None else asked_instant_us(read_instant(until), "--until")
-    if since_us is not None and until_us is not None and since_us >= until_us:
-        raise BadInput("--since is not before --until.", hint="Give the earlier as --since.")
-    return since_us, until_us

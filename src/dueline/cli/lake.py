@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dueline.cli.options import read_instant
 from dueline.cli.output import Output, note
 from dueline.cli.session import session_of
-from dueline.clock import SystemClock
+from dueline.clock import SystemClock, asked_instant_us
 from dueline.connect import mask
 from dueline.errors import BadInput, ConfigError
 
@@ -40,6 +41,12 @@ ConfOption = Annotated[
 QueuesOption = Annotated[
     list[str] | None,
     typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable. All by default."),
+]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="ISO", help="Only from this instant on.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="ISO", help="Only before this instant.")
 ]
 OUT = Path("lake")
 
@@ -99,3 +106,15 @@ def output_of(context: typer.Context) -> Output:
     command = context.command_path.partition(" ")[2]
     meta = {"command": command, "store": mask(session.address)}
     return Output(session.form, SystemClock().wall_us(), meta)
+
+
+def read_period(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """Read the bounds of a period; either may be open.
+
+    Raises: BadInput: one is no instant, or nothing lies between them.
+    """
+    since_us = None if since is None else asked_instant_us(read_instant(since), "--since")
+    until_us = None if until is None else asked_instant_us(read_instant(until), "--until")
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise BadInput("--since is not before --until.", hint="Give the earlier as --since.")
+    return since_us, until_us

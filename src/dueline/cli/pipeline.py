@@ -19,10 +19,13 @@ from dueline.cli.lake import (
     MasterOption,
     OutOption,
     QueuesOption,
+    SinceOption,
+    UntilOption,
     need,
     open_pipeline,
     output_of,
     progress,
+    read_period,
 )
 from dueline.cli.options import read_instant
 from dueline.cli.output import Entry, Instant, Part, note
@@ -231,14 +234,19 @@ def report(
         Path, typer.Option("--file", metavar="FILE", help="The page that is written.")
     ] = Path("report.html"),
     title: Annotated[str, typer.Option(metavar="TEXT", help="Its title.")] = "What queues did",
+    since: SinceOption = None,
+    until: UntilOption = None,
 ) -> None:
     """Write a page of pictures: lateness, throughput, backlog, fairness, failures.
 
-    One file without scripts, of what the tables hold.
+    One file without scripts, of what the tables hold; of a period, in whole minutes, with --since
+    and --until.
 
     Example: dueline pipeline report --out lake --file report.html
     """
-    text = open_pipeline(context, out, None, Engine.ARROW).report(title)
+    since_us, until_us = read_period(since, until)
+    made = open_pipeline(context, out, None, Engine.ARROW)
+    text = made.report(title, since_us=since_us, until_us=until_us)
     file.write_text(text, encoding="utf-8")
     output_of(context).text(str(file), {"file": str(file), "bytes": len(text.encode())})
 

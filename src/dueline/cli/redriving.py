@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from dueline.cli.archives import SinceOption, UntilOption, read_period
 from dueline.cli.consent import is_agreed, refuse
 from dueline.cli.failure import Exit
 from dueline.cli.lake import (
@@ -16,8 +15,11 @@ from dueline.cli.lake import (
     MasterOption,
     OutOption,
     QueuesOption,
+    SinceOption,
+    UntilOption,
     open_pipeline,
     progress,
+    read_period,
 )
 from dueline.cli.options import DryRunOption, TaskOption, YesOption
 from dueline.cli.output import Entry, Output, Part, note

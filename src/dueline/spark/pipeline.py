@@ -24,7 +24,7 @@ from dueline.spark.lake_arrow import lines_in
 from dueline.spark.lake_arrow_past import STATES, state_at
 from dueline.spark.options import existing_queues, open_existing
 from dueline.spark.redrive import Death, Wanted
-from dueline.spark.report import page
+from dueline.spark.report import Span, page
 from dueline.spark.rules import RULES
 from dueline.store import Store
 
@@ -149,9 +149,11 @@ class Pipeline:
             for name, kept in history.items()
         ]
 
-    def report(self, title: str) -> str:
-        """Write a page about what the tables hold."""
-        return page(self._folder, title)
+    def report(
+        self, title: str, *, since_us: int | None = None, until_us: int | None = None
+    ) -> str:
+        """Write a page about what the tables hold, or about a period, in whole minutes."""
+        return page(self._folder, title, Span.of(since_us, until_us))
 
     def archive(
         self, to: Path, say: Say, *, since_us: int | None = None, until_us: int | None = None

@@ -8,7 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import compute
 
 from dueline.errors import NotFound
 from dueline.span import span_text
@@ -23,6 +26,7 @@ Line = Mapping[str, Any]
 SLOTS_MAX: Final = 48
 ROWS_MAX: Final = 24
 CAUSES_MAX: Final = 10
+_OPEN_US: Final = (1 << 63) - 1
 _FAILURES: Final = ("retried", "dead", "crashed")
 _STYLE: Final = """
 :root{color-scheme:light dark}
@@ -44,6 +48,28 @@ td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}
 section{background:#1b2129;border-color:#2c3540}svg text,.note{fill:#9aa5b1;color:#9aa5b1}
 .grid,td,th{stroke:#2c3540;border-color:#2c3540}}
 """
+
+
+class Span(NamedTuple):
+    """The minutes that a page is about: from one on, and before another."""
+
+    since_us: int
+    until_us: int
+
+    @classmethod
+    def of(cls, since_us: int | None, until_us: int | None) -> "Span":
+        """Take the minutes that a period touches; all of them where it is open."""
+        end_us = _OPEN_US if until_us is None else -(-until_us // MINUTE_US) * MINUTE_US
+        return cls((since_us or 0) // MINUTE_US * MINUTE_US, end_us)
+
+    @property
+    def is_all(self) -> bool:
+        """Tell whether nothing is left out."""
+        return self == Span.of(None, None)
+
+    def has(self, instant_us: int) -> bool:
+        """Tell whether an instant lies in it."""
+        return self.since_us <= instant_us < self.until_us
 
 
 class Slots:
@@ -91,14 +117,20 @@ def step_text(step: int) -> str:
     return f"{2**step} us"
 
 
-def page(folder: Folder, title: str) -> str:
-    """Write the page. Raises: NotFound: nothing was copied."""
+def page(folder: Folder, title: str, span: Span) -> str:
+    """Write the page.
+
+    What the tables tell of their own end only (starts in time, suspicious shards) is left out of
+    a page about a period.
+
+    Raises: NotFound: nothing was copied.
+    """
     if not folder.manifest(BRONZE).parts:
         raise NotFound(
             f"There is nothing in {folder.root}.", hint="Fill it with `dueline pipeline run`."
         )
-    minutes = _read(folder, "gold_minute")
-    parts = [_section(name, body) for name, body in _parts(folder, minutes) if body]
+    minutes = _minutes(folder, "gold_minute", span)
+    parts = [_section(name, body) for name, body in _parts(folder, minutes, span) if body]
     if not parts:
         parts = [_section("Nothing yet", "<p>No attempt has ended in what was copied.</p>")]
     until = max((line["minute"] for line in minutes), default=0)
@@ -113,23 +145,27 @@ def page(folder: Folder, title: str) -> str:
     )
 
 
-def _parts(folder: Folder, minutes: list[Line]) -> list[tuple[str, str]]:
-    flow = _read(folder, "flow")
+def _parts(folder: Folder, minutes: list[Line], span: Span) -> list[tuple[str, str]]:
+    flow = _minutes(folder, "flow", span._replace(since_us=0))  # what came before is at hand
     known = [line["minute"] for line in minutes]
     if not known:
         return []
     slots = Slots(known)
-    late = _read(folder, "gold_lateness")
+    late = _minutes(folder, "gold_lateness", span)
+    fair = _minutes(folder, "fairness", span)
+    now = [
+        ("Starts in time", _slo(_read(folder, "slo"))),
+        ("Suspicious shards", _shards(_read(folder, "suspicious"))),
+    ]
     return [
         ("How late starts were", _histogram(late)),
         (f"Lateness over time, by {slots.words}", _percentiles(late, slots)),
         (f"Attempts that ended, by {slots.words}", _throughput(minutes, slots)),
         ("Jobs at hand, by shard", _backlog(flow, slots)),
-        ("Fairness between tenants (Jain)", _fairness(_read(folder, "fairness"), slots)),
-        ("What failed, and why", _causes(folder)),
-        ("How long handlers ran", _histogram(_read(folder, "gold_run"))),
-        ("Starts in time", _slo(_read(folder, "slo"))),
-        ("Suspicious shards", _shards(_read(folder, "suspicious"))),
+        ("Fairness between tenants (Jain)", _fairness(fair, slots)),
+        ("What failed, and why", _causes(folder, span)),
+        ("How long handlers ran", _histogram(_minutes(folder, "gold_run", span))),
+        *(now if span.is_all else ()),
     ]
 
 
@@ -214,10 +250,13 @@ def _fairness(lines: Sequence[Line], slots: Slots) -> str:
     return charts.lines(slots.labels, series, marks={0.0: "0", 0.5: "0.5", 1.0: "1 even"})
 
 
-def _causes(folder: Folder) -> str:
-    table = folder.read(SILVER, columns=("outcome", "error"))
+def _causes(folder: Folder, span: Span) -> str:
+    table = folder.read(SILVER, columns=("outcome", "error", "ended"))
     if table is None:
         return ""
+    ended = table.column("ended").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    late = compute.greater_equal(ended, span.since_us)
+    table = table.filter(compute.and_(late, compute.less(ended, span.until_us)))
     counts: Counter[str] = Counter()
     for line in table.group_by(["outcome", "error"]).aggregate([([], "count_all")]).to_pylist():
         if line["outcome"] in _FAILURES:
@@ -262,6 +301,10 @@ def _steps(lines: Sequence[Line]) -> Counter[int]:
     for line in lines:
         found[line["step"]] += line["attempts"]
     return found
+
+
+def _minutes(folder: Folder, table: str, span: Span) -> list[Line]:
+    return [line for line in _read(folder, table) if span.has(line["minute"])]
 
 
 def _read(folder: Folder, table: str) -> list[Line]:
