@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline, pausing
+from dueline.aside import PAGE
 from dueline.clock import SECOND_US
 from dueline.errors import BadInput
 from dueline.health import is_ready
+from dueline.history import attempts
 from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import PAUSED_MAX, QueueSettings
@@ -17,6 +19,9 @@ from dueline.stores.memory_steps import SteppedMemoryStore
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
 from tests.world import EVERY_KIND, World, world_on
+
+URLS = ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db?synchronous=NORMAL"]
+MANY = PAGE + 20
 
 
 @pytest.mark.memory
@@ -38,7 +43,7 @@ def test_an_app_pauses_a_queue_and_resumes_it(url: str) -> None:
     app.close()
 
 
-@pytest.mark.parametrize("url", ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db"])
+@pytest.mark.parametrize("url", URLS)
 def test_a_paused_tenant_waits_and_the_others_go_on(url: str, tmp_path: Path) -> None:
     # F10
     app = Dueline(url.format(tmp_path))
@@ -82,10 +87,14 @@ def test_health_and_shards_do_not_wait_for_paused_tenants(kind: str, tmp_path: P
 
 def test_a_pause_that_cannot_be_is_refused_and_changes_nothing() -> None:
     world = world_on("memory", Path())
+    with pytest.raises(BadInput):
+        pausing.pause(world.queues, "q", tasks=[""])
+    with pytest.raises(BadInput, match="a tenant or of a task"):
+        Dueline("memory://").pause("q", tenant="a", task="t")
     for tenants in (["a\0"], ["x" * 256], [f"t{number}" for number in range(PAUSED_MAX + 1)]):
         with pytest.raises(BadInput):
             pausing.pause(world.queues, "q", tenants=["good", *tenants])
-    assert world.queues.catalog.settings("q").paused_tenants == ()
+    assert world.queues.catalog.settings("q") == QueueSettings()
 
 
 def test_two_who_pause_at_once_pause_both() -> None:
@@ -110,3 +119,35 @@ def test_two_who_pause_at_once_pause_both() -> None:
         assert world.queues.catalog.settings("q").paused_tenants == ("a", "b")
 
     assert every_order(lead, switches_max=2) > 3
+
+
+# --- tasks: their jobs share lanes with others --------------------------------------------------
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_paused_task_waits_in_front_of_others_and_is_in_nobodys_way(
+    url: str, tmp_path: Path
+) -> None:
+    # F10
+    app = Dueline(url.format(tmp_path))
+    ran: list[str] = []
+
+    @app.task(queue="q", name="held")
+    def held(number: int) -> None:
+        ran.append(f"held {number}")
+
+    @app.task(queue="q", name="other")
+    def other() -> None:
+        ran.append("other")
+
+    app.pause("q", task=held)
+    held.enqueue_many((number,) for number in range(MANY))
+    other.enqueue()
+    app.run_worker(["q"], concurrency=1, burst=True)
+    assert ran == ["other"]
+    app.resume("q", task="held")
+    app.run_worker(["q"], concurrency=1, burst=True)
+    assert ran[1:] == [f"held {number}" for number in range(MANY)]
+    told = attempts(app.store, "q", 1)
+    assert [one.outcome for one in told] == ["done"] * (MANY + 1)
+    app.close()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from dueline.aside import is_aside
 from dueline.attempt import FinalState, Outcome, read_epitaph
 from dueline.errors import NotFound
 from dueline.job import Job, JobId, State
@@ -80,7 +81,8 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     if status == "expired":
         return _expired(job, now_us)
     if job.at_us > now_us:
-        return _later(job, workers, now_us)
+        aside = _paused(queues, job) if is_aside(job) else None
+        return aside or _later(job, workers, now_us)
     return _paused(queues, job) or _unserved(job, workers) or _ready(queues, job, workers, now_us)
 
 
@@ -198,6 +200,14 @@ def _paused(queues: Queues, job: Job) -> Explanation | None:
             "paused",
             f"It is ready, but the queue {queue} is paused (`dueline queues resume {queue}`).",
             {"queue": queue},
+        )
+    if job.task in settings.paused_tasks:
+        again = shlex.join(["dueline", "queues", "resume", queue, "--task", job.task])
+        return Explanation(
+            "paused",
+            f"Its time has come, but in the queue {queue} the task {job.task} is paused "
+            f"(`{again}`).",
+            {"queue": queue, "task": job.task},
         )
     if tenant in settings.paused_tenants:
         who = f"the tenant {tenant}" if tenant else "jobs without a tenant"

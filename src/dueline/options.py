@@ -36,16 +36,23 @@ class CallOptions:
     """The birth cell `opts`, JSON; empty bytes where nothing is set, so that it costs nothing.
 
     expires_us: from this instant on the job is not run. unique: the key that it holds.
-    tags: words to find it by, sorted.
+    tags: words to find it by, sorted. aside: of a job whose task is paused, from where it was set
+      aside, and until when; it says nothing once the row is due at another time.
     """
 
     expires_us: int | None = None
     unique: Rule | None = None
     tags: tuple[str, ...] = ()
+    aside: tuple[int, int] | None = None
 
     def to_bytes(self) -> bytes:
         """Write what is set."""
-        cells = {"expires_us": self.expires_us, "unique": self.unique, "tags": self.tags or None}
+        cells = {
+            "expires_us": self.expires_us,
+            "unique": self.unique,
+            "tags": self.tags or None,
+            "aside": self.aside,
+        }
         given = {name: value for name, value in cells.items() if value is not None}
         return encode(given) if given else b""
 

@@ -31,7 +31,7 @@ class QueueSettings:
     lease_us: how long a claim lasts without a beat. history: which rows are kept of attempts.
     keep_us: how long results are kept, 0 for not at all.
     aging_us: how long a job waits to gain one step of priority, 0 for never.
-    is_paused: no job is claimed. paused_tenants: none of these tenants.
+    is_paused: no job is claimed. paused_tenants, paused_tasks: none of these.
     deliver: what becomes of a job whose worker died in its handler: run again, or lost.
     history_us: how long rows of the history are kept at least.
     dead_us: how long dead jobs are kept at least, 0 until somebody purges them.
@@ -49,6 +49,7 @@ class QueueSettings:
     history_us: int = 7 * DAY_US
     dead_us: int = 0
     paused_tenants: tuple[str, ...] = ()
+    paused_tasks: tuple[str, ...] = ()
 
     @property
     def is_once(self) -> bool:
@@ -136,9 +137,9 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
             f"dead_keep is {settings.dead_us / SECOND_US} s.",
             hint="Use 1 s to ten years, or 0 to keep dead jobs until they are purged by hand.",
         )
-    if len(settings.paused_tenants) > PAUSED_MAX:
+    if max(len(settings.paused_tenants), len(settings.paused_tasks)) > PAUSED_MAX:
         raise BadInput(
-            f"More than {PAUSED_MAX} tenants of one queue would be paused.",
+            f"More than {PAUSED_MAX} tenants or tasks of one queue would be paused.",
             hint="Pause the queue, or resume some of them first.",
         )
     if settings.history not in get_args(History):

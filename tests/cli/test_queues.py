@@ -82,6 +82,23 @@ def test_no_job_of_a_paused_tenant_is_claimed(shell: Shell) -> None:
     assert sorted(shell.ids("--state", "done")) == sorted([mine, others])
 
 
+def test_no_job_of_a_paused_task_is_run(shell: Shell) -> None:
+    # F10
+    shell.enqueue("tasks.fail", "no")
+    mine, others = shell.enqueue("tasks.add", "1"), shell.enqueue("tasks.fail", "no")
+    head, line = shell.app("queues", "pause", "default", "--task", "tasks.add").out.splitlines()
+    assert (head.split(), line.split()) == (["QUEUE", "PAUSED", "TASKS"], ["default", "tasks.add"])
+    shell.work()
+    assert reason(shell, mine) == "paused"
+    assert reason(shell, others) in ("dead", "retrying")
+    assert shell.app("queues", "show", "default", "-o", "json").data["paused_tasks"] == [
+        "tasks.add"
+    ]
+    assert shell.app("queues", "resume", "default", "--task", "tasks.add").code == 0
+    shell.work()
+    assert mine in shell.ids("--state", "done")
+
+
 def test_a_pause_stays_where_an_app_declares_the_queue(shell: Shell) -> None:
     shell.enqueue("tasks.sleep", "0")
     shell.app("queues", "pause", "slow")

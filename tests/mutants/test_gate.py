@@ -16,13 +16,14 @@ from tests.chores import test_vanish as vanishing
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_races as races
-from tests.mutants import births, chores, claims, endings, lists, times
+from tests.mutants import births, chores, claims, endings, lists, pauses, times
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
 from tests.schedules import test_overlap as overlap
 from tests.schedules import test_storing as storing
 from tests.simulation import broken
 from tests.simulation import test_found as found
+from tests.worker import test_steered as steered
 from tests.world import World, world_on
 
 BUDGET_S = 60
@@ -153,6 +154,12 @@ MUTANTS = (
            Named(vanishing.hurried_producer_against_monitor)),
     Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
            Named(vanishing.hurried_producer_against_monitor)),
+    Mutant("P9", pauses.jobs_are_set_aside_for_ever,
+           Named(steered.wherever_one_is_stopped_the_job_runs_once)),
+    Mutant("P9", pauses.a_mark_holds_wherever_the_row_is,
+           Named(steered.it_stays_where_it_was_put, steered.in_memory)),
+    Mutant("P9", pauses.who_knows_late_of_an_end_leaves_it_at_that,
+           Named(steered.it_brings_back, steered.in_memory)),
     Mutant("Z1", times.a_time_has_another_job_each_try, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_before_how_far_they_come, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_behind_how_far_they_come, BROKEN_OFF),

@@ -43,6 +43,11 @@ TenantOption = Annotated[
     typer.Option("--tenant", metavar="NAME", help='Only this one\'s jobs; "" for no tenant.'),
 ]
 
+TaskOption = Annotated[
+    list[str] | None,
+    typer.Option("--task", metavar="NAME", help="Only jobs of this task."),
+]
+
 
 @queues.command("list")
 def list_queues(context: typer.Context) -> None:
@@ -72,6 +77,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "history": settings.history,
             "paused": settings.is_paused,
             "paused_tenants": list(settings.paused_tenants),
+            "paused_tasks": list(settings.paused_tasks),
             "deliver": settings.deliver,
             "shards": settings.shards,
             "bucket": Span(settings.width_us),
@@ -82,40 +88,59 @@ def show(context: typer.Context, name: NameArgument) -> None:
 
 
 @queues.command()
-def pause(context: typer.Context, name: NamesArgument, tenant: TenantOption = None) -> None:
-    """Let no job of these queues be claimed, or none of some tenants, after 5 s at most.
+def pause(
+    context: typer.Context,
+    name: NamesArgument,
+    *,
+    tenant: TenantOption = None,
+    task: TaskOption = None,
+) -> None:
+    """Let no job of these queues start, or none of some tenants or tasks, after 5 s at most.
 
     Jobs that a worker has already claimed run to their end, and new ones may be enqueued.
 
     Example: dueline queues pause mail --tenant acme
     """
-    _set_pause(context, name, tenant or (), pausing.pause)
+    _set_pause(context, name, tenant or (), task or (), pausing.pause)
 
 
 @queues.command()
-def resume(context: typer.Context, name: NamesArgument, tenant: TenantOption = None) -> None:
-    """End a pause, that of queues or that of tenants; workers go on after 5 s at most.
+def resume(
+    context: typer.Context,
+    name: NamesArgument,
+    *,
+    tenant: TenantOption = None,
+    task: TaskOption = None,
+) -> None:
+    """End a pause, that of queues or of tenants or tasks; workers go on after 5 s at most.
 
     Example: dueline queues resume mail
     """
-    _set_pause(context, name, tenant or (), pausing.resume)
+    _set_pause(context, name, tenant or (), task or (), pausing.resume)
 
 
 def _set_pause(
     context: typer.Context,
     names: list[str],
     tenants: Sequence[str],
+    tasks: Sequence[str],
     change: Callable[..., QueueSettings],
 ) -> None:
     with session_of(context).queues() as opened:
         for name in names:  # all must be there before the first is changed
             opened.catalog.chosen(name)
-        settings = {name: change(opened, name, tenants=tenants) for name in names}
+        settings = {name: change(opened, name, tenants=tenants, tasks=tasks) for name in names}
         shown: list[Entry] = [
-            {"queue": name, "paused": one.is_paused, "tenants": list(one.paused_tenants)}
+            {
+                "queue": name,
+                "paused": one.is_paused,
+                "tenants": list(one.paused_tenants),
+                "tasks": list(one.paused_tasks),
+            }
             for name, one in settings.items()
         ]
-        columns = ("queue", "paused", "tenants") if tenants else ("queue", "paused")
+        more = [*["tenants"] * bool(tenants), *["tasks"] * bool(tasks)]
+        columns = ("queue", "paused", *more)
         Output.of(context, opened).entries(shown, columns, count=len(shown))
 
 

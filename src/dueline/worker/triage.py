@@ -96,7 +96,7 @@ def assigned(
     last: Mapping[JobId, Progress],
 ) -> list[Assignment]:
     """Say of jobs how they are to be run. last: what earlier attempts said of their progress."""
-    each = {queue: settings(queue) for queue in _queues_of(jobs)}
+    each = {queue: settings(queue) for queue in queues_of(jobs)}
     keep = {queue: one.keep_us > 0 for queue, one in each.items()}
     firm = {queue: one.aging_us > 0 for queue, one in each.items()}
     queues = [job.lane.queue for job in jobs] if len(each) > 1 else [*each] * len(jobs)
@@ -121,14 +121,14 @@ _lane_of, _id_of, _opts_of, _alone_of, _outcome_of = (
 )
 
 
-def _queues_of(jobs: Iterable[Job]) -> set[str]:
+def queues_of(jobs: Iterable[Job]) -> set[str]:
     """List the queues of jobs: those of one claim share their lanes, so that runs will do."""
     return {lane.queue for lane, _ in groupby(map(_lane_of, jobs))}
 
 
 def _once(jobs: Iterable[Job], settings: Callable[[str], QueueSettings]) -> set[str]:
     """List the queues of these that deliver at most once."""
-    return {queue for queue in _queues_of(jobs) if settings(queue).is_once}
+    return {queue for queue in queues_of(jobs) if settings(queue).is_once}
 
 
 def _over(taken: Taken, now_us: int, *, is_once: bool) -> Over | None:

@@ -26,6 +26,7 @@ from dueline.worker.presence import Attendance
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
+from dueline.worker.steered import Steered
 from dueline.worker.triage import parted, triage
 from dueline.worker.wishes import Wishes
 
@@ -83,13 +84,11 @@ class Worker:
         self._held = Holding(settings.serving, queues.catalog.settings)
         self._early = Early(self._start_early, queues.time, news=news)
         self._ended: list[Ended] = []
+        self._steered = Steered(queues, news)
         self._careful = Careful(runner, settler, self._held, self._lose)
         self._flushed_us = 0
         self._attendance = Attendance(
-            queues,
-            settings.worker,
-            serving=tuple(settings.serving),
-            tasks=tuple(settings.tasks),
+            queues, settings.worker, serving=tuple(settings.serving), tasks=tuple(settings.tasks)
         )
         self._failures = 0
         self._is_stopping = False
@@ -150,6 +149,7 @@ class Worker:
         else:
             self._begin_early()
             self._claim()
+            self._steered.bring_back()
             self._runner.spread()
         self._runner.interrupt_overdue()
 
@@ -234,8 +234,11 @@ class Worker:
             self._untold += sorted_.died
             self._guarded(self._tell)
         self._guarded(lambda: self._settler.end(sorted_.over))
-        self._arrived += sorted_.fit
-        self._held.add([job for job, _ in sorted_.fit])
+        fit, waiting = self._steered.sort(sorted_.fit)
+        self._held.let_go([job for job, _ in waiting])
+        self._guarded(lambda: self._steered.set_aside(waiting))
+        self._arrived += fit
+        self._held.add([job for job, _ in fit])
         self._admit()
 
     def _tell(self) -> None:
@@ -291,7 +294,8 @@ class Worker:
     def _prepare(self, taken: Sequence[Taken]) -> None:
         """See to it that the timer can start jobs; those that it cannot are taken up later."""
         settings = self._queues.catalog.settings
-        plain, _ = parted(triage(taken, settings, self._queues.time.latest_us()).fit, settings)
+        fit, _ = self._steered.sort(triage(taken, settings, self._queues.time.latest_us()).fit)
+        plain, _ = parted(fit, settings)
         gone = {one.job.id for one in self._wishes.refused(plain)}
         jobs = [job for job in plain if job.id not in gone]
         self._inform(jobs)

@@ -1,0 +1,111 @@
+"""Jobs of paused tasks: out of the way of those that they share lanes with.
+
+A lane is claimed from its front, so a job of a paused task that is due is set aside: `at` moves
+ASIDE_US ahead, and the options say from where. The end of the pause brings it back to its place.
+Nothing hangs on that: whoever dies first, the job is due again by itself, and is set aside once
+more while the pause lasts. No attempt is spent, and no row of history is written (rule P9).
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from dueline.clock import SECOND_US
+from dueline.errors import StoreCorrupt
+from dueline.job import Job, JobId
+from dueline.lane import Lane, bucket_of
+from dueline.options import read_options
+from dueline.queue import Queues
+from dueline.store import Move
+from dueline.waker import place_of
+
+ASIDE_US: Final = 600 * SECOND_US
+"""So long after the end of a pause a job runs that nobody brought back."""
+
+PAGE: Final = 500
+
+
+def is_aside(row: Job) -> bool:
+    """Tell whether a row lies where it was set aside: whatever else moved it has undone that."""
+    return _place(row) is not None
+
+
+def _place(row: Job) -> int | None:
+    """Tell where a row that is set aside belongs; None: it is not."""
+    if row.opts and not row.is_claimed() and not row.outcome:
+        with suppress(StoreCorrupt):  # whoever runs it says so
+            aside = read_options(row.opts).aside
+            if aside is not None and aside[1] == row.at_us:
+                return aside[0]
+    return None
+
+
+def set_aside(queues: Queues, claimed: Iterable[Job]) -> int:
+    """Put claimed jobs back, out of the way; answer how many."""
+    return _settle(queues, [_aside(queues, job, _stood(job)) for job in claimed])
+
+
+def _stood(job: Job) -> int:
+    """Tell where a job stood before it was claimed, as `policy` does of one that is given back."""
+    return job.claimed_us if job.errors or job.crashes else job.pos_us
+
+
+def clear(queues: Queues, lane: Lane, tasks: Collection[str]) -> int:
+    """Set aside what waits at the front of a lane and is of paused tasks; answer how many."""
+    page = queues.store.scan(lane, after=None, until_us=queues.time.earliest_us(), limit=PAGE)
+    due = [row for row in page.jobs if row.task in tasks and _waits(row)]
+    return _settle(queues, [_aside(queues, row, row.at_us) for row in due])
+
+
+def _waits(row: Job) -> bool:
+    if row.is_claimed() or row.outcome:
+        return False
+    with suppress(StoreCorrupt):
+        read_options(row.opts)
+        return True
+    return False
+
+
+def _aside(queues: Queues, job: Job, from_us: int) -> Move:
+    now_us = queues.time.latest_us()
+    until_us = now_us + ASIDE_US
+    options = read_options(job.opts)
+    first_us = from_us if options.aside is None else options.aside[0]  # and it is due again
+    opts = replace(options, aside=(min(first_us, now_us), until_us)).to_bytes()
+    return _move(queues, job, until_us, opts)
+
+
+def bring_back(queues: Queues, lanes: Iterable[Lane], tasks: Collection[str], since_us: int) -> int:
+    """Bring jobs of tasks that are paused no more back to their places; answer how many.
+
+    Args: since_us: those that were set aside from then on.
+    """
+    count = 0
+    for lane in lanes:
+        after: tuple[int, JobId] | None = (since_us + ASIDE_US - 1, JobId(b""))
+        while after is not None:
+            page = queues.store.scan(lane, after=after, until_us=None, limit=PAGE)
+            moves = [_back(queues, row) for row in page.jobs if row.task in tasks]
+            some = [move for move in moves if move is not None]
+            count += _settle(queues, some)
+            queues.wake(map(place_of, some))
+            after = page.after
+    return count
+
+
+def _back(queues: Queues, row: Job) -> Move | None:
+    at_us = _place(row)
+    if at_us is None:
+        return None
+    return _move(queues, row, at_us, replace(read_options(row.opts), aside=None).to_bytes())
+
+
+def _move(queues: Queues, job: Job, at_us: int, opts: bytes) -> Move:
+    bucket = bucket_of(at_us, queues.catalog.settings(job.lane.queue).width_us)
+    return Move(job, at_us, queues.ids.token(), bucket, job.errors, job.crashes, job.alone,
+                error=job.error, opts=opts)  # fmt: skip
+
+
+def _settle(queues: Queues, moves: list[Move]) -> int:
+    return sum(queues.told.settle(moves)) if moves else 0
