@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000] [--tenants 100000]
          [--events 100000] [--peer-jobs 20000] [--cassandra-jobs 20000]
-         [--cassandra-singles 200] [--idle-lanes 1000000]
+         [--cassandra-singles 200] [--idle-lanes 1000000] [--cassandra-idle-lanes 100000]
          [--only sqlite|latency|inversion|idle|cassandra]
 """
 
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--cassandra-jobs", type=int, default=20_000, help="as --jobs")
     parser.add_argument("--cassandra-singles", type=int, default=200, help="with a lock each")
     parser.add_argument("--idle-lanes", type=int, default=1_000_000, help="beside a claim")
+    parser.add_argument("--cassandra-idle-lanes", type=int, default=100_000, help="the same")
     choices = ("sqlite", "latency", "inversion", "idle", "cassandra")
     parser.add_argument("--only", choices=choices, help="measure this")
     asked = parser.parse_args()
@@ -102,7 +103,7 @@ def _cassandra(asked: argparse.Namespace) -> Mapping[str, object] | str:
     """Compare on a node with raw loops and with a lock per job, where one answers."""
     if importlib.util.find_spec("cassandra") is None:
         return "skipped: the driver is not installed"
-    from benchmarks import against_cassandra  # noqa: PLC0415  (needs the driver)
+    from benchmarks import against_cassandra, idle_cassandra  # noqa: PLC0415  (need the driver)
 
     host = against_cassandra.find_host()
     if host is None:
@@ -114,10 +115,12 @@ def _cassandra(asked: argparse.Namespace) -> Mapping[str, object] | str:
             against_cassandra.run(
                 rounds, url, raw_session, jobs=asked.cassandra_jobs, singles=asked.cassandra_singles
             )
+    beside_idle = idle_cassandra.measure(host, most=asked.cassandra_idle_lanes)
     return {
         "ratios_to_raw": _ratios(rounds, against_cassandra.COMPARISONS),
         "jobs_per_s": rounds.medians(),
-        "bars": _bars(rounds, against_cassandra.COMPARISONS),
+        "idle": beside_idle,
+        "bars": [*_bars(rounds, against_cassandra.COMPARISONS), *idle.bars(beside_idle)],
     }
 
 

@@ -10,6 +10,7 @@ from dueline.health import PROBES, Check, examine, is_ready, is_writable
 from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
+from dueline.shards import LATE_US
 from dueline.store import Write
 from dueline.stores.memory import MemoryStore
 from tests.streams.stage import Stage
@@ -123,6 +124,26 @@ def test_a_job_that_waits_too_long_though_it_is_served_is_told(tmp_path: Path) -
     (found,) = is_ready(world.queues, max_age_us=99 * SECOND_US)
     assert (found.name, found.verdict) == ("queue q", "bad")
     assert found.finding == "the oldest ready job waits for 1m40s"
+
+
+@pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])
+def test_a_shard_that_is_late_though_its_queue_is_served_is_neglected(
+    tmp_path: Path, kind: str
+) -> None:
+    world = world_on(kind, tmp_path)
+    world.put(queue="unserved")
+    world.put(queue="paused")
+    world.queues.catalog.configure("paused", is_paused=True)
+    world.queues.catalog.configure("q", shards=2)
+    late = world.row(world.put())
+    world.clock.advance(us=LATE_US)
+    world.live(queues=("q", "paused"))
+    assert [one for one in examine(world.queues).checks if "shard" in one.name] == []
+    world.clock.advance(2)
+    (found,) = (one for one in examine(world.queues).checks if "shard" in one.name)
+    assert (found.name, found.verdict) == (f"queue q, shard {late.lane.shard}", "warning")
+    assert found.finding == "its oldest ready job waits for 5m2s"
+    world.store.close()
 
 
 @pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])

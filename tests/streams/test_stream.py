@@ -7,6 +7,7 @@ import pytest
 from dueline.clock import DAY_US, SECOND_US, to_datetime
 from dueline.errors import AppendUnknown, BadInput, Conflict, StoreUnavailable
 from dueline.event import Position
+from dueline.reading import GUARD_US
 from dueline.settings import shard_of
 from dueline.store import Store
 from dueline.stores.memory_steps import SteppedMemoryStore
@@ -194,6 +195,22 @@ def test_a_row_that_was_written_late_is_read(clock: HandClock, store: Store) -> 
     slow.later()
     slow.settle_down(member, beats=2)
     assert 0 in values(member)
+
+
+def test_a_row_can_be_read_at_once_where_no_mark_stays_behind_and_else_after_the_guard(
+    stage: Stage,
+) -> None:
+    # the floor of a reader's latency is the guard, and where appends and marks exclude each
+    # other there is none
+    orders = stage.stream(1)
+    orders.append("first")
+    reader = orders.reader(0, None)
+    at_once = [] if not stage.store.transactional else [1]
+    assert [1 for _ in reader.read(9)] == at_once
+    stage.clock.advance(us=GUARD_US - 20_000)
+    assert [1 for _ in reader.read(9)] == []
+    stage.clock.advance(us=40_000)
+    assert len(reader.read(9)) + len(at_once) == 1
 
 
 def test_shards_of_many_pages_are_read_in_the_order_of_positions(stage: Stage) -> None:
