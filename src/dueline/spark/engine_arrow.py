@@ -10,16 +10,19 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import compute, parquet
 
+from dueline import gone
 from dueline.attempt import Attempt
-from dueline.clock import SystemClock
+from dueline.clock import SystemClock, to_datetime
 from dueline.codec import decode
+from dueline.errors import StoreCorrupt
 from dueline.history import HISTORY_SUFFIX
 from dueline.queue import Queues
 from dueline.reading import ShardReader
+from dueline.recipes.checkpoint import Place
 from dueline.spark import archive, lake_arrow, lake_arrow_insights
 from dueline.spark.archive import Period
 from dueline.spark.engine import Say, Settings, Step
-from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
+from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
 from dueline.spark.options import existing_queues
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.rules import Audited
@@ -62,29 +65,35 @@ class ArrowEngine:
         return Step(BRONZE, rows, parts)
 
     def _rows(self, queues: Queues, offsets: dict[str, Sequence[Any]]) -> Iterator[tuple[str, Row]]:
-        """Read on in each shard, and keep in `offsets` how far."""
+        """Read on in each shard, and keep in `offsets` how far.
+
+        Raises: StoreCorrupt: rows were let go of that were not copied.
+        """
         for queue in self._settings.queues or queues.catalog.names():
+            stream = queue + HISTORY_SUFFIX
             for shard in range(queues.catalog.settings(queue).shards_read):
                 key = f"{queue}/{shard:05}"
-                at = offsets.get(key)
+                if key in offsets:
+                    begin = offsets[key][0], bytes.fromhex(offsets[key][1])
+                else:  # what had gone by now is not missed, and what goes from now on is
+                    begin = gone.places(queues.store, stream).get(shard, (0, b""))
+                    offsets[key] = [begin[0], begin[1].hex()]
                 reader = ShardReader(
-                    queues.store,
-                    queue + HISTORY_SUFFIX,
-                    shard,
-                    after=None if at is None else (at[0], bytes.fromhex(at[1])),
-                    time=queues.time,
-                    clock=SystemClock(),
+                    queues.store, stream, shard, after=begin, time=queues.time, clock=SystemClock()
                 )
                 while rows := reader.read(_PAGE):
                     for row in rows:
                         offsets[key] = [row.at_us, row.id.hex()]
                         yield queue, row
+                _check_kept(queues, queue, shard, begin)
 
     def _put(self, lines: Sequence[Line], offsets: Mapping[str, Sequence[Any]]) -> None:
         before = self._folder.manifest(BRONZE)
         done = before.done + 1
         part = f"{done:06}"
-        self._write(BRONZE, part, lines, BRONZE_SHAPE)
+        file = self._write(BRONZE, part, lines, BRONZE_SHAPE)
+        for place in (file, file.parent, file.parent.parent):
+            flush(place)  # the store may let go of what is in it
         facts = {
             "rows": len(lines),
             "first_us": min(line["at"] for line in lines),
@@ -225,11 +234,30 @@ class ArrowEngine:
     def _silver(self, parts: Collection[str] | None = None) -> Iterator[Line]:
         return lake_arrow.lines_in(self._folder.batches(SILVER, parts))
 
-    def _write(self, table: str, part: str, lines: Sequence[Line], shape: pa.Schema) -> None:
+    def _write(self, table: str, part: str, lines: Sequence[Line], shape: pa.Schema) -> Path:
         path = self._folder.path(table, part)
         path.mkdir(parents=True, exist_ok=True)
         rows = [{name: line[name] for name in shape.names} for line in lines]
         parquet.write_table(pa.Table.from_pylist(rows, shape), path / "part-0.parquet")
+        return path / "part-0.parquet"
+
+
+def _check_kept(queues: Queues, queue: str, shard: int, begin: Place) -> None:
+    """See that what was read on from a place lacks no rows; asked after they were read.
+
+    Raises: StoreCorrupt: some were let go of before that.
+    """
+    last = gone.places(queues.store, queue + HISTORY_SUFFIX).get(shard, begin)
+    if last > begin:
+        raise StoreCorrupt(
+            f"The history of {queue}/{shard:05} was copied up to {_instant(begin[0])}, and has"
+            f" expired up to {_instant(last[0])}.",
+            hint="Make the tables anew, in another folder; run more often, or keep it for longer.",
+        )
+
+
+def _instant(at_us: int) -> str:
+    return to_datetime(at_us).isoformat(timespec="seconds")
 
 
 def _in(batch: pa.RecordBatch, period: Period) -> pa.Array:

@@ -13,7 +13,7 @@ from dueline.errors import DuelineError, StoreCorrupt
 from dueline.spark import lake, lake_insights
 from dueline.spark.archive import ORDER, Period
 from dueline.spark.engine import Say, Settings, Step
-from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest
+from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.rules import Audited
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
@@ -78,6 +78,8 @@ class SparkEngine:
         part = f"{number:06}"
         path = str(self._folder.path(BRONZE, part))
         batch.select(*BRONZE_SHAPE.names).write.mode("overwrite").parquet(path)
+        for file in (*Path(path).glob("*.parquet"), Path(path), Path(path).parent):
+            flush(file)  # the store may let go of what is in it
         rows, first, last = self._folder.extent(BRONZE, part)
         before = self._folder.manifest(BRONZE)
         parts, facts = dict(before.parts), dict(before.facts)
