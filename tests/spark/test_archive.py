@@ -176,7 +176,9 @@ def test_the_commands_archive_and_verify(
         told.append(json.loads(capsys.readouterr().out)["data"])
     assert [one["is_new"] for one in told] == [True, False]
     assert told[0]["rows"] == 706
-    assert run([*words, "verify", "--archive", "there"]) == 0
+    monkeypatch.delenv("DUELINE_STORE", raising=False)
+    assert run(["pipeline", "verify", "--archive", "there"]) == 0
+    assert run(["pipeline", "compact"]) == 0
     next((tmp_path / "there" / "rows").iterdir()).unlink()
     capsys.readouterr()
     assert run([*words, "verify", "--archive", "there"]) == 6

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from dueline import Dueline, gone
+from dueline import Dueline, gone, history
 from dueline.errors import StoreCorrupt
 from dueline.ids import Ids
 from tests.spark.test_following import follower_of, limit_of, numbers, row, rows_of, walk
+from tests.spark.test_pipeline import app_with_a_past, live_on, made, quiet
 
 
 @pytest.fixture
@@ -135,3 +136,27 @@ def test_retention_of_history_and_streams_tells_what_went(tmp_path: Path) -> Non
     assert gone.places(app.store, "mail!history") == {0: (5, b"00000001")}
     assert gone.places(app.store, "clicks") == {0: (5, b"00000001")}
     app.close()
+
+
+def test_a_history_that_went_before_it_was_copied_is_missed(tmp_path: Path) -> None:
+    app = app_with_a_past(tmp_path)
+    pipe = made(tmp_path / "lake", app, queues=("mail",))
+    pipe.run(["bronze"], quiet)
+    _forget(app)
+    pipe.run([], quiet)  # only what was copied went
+    live_on(app, 60)
+    assert pipe.run(["bronze"], quiet)[0].rows
+    live_on(app, 70)
+    _forget(app)
+    with pytest.raises(StoreCorrupt, match=r"history of mail/0000\d was copied up to 20.* expired"):
+        pipe.run([], quiet)
+    with pytest.raises(StoreCorrupt, match="expired up to"):
+        pipe.archive(tmp_path / "there", quiet)
+    assert not (tmp_path / "there" / "manifest.json").exists()
+    made(tmp_path / "anew", app, queues=("mail",)).run([], quiet)
+
+
+def _forget(app: Dueline) -> None:
+    """Let go of all that was told by now."""
+    now_us = app.queues.time.latest_us()
+    history.forget(app.queues.store, "mail", 3, before_us=now_us, version=Ids().token())

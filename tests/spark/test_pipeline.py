@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from dueline import Dueline, Retry, history
-from dueline.errors import StoreCorrupt
-from dueline.ids import Ids
+from dueline import Dueline, Retry
 from tests.spark.test_lake import BORN, SECOND, attempt
 
 
@@ -284,29 +282,6 @@ def test_what_came_and_went_is_told_by_the_minute() -> None:
     assert moves == [
         (0, 3, 0), (1, 0, 1), (2, 0, 1),
     ]  # fmt: skip
-
-
-def test_a_history_that_went_before_it_was_copied_is_missed(app: Dueline, tmp_path: Path) -> None:
-    pipe = made(tmp_path / "lake", app, queues=("mail",))
-    pipe.run(["bronze"], quiet)
-    _forget(app)
-    pipe.run([], quiet)  # only what was copied went
-    live_on(app, 60)
-    assert pipe.run(["bronze"], quiet)[0].rows
-    live_on(app, 70)
-    _forget(app)
-    with pytest.raises(StoreCorrupt, match=r"history of mail/0000\d was copied up to 20.* expired"):
-        pipe.run([], quiet)
-    with pytest.raises(StoreCorrupt, match="expired up to"):
-        pipe.archive(tmp_path / "there", quiet)
-    assert not (tmp_path / "there" / "manifest.json").exists()
-    made(tmp_path / "anew", app, queues=("mail",)).run([], quiet)
-
-
-def _forget(app: Dueline) -> None:
-    """Let go of all that was told by now."""
-    now_us = app.queues.time.latest_us()
-    history.forget(app.queues.store, "mail", 3, before_us=now_us, version=Ids().token())
 
 
 def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,10 +102,12 @@ def progress(begun: float) -> Callable[[str], None]:
 
 
 def output_of(context: typer.Context) -> Output:
-    """Make what shows a command's answer; the store stays closed."""
+    """Make what shows a command's answer; the store stays closed, and need not be named."""
     session = session_of(context)
     command = context.command_path.partition(" ")[2]
-    meta = {"command": command, "store": mask(session.address)}
+    meta = {"command": command}
+    with suppress(ConfigError):
+        meta["store"] = mask(session.address)
     return Output(session.form, SystemClock().wall_us(), meta)
 
 
