@@ -1,5 +1,8 @@
 """Streams, leases and sequences of an application, in real time."""
 
+import os
+import re
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +56,9 @@ def test_what_is_appended_is_consumed(app: Dueline) -> None:
     with app.consuming():
         clicks.append_many([(number, str(number)) for number in range(10, 20)])
         assert sorted(map(repr, heard.wait())) == sorted(map(repr, range(20)))
+        (member,) = clicks.members("billing")
+        process = f"{socket.gethostname()}:{os.getpid()}"
+        assert re.fullmatch(rf"{re.escape(process)}:[0-9a-f]{{8}}", member.name)
     assert [one.rows for one in clicks.lag("billing")] == [0, 0, 0]
     clicks.consumer("late", start="newest", lease=2)(late.hear)
     clicks.consumer("other", lease=2)(late.hear)
