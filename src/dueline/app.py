@@ -31,6 +31,7 @@ from dueline.settings import (
     QueueSettings,
     check_queue_name,
     check_settings,
+    weights_of,
 )
 from dueline.steering import Steering
 from dueline.store import Store
@@ -263,6 +264,7 @@ class Dueline:
         deliver: Deliver | None = None,
         history_keep: timedelta | float | None = None,
         dead_keep: timedelta | float | None = None,
+        weights: Mapping[str, int] | None = None,
     ) -> None:
         """Declare a queue's settings, stored so that every client reads the same.
 
@@ -275,6 +277,7 @@ class Dueline:
             for one job, and a job whose worker dies in its handler is lost.
           history_keep: how long history is kept; seven days by default.
           dead_keep: how long dead jobs are kept; 0, the default, until somebody purges them.
+          weights: by tenant, how many turns it has where others have one.
 
         Raises: BadInput: a name or value out of range.
         """
@@ -295,6 +298,8 @@ class Dueline:
             changes["history_us"] = duration_us(history_keep)
         if dead_keep is not None:
             changes["dead_us"] = duration_us(dead_keep)
+        if weights is not None:
+            changes["weights"] = weights_of(weights)
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
         if self.is_open:

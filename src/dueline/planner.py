@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dueline.lane import Lane, Pointer
 from dueline.store import Want
 from dueline.tuples import field, made
+from dueline.weights import Weights
 
 SHARD_SHARE_MIN = 100
 """Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
@@ -128,6 +129,25 @@ def plan(
                 most = max(-(-share // shards[lane.queue]), min(share, SHARD_SHARE_MIN))
                 wants.append((lane, min(most, room.get(lane.queue, share))))
     return made(Want, [want for want in wants if want[1] > 0])
+
+
+def weighed(found: Iterable[Prospect], weights: Weights, limit: int) -> list[Want]:
+    """Order lanes into wants as `plan` does, but by what tenants weigh.
+
+    A lane may hold less than its tenant's share, so each wants all of it; whoever claims keeps
+    to the limit, and asks again.
+    """
+    found = list(found)
+    ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)
+    weights.present({(one.lane.priority, one.tenant) for one in ordered})
+    wants: list[Want] = []
+    for _, same in groupby(ordered, key=_priority_of):
+        lanes: dict[tuple[int, str], list[Lane]] = {}
+        for one in same:
+            lanes.setdefault((one.lane.priority, one.tenant), []).append(one.lane)
+        for kind, share in weights.shares(lanes, limit).items():
+            wants += [Want(lane, share) for lane in lanes[kind]]
+    return wants
 
 
 _order_of = field(Prospect, "tenant", "listing", "lane")  # within a priority

@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -15,6 +16,7 @@ LEASE_US_MAX = DAY_US
 KEEP_US_MAX = 3660 * DAY_US
 AGING_US_MIN = 1_000
 PAUSED_MAX = 1_000
+WEIGHT_MAX = 1_000
 
 History = Literal["attempts", "all", "off"]
 Deliver = Literal["at_least_once", "at_most_once"]
@@ -32,6 +34,7 @@ class QueueSettings:
     keep_us: how long results are kept, 0 for not at all.
     aging_us: how long a job waits to gain one step of priority, 0 for never.
     is_paused: no job is claimed. paused_tenants, paused_tasks: none of these.
+    weights: how many turns tenants have where others have one.
     deliver: what becomes of a job whose worker died in its handler: run again, or lost.
     history_us: how long rows of the history are kept at least.
     dead_us: how long dead jobs are kept at least, 0 until somebody purges them.
@@ -50,6 +53,7 @@ class QueueSettings:
     dead_us: int = 0
     paused_tenants: tuple[str, ...] = ()
     paused_tasks: tuple[str, ...] = ()
+    weights: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_once(self) -> bool:
@@ -105,6 +109,11 @@ def check_queue_name(name: object) -> str:
     return name
 
 
+def weights_of(weights: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Write what tenants weigh as settings hold it: those that do not weigh 1, by name."""
+    return tuple(sorted((tenant, weight) for tenant, weight in weights.items() if weight != 1))
+
+
 def check_settings(settings: QueueSettings) -> QueueSettings:
     """Let settings pass, or say which of them is out of range."""
     numbers = (
@@ -141,6 +150,16 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
         raise BadInput(
             f"More than {PAUSED_MAX} tenants or tasks of one queue would be paused.",
             hint="Pause the queue, or resume some of them first.",
+        )
+    for tenant, weight in settings.weights:
+        if type(weight) is not int or not 1 <= weight <= WEIGHT_MAX:
+            raise BadInput(
+                f"The tenant {tenant:.80} weighs {weight!r:.20}.",
+                hint=f"Use a whole number of turns, 1 to {WEIGHT_MAX}.",
+            )
+    if len(settings.weights) > PAUSED_MAX:
+        raise BadInput(
+            f"More than {PAUSED_MAX} tenants have a weight.", hint="Leave out those of 1."
         )
     if settings.history not in get_args(History):
         raise BadInput(

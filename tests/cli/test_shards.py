@@ -21,6 +21,17 @@ def test_a_queue_is_set_while_it_is_in_use_and_keeps_its_old_shards_in_view(shel
     assert [one["shard"] for one in shown if one["lanes"]] == [0]
 
 
+def test_tenants_are_given_weights(shell: Shell) -> None:
+    # F8
+    shell.enqueue("tasks.add", "1")
+    words = ("queues", "set", "default", "-o", "json")
+    data = shell.app(*words, "--weight", "b=2", "--weight", "a=b=3", "--weight", "c=1").data
+    assert data["weights"] == ["a=b=3", "b=2"]
+    assert shell.app(*words, "--weight", "b=1").data["weights"] == []
+    for wrong in ("a", "a=", "a=x", "a=0", "a=1001", "a=-1"):
+        assert shell.app(*words, "--weight", wrong).code == 2
+
+
 def test_a_setting_that_is_wrong_or_missing_changes_nothing(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     assert shell.app("queues", "set", "default").code == 2

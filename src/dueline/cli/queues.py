@@ -78,6 +78,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "paused": settings.is_paused,
             "paused_tenants": list(settings.paused_tenants),
             "paused_tasks": list(settings.paused_tasks),
+            "weights": [f"{tenant}={weight}" for tenant, weight in settings.weights],
             "deliver": settings.deliver,
             "shards": settings.shards,
             "bucket": Span(settings.width_us),

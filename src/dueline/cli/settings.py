@@ -4,9 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dueline.cli.output import Output, Span
+from dueline.cli.output import Entry, Output, Span
 from dueline.cli.session import session_of
 from dueline.errors import BadInput
+from dueline.settings import QueueSettings, weights_of
 from dueline.span import parse_span
 
 
@@ -38,6 +39,10 @@ def set_queue(
     deliver: Annotated[
         str | None, typer.Option(metavar="HOW", help="at_least_once or at_most_once.")
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TENANT=N", help="N turns to others' one; all there are are given."),
+    ] = None,
 ) -> None:
     """Change a queue's settings while it is in use; everybody goes by them after 5 s at most.
 
@@ -57,23 +62,38 @@ def set_queue(
             ("dead_us", dead_keep),
         )
     }
+    changes["weights"] = None if weight is None else _read_weights(weight)
     changes = {key: value for key, value in changes.items() if value is not None}
     if not changes:
         raise BadInput("Nothing is to be changed.", hint="Give --shards 7, for example.")
     with session_of(context).queues() as queues:
         (name,) = queues.catalog.chosen(name)
         settings = queues.catalog.configure(name, **changes)
-        Output.of(context, queues).entry(
-            {
-                "queue": name,
-                "shards": settings.shards,
-                "shards_read": settings.shards_read,
-                "lease": Span(settings.lease_us),
-                "keep": Span(settings.keep_us),
-                "aging": Span(settings.aging_us),
-                "history": settings.history,
-                "history_keep": Span(settings.history_us),
-                "dead_keep": Span(settings.dead_us),
-                "deliver": settings.deliver,
-            }
-        )
+        Output.of(context, queues).entry(_entry(name, settings))
+
+
+def _entry(name: str, settings: QueueSettings) -> Entry:
+    return {
+        "queue": name,
+        "shards": settings.shards,
+        "shards_read": settings.shards_read,
+        "lease": Span(settings.lease_us),
+        "keep": Span(settings.keep_us),
+        "aging": Span(settings.aging_us),
+        "history": settings.history,
+        "history_keep": Span(settings.history_us),
+        "dead_keep": Span(settings.dead_us),
+        "deliver": settings.deliver,
+        "weights": [f"{tenant}={number}" for tenant, number in settings.weights],
+    }
+
+
+def _read_weights(words: list[str]) -> tuple[tuple[str, int], ...]:
+    """Read weights; whoever weighs 1 needs none."""
+    read: dict[str, int] = {}
+    for word in words:
+        tenant, sign, number = word.rpartition("=")
+        if not sign or not number.isdecimal():
+            raise BadInput(f"{word!r:.80} is no weight.", hint="Write --weight acme=3.")
+        read[tenant] = int(number)
+    return weights_of(read)

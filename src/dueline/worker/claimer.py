@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
 from dueline.ahead import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
@@ -11,12 +11,13 @@ from dueline.errors import StoreUnavailable
 from dueline.job import Job
 from dueline.lane import Lane, Pointer, bucket_of
 from dueline.paging import lane_pages
-from dueline.planner import plan, prospects
+from dueline.planner import plan, prospects, weighed
 from dueline.queue import Queues
 from dueline.rota import Rota
 from dueline.store import Want
 from dueline.tuples import made
 from dueline.waker import WAKE_AHEAD_US
+from dueline.weights import LOOKED_AT, Weights
 
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
@@ -61,6 +62,7 @@ class Claimer:
         self._rota = Rota()
         self._aging: dict[str, int] = {}
         self._turn = 0
+        self._weights = Weights()
         self._readers: ThreadPoolExecutor | None = None
         if queues.store.scope == "network":  # each read waits for an answer; looks are frequent
             self._look_ahead_us = SECOND_US
@@ -87,6 +89,8 @@ class Claimer:
             for queue in self._serving
             if (settings := self._queues.catalog.settings(queue)).aging_us
         }
+        each = [self._queues.catalog.settings(queue).weights for queue in self._serving]
+        self._weights.weights = dict(sorted(chain.from_iterable(each)))
         self._look_at_heads()
 
     def _look_at_heads(self) -> None:
@@ -138,14 +142,20 @@ class Claimer:
         Returns: none when nothing is due in the lanes known since the last `refresh`.
         """
         now_us = self._asked_us = self._queues.time.earliest_us()
-        kinds = limit  # at most so many have a job each in what is taken
+        weighs = bool(self._weights.weights)
+        kinds = max(limit, LOOKED_AT) if weighs else limit  # so many have a job each, at most
         # A lane that turns out to hold nothing that is due gives way to the next of its kind.
         for _ in range(self._rota.lanes):
             pointers = self._rota.first(kinds, now_us, room, of_each=bool(self._aging))
             self._turn += 1
             found = prospects(pointers, self._rota.next_at_us, now_us, self._aging)
-            wants = plan(found, limit=limit, room=room, turn=self._turn)
+            if weighs:
+                wants = weighed(found, self._weights, limit)
+            else:
+                wants = plan(found, limit=limit, room=room, turn=self._turn)
             taken = self._visit(wants, limit, room, now_us)
+            if weighs:
+                self._weights.given((job.lane.priority, job.lane.tenant) for job, _ in taken)
             if taken or not wants:
                 return taken
             kinds *= 2
