@@ -17,6 +17,7 @@ from dueline.pausing import pause, resume
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
+from dueline.waker import FALLBACK_US, LocalWaker
 from tests.calls import call, number_of, put
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
@@ -300,3 +301,33 @@ def test_whichever_call_fails_what_is_paused_waits_and_then_runs(
         if is_over:
             return
     raise AssertionError("there are too many calls")
+
+
+@pytest.mark.parametrize("what", [{}, {"tenants": [""]}, {"tasks": [TASK]}])
+def test_an_idle_worker_is_told_of_a_pause_before_what_it_knows_is_due(
+    queues: Queues, clock: HandClock, what: dict[str, list[str]]
+) -> None:
+    # F10: it looks by itself every five seconds
+    queues.waker = LocalWaker()
+    bench = Bench(queues, clock, burst=False, gap_us_max=FALLBACK_US)
+    begin_us = clock.wall_us()
+    paused: list[int] = []
+
+    def look() -> None:
+        bench.run_all()
+        now_us = clock.wall_us()
+        if now_us > begin_us + 30 * SECOND_US and not paused:
+            put(queues, call(1, due_us=now_us + 3 * SECOND_US))
+            paused.append(now_us)
+        elif paused and len(paused) == 1:
+            operator = Queues(
+                queues.store, clock=clock, ids=Ids(), defaults=QueueSettings(), waker=queues.waker
+            )
+            pause(operator, QUEUE, **what)
+            paused.append(now_us)
+        elif paused and now_us > paused[0] + 20 * SECOND_US:
+            bench.worker.stop()
+
+    bench.news.meanwhile = look
+    assert bench.run() == []
+    assert len(list(queues.jobs_of(QUEUE))) == 1
