@@ -12,6 +12,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NO_RUN_MAX = 7
 
 
+@pytest.mark.timeout(600)  # some pages are a hundred processes, one after the other
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_does_what_it_says(path: Path, tmp_path: Path) -> None:
     run_page(path.read_text(encoding="utf-8"), tmp_path)

@@ -1,7 +1,7 @@
 """What is wrong with a store."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,8 +64,8 @@ def examine(queues: Queues) -> Report:
         elected(queues),
         *_found_by_audits(queues),
         *_unserved(queues, workers),
-        *_neglected(queues, workers),
-        *_standing(queues, max_age_us=LATE_US, verdict="warning"),
+        *neglected(queues, queues.catalog.names(), workers),
+        *standing(queues, max_age_us=LATE_US, verdict="warning"),
     ]
     return Report(checks, store, workers)
 
@@ -104,7 +104,7 @@ def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
             checks.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
         elif age_us > max_age_us:
             checks.append(Check(f"queue {name}", "bad", waits))
-    checks += _standing(queues, max_age_us=max_age_us, verdict="bad")
+    checks += standing(queues, max_age_us=max_age_us, verdict="bad")
     return checks or [Check("queues", "good", "all that is ready is served in time")]
 
 
@@ -255,10 +255,10 @@ def _found_by_audits(queues: Queues) -> Iterator[Check]:
         )
 
 
-def _neglected(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:
-    """Find shards that are late though workers serve their queues."""
+def neglected(queues: Queues, names: Iterable[str], workers: Sequence[Presence]) -> Iterator[Check]:
+    """Find shards of some queues that are late though workers serve them."""
     served = {name for one in workers for name in one.queues}
-    for name in sorted(served.intersection(queues.catalog.names())):
+    for name in sorted(served.intersection(names)):
         if queues.catalog.settings(name).is_paused:
             continue
         now_us = queues.time.latest_us()
@@ -272,7 +272,7 @@ def _neglected(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:
                 )
 
 
-def _standing(queues: Queues, *, max_age_us: int, verdict: Verdict) -> Iterator[Check]:
+def standing(queues: Queues, *, max_age_us: int, verdict: Verdict) -> Iterator[Check]:
     """Find groups of streams that make no progress: one that is stuck still beats."""
     store, now_us = queues.store, queues.time.latest_us()
     for stream, settings in cuts.streams(store):

@@ -15,6 +15,7 @@ from dueline.chores import (
     diary,
     expire,
     forget,
+    neglect,
     purge,
     recur,
     retire,
@@ -45,6 +46,7 @@ CHORES: Final = (
     Chore("recur", recur.EVERY_US, recur.recur),
     Chore("retire", retire.EVERY_US, retire.retire),
     Chore("sample", sample.EVERY_US, sample.sample),
+    Chore("neglect", neglect.EVERY_US, neglect.neglect),
     Chore("audit", audit.EVERY_US, audit.audit),
     Chore("forget", forget.EVERY_US, forget.forget_history),
     Chore("expire", expire.EVERY_US, expire.expire),
@@ -67,16 +69,19 @@ class Monitor:
         clock: Clock,
         chance: Callable[[], float],
         chores: Sequence[Chore] = CHORES,
+        warn: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Take the engine, and who stands; reads nothing yet.
 
         Args: holder: another one for each process and each try. chance: gives in [0, 1), so
-          that not all stand at once.
+          that not all stand at once. warn: called with each line that a chore wants logged,
+          while the office is held.
         """
         self.epoch: int | None = None
         self._queues = queues
         self._chores = chores
         self._chance = chance
+        self._warn = warn
         self._diary: Diary | None = None
         self._leases = Leases(
             queues.store, OFFICES, holder,
@@ -132,6 +137,9 @@ class Monitor:
         version = self._queues.ids.token()
         if not open_diary.write(chore.name, written, report.puts, version=version):
             self._diary = self.epoch = None  # another holds the office
+            return
+        for words in report.warnings:
+            self._warn(words)
 
     def resign(self) -> None:
         """Give the office back, so that another need not wait until it lapses."""

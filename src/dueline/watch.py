@@ -23,7 +23,7 @@ class Watch:
 
     def __init__(self, queues: Queues, holder: str, *, clock: Clock) -> None:
         """Take the engine, and the worker in whose name it stands."""
-        self._monitor = Monitor(queues, holder, clock=clock, chance=random.random)
+        self._monitor = Monitor(queues, holder, clock=clock, chance=random.random, warn=log.warning)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self.run, name="dueline-monitor", daemon=True)
 

@@ -12,13 +12,15 @@ class Report(NamedTuple):
 
     acts: what it changed. after: where the next step goes on; None: the round is over.
     puts: what is to be noted, by the monitor and only while it holds the office. rest_us: how
-    long the next step of the round waits, so that a long round is no load.
+    long the next step of the round waits, so that a long round is no load. warnings: what is to
+    be logged, a line each.
     """
 
     acts: int = 0
     after: str | None = None
     puts: Sequence[Put] = ()
     rest_us: int = 0
+    warnings: Sequence[str] = ()
 
 
 Step = Callable[[Queues, str | None], Report]
