@@ -41,6 +41,7 @@ def numbers(app: Dueline) -> Counter[bytes]:
     return Counter(row.body for row in app.queues.jobs_of("default"))
 
 
+@pytest.mark.no_cover  # ten thousand times the same
 def test_ten_thousand_in_one_call(app: Dueline) -> None:
     # C2
     jobs = task_of(app).enqueue_many([(number,) for number in range(10_000)])

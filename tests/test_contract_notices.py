@@ -17,6 +17,8 @@ from tests import broken_stores as stores
 from tests import broken_streams as streams
 from tests.mutants.table import tell
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 BY_MODEL = "test_any_life_is_the_models"
 
 BROKEN: dict[type[MemoryStore], str] = {

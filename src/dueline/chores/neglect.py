@@ -1,4 +1,4 @@
-"""Tell of shards that are late, of queues that somebody serves and of streams that a group reads.
+"""Tell of shards that are late though somebody serves or reads them.
 
 Nothing is done about them: every worker looks at all shards, and a consumer takes over what no
 live member holds. So one that stays late is for somebody to hear of who asks no `doctor`.
