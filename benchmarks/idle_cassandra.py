@@ -102,9 +102,8 @@ def _side(host: str, kind: str, count: int) -> Iterator[Side]:
         store = open_store(url)
         assert isinstance(store, CassandraStore)
         side, alter = Side(store), f"ALTER KEYSPACE {url.rpartition('/')[2]} WITH durable_writes = "
-        raw.session.execute(
-            f"{alter} false", timeout=60
-        )  # nothing dies here: filled in half the time
+        # Nothing dies here: it is filled in half the time.
+        raw.session.execute(f"{alter} false", timeout=60)
         side.fill(kind, count)
         raw.session.execute(f"{alter} true", timeout=60)
         side.claim()  # statements are prepared once for each process

@@ -9,7 +9,7 @@ and whoever comes next sends the very same rows again (rule Z2).
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from dueline.changes import spread
 from dueline.clock import DAY_US
@@ -166,20 +166,34 @@ def advance(queues: Queues, name: str) -> int:
     return count
 
 
+class Seen(NamedTuple):
+    """What came of seeing to all schedules.
+
+    jobs: how many that stored. look_us: when some schedule decides whether a time makes a
+    job; None where none has to.
+    """
+
+    jobs: int
+    look_us: int | None
+
+
+def see_to_all(queues: Queues) -> Seen:
+    """Advance all schedules; they are read once, and again only those that have something to do."""
+    jobs, looks = 0, list[int | None]()
+    for name, schedule, _ in recipe.all_stored(queues.store):
+        present: Schedule | None = schedule
+        if _has_work(queues, schedule):
+            jobs += advance(queues, name)
+            found = recipe.stored(queues.store, name)
+            present = found and found.schedule
+        if present is not None:
+            looks.append(recipe.next_look_us(present, queues.time.latest_us()))
+    return Seen(jobs, min((us for us in looks if us is not None), default=None))
+
+
 def advance_all(queues: Queues) -> int:
-    """Do so for all schedules; answer how many jobs this call stored."""
-    return sum(
-        advance(queues, one.name)
-        for one in recipe.all_stored(queues.store)
-        if _has_work(queues, one.schedule)
-    )
-
-
-def next_look_us(queues: Queues) -> int | None:
-    """Tell when some schedule decides whether a time makes a job; None where none has to."""
-    now_us = queues.time.latest_us()
-    looks = [recipe.next_look_us(one.schedule, now_us) for one in recipe.all_stored(queues.store)]
-    return min((us for us in looks if us is not None), default=None)
+    """Advance all schedules; answer how many jobs this call stored."""
+    return see_to_all(queues).jobs
 
 
 def _has_work(queues: Queues, schedule: Schedule) -> bool:

@@ -3,7 +3,7 @@
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.queue import Queues
-from dueline.schedules import advance_all, next_look_us
+from dueline.schedules import see_to_all
 
 EVERY_US = 10 * SECOND_US
 """Often enough: jobs are stored a minute before their time."""
@@ -15,8 +15,7 @@ SOONEST_US = SECOND_US
 def recur(queues: Queues, after: str | None) -> Report:
     """See to all schedules; one read while none has anything to do."""
     del after  # all of them are one step
-    acts = advance_all(queues)
-    look_us = next_look_us(queues)
+    acts, look_us = see_to_all(queues)
     rest_us = EVERY_US if look_us is None else look_us - queues.time.earliest_us()
     if rest_us >= EVERY_US:
         return Report(acts)
