@@ -18,6 +18,7 @@ from dueline.job import Job as Row
 from dueline.job import JobId
 from dueline.queue import Calls
 from tests.failures.tasks import FOLDER_VARIABLE, LEASE_VARIABLE
+from tests.kills.processes import children_of
 
 ROOT = Path(__file__).parent.parent.parent
 WAIT_S_MAX = 60.0  # for a machine that is busy with other tests
@@ -80,10 +81,7 @@ class Running:
 
     def children(self) -> list[int]:
         """List its child processes."""
-        found: list[int] = []
-        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            found += map(int, task.read_text().split())
-        return found
+        return children_of(self.process.pid)
 
 
 class World:

@@ -17,7 +17,8 @@ def children_of(pid: int) -> list[int]:
     """List the child processes of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += map(int, task.read_text().split())
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile
+            found += map(int, task.read_text().split())
     return found
 
 
