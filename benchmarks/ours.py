@@ -12,8 +12,8 @@ from dueline.codec import JSON, encode
 from dueline.ids import Ids
 from dueline.job import Job
 from dueline.lane import Lane, bucket_of
-from dueline.launch import worker_name
 from dueline.task import Task
+from dueline.whereabouts import worker_name
 
 QUEUE = "bench"
 _PAGE = 500

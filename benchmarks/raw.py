@@ -24,7 +24,7 @@ import apsw
 
 from dueline.clock import DAY_US
 from dueline.ids import Ids
-from dueline.launch import worker_name
+from dueline.whereabouts import worker_name
 
 BATCH: Final = 500
 _ROWS: Final = 50  # of one insert statement; divides BATCH

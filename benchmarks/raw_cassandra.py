@@ -20,7 +20,7 @@ from cassandra.policies import RoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, tuple_factory
 
 from dueline.ids import Ids
-from dueline.launch import worker_name
+from dueline.whereabouts import worker_name
 
 BATCH: Final = 100
 LANES: Final = 8

@@ -4,22 +4,20 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
 from dueline.connect import mask, open_queues, open_store
 from dueline.coordination import Coordination
-from dueline.embedded import EmbeddedWorker
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
 from dueline.hooks import Hooks
-from dueline.launch import CONCURRENCY, DRAIN_S, launch, plan_of
 from dueline.options import Unique
 from dueline.payloads import Payloads
+from dueline.plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.recurring import Recurring
@@ -37,6 +35,9 @@ from dueline.steering import Steering
 from dueline.store import Store
 from dueline.task import AsyncTask, Options, Task, limits_us, read_unique, task_name
 from dueline.transaction import Transaction, transaction
+
+if TYPE_CHECKING:
+    from dueline.embedded import EmbeddedWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,6 +157,8 @@ class Dueline:
         """
         task = self._callable.get(name)
         if task is None:
+            from difflib import get_close_matches  # noqa: PLC0415  (seldom needed)
+
             near = get_close_matches(name, self._callable, n=1, cutoff=0.5)
             known = ", ".join(sorted(self._callable)[:_NAMES_SHOWN]) or "none at all"
             raise NotFound(
@@ -281,23 +284,15 @@ class Dueline:
 
         Raises: BadInput: a name or value out of range.
         """
-        changes: dict[str, Any] = {}
-        if lease is not None:
-            changes["lease_us"] = duration_us(lease)
-        if shards is not None:
-            changes["shards"] = shards
-        if history is not None:
-            changes["history"] = history
-        if keep is not None:
-            changes["keep_us"] = duration_us(keep)
-        if aging is not None:
-            changes["aging_us"] = duration_us(aging)
-        if deliver is not None:
-            changes["deliver"] = deliver
-        if history_keep is not None:
-            changes["history_us"] = duration_us(history_keep)
-        if dead_keep is not None:
-            changes["dead_us"] = duration_us(dead_keep)
+        spans = {
+            "lease_us": lease, "keep_us": keep, "aging_us": aging,
+            "history_us": history_keep, "dead_us": dead_keep,
+        }  # fmt: skip
+        plain = {"shards": shards, "history": history, "deliver": deliver}
+        changes: dict[str, Any] = {
+            **{word: duration_us(span) for word, span in spans.items() if span is not None},
+            **{word: value for word, value in plain.items() if value is not None},
+        }
         if weights is not None:
             changes["weights"] = weights_of(weights)
         check_queue_name(name)
@@ -352,6 +347,8 @@ class Dueline:
 
         Returns: the number of the signal that stopped it; None after a burst.
         """
+        from dueline.launch import launch  # noqa: PLC0415  (what only enqueues needs no worker)
+
         wear = (recycle_jobs, recycle_mb)
         terms = (concurrency, drain, processes)
         return launch(
@@ -365,7 +362,7 @@ class Dueline:
         concurrency: int = CONCURRENCY,
         processes: int = 0,
         drain: timedelta | float = DRAIN_S,
-    ) -> EmbeddedWorker:
+    ) -> "EmbeddedWorker":
         """Run a worker beside other code, such as a web application: `async with app.worker():`.
 
         It works in threads of its own and never blocks the loop; coroutine handlers run on the
@@ -374,6 +371,8 @@ class Dueline:
 
         Args: as `run_worker`.
         """
+        from dueline.embedded import EmbeddedWorker  # noqa: PLC0415  (see `run_worker`)
+
         return EmbeddedWorker(self, plan_of(self.serving(queues), concurrency, drain, processes))
 
     def serving(

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +53,8 @@ def _read_file(folder: Path) -> Mapping[str, str]:
     for place in (folder, *folder.parents):
         path = place / FILE_NAME
         if path.is_file():
+            import tomllib  # noqa: PLC0415  (slow to load, and seldom needed)
+
             try:
                 values = tomllib.loads(path.read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

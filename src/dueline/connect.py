@@ -1,4 +1,7 @@
-"""From an address to a store, and to the engine on it."""
+"""From an address to a store, and to the engine on it.
+
+Only the store that is named is loaded: that takes longer than all else here.
+"""
 
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -9,11 +12,6 @@ from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
-from dueline.stores.cassandra_place import place_of
-from dueline.stores.memory import MemoryStore
-from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.stores.sqlite import SqliteStore
-from dueline.stores.sqlite_waker import SocketWaker
 from dueline.waker import LocalWaker, Silence, Waker
 
 SCHEMES = ("memory", "sqlite", "cassandra")
@@ -35,10 +33,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if parts.scheme == "memory" and not options:
-        return MemoryStore(clock or SystemClock())
-    if parts.scheme == "memory" and options == {"transactional": "off"}:
-        return SteppedMemoryStore(clock or SystemClock())
+    if parts.scheme == "memory" and options in ({}, {"transactional": "off"}):
+        return _memory(clock or SystemClock(), in_steps=bool(options))
     if parts.scheme == "sqlite":
         return _sqlite(url, unquote(parts.path), options, clock or SystemClock())
     if parts.scheme == "cassandra":
@@ -50,6 +46,13 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     )
 
 
+def _memory(clock: Clock, *, in_steps: bool) -> Store:
+    from dueline.stores.memory import MemoryStore  # noqa: PLC0415  (see above)
+    from dueline.stores.memory_steps import SteppedMemoryStore  # noqa: PLC0415
+
+    return (SteppedMemoryStore if in_steps else MemoryStore)(clock)
+
+
 def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store:
     synchronous = options.pop("synchronous", "FULL").upper()
     if options or synchronous not in ("FULL", "NORMAL") or len(path) < len("/x"):
@@ -57,6 +60,8 @@ def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store
             f"The address {url!r} is not one of an SQLite queue.",
             hint="Write sqlite:///jobs.db, with ?synchronous=NORMAL or =FULL if you like.",
         )
+    from dueline.stores.sqlite import SqliteStore  # noqa: PLC0415  (see above)
+
     return SqliteStore(Path(path[1:]), clock=clock, synchronous=synchronous)
 
 
@@ -69,6 +74,8 @@ def open_waker(url: str, *, clock: Clock) -> Waker:
     if parts.scheme == "memory":
         return LocalWaker()
     if parts.scheme == "sqlite":
+        from dueline.stores.sqlite_waker import SocketWaker  # noqa: PLC0415  (see above)
+
         return SocketWaker(Path(unquote(parts.path)[1:]).absolute(), clock=clock)
     return Silence()
 
@@ -85,6 +92,8 @@ def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
 
 
 def _cassandra(url: str, options: dict[str, str], clock: Clock) -> Store:
+    from dueline.stores.cassandra_place import place_of  # noqa: PLC0415  (see above)
+
     place = place_of(url, options)
     try:
         from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (an extra)

@@ -1,8 +1,5 @@
 """Streams, leases and sequences of an application."""
 
-import os
-import secrets
-import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +17,7 @@ from dueline.recipes.sequence import Sequence as Numbers
 from dueline.settings import check_queue_name
 from dueline.signals import passed_on
 from dueline.stream import Registered, Stream, bell
+from dueline.whereabouts import worker_name
 from dueline.worker.consuming import Consuming
 from dueline.worker.log import log
 
@@ -168,7 +166,7 @@ class Coordination:
         consumer = Consumer(
             queues,
             self._host.clock,
-            _identity(),
+            worker_name(),
             stream=stream.name,
             settings=stream.look,
             group=group,
@@ -225,7 +223,7 @@ class Coordination:
         leases = Leases(
             queues.store,
             f"leases/{name}",
-            _identity(),
+            worker_name(),
             ttl_us=ttl_us,
             time=queues.time,
             clock=clock,
@@ -257,8 +255,3 @@ def _renew(leases: Leases, ended: threading.Event, ttl_us: int) -> None:
                 return
         except DuelineError as error:
             log.warning("a lease could not be renewed: %s", error)
-
-
-def _identity() -> str:
-    """Name this process, and this start: `<host>:<pid>:<random>`."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

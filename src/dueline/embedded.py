@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from dueline.errors import Conflict
-from dueline.launch import Application, Plan, make_worker, run
+from dueline.launch import make_worker, run
+from dueline.plan import Application, Plan
 from dueline.worker.log import log
 from dueline.worker.worker import Worker
 

@@ -1,6 +1,5 @@
 """A caller's handle on a job."""
 
-import asyncio
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -77,6 +76,8 @@ class Job(Generic[R_co]):
 
     async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109  (as `result`)
         """Do as `result` without blocking the loop; each look is taken in another thread."""
+        import asyncio  # noqa: PLC0415  (slow to load)
+
         for pause_s in self._pauses(timeout):
             found = await asyncio.to_thread(self._queues.find, self._id)
             if self._is_over(found):

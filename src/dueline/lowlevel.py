@@ -13,10 +13,10 @@ from dueline.errors import BadInput, LeaseLost
 from dueline.handler import Handler
 from dueline.hooks import Hooks
 from dueline.job import Job
-from dueline.launch import worker_name
 from dueline.queue import Calls, Queues
 from dueline.settings import check_queue_name
 from dueline.store import Extend
+from dueline.whereabouts import worker_name
 from dueline.worker.claimer import Claimer
 from dueline.worker.settler import Settler
 from dueline.worker.triage import triage

@@ -1,6 +1,5 @@
 """Registered functions and how they are called."""
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -220,12 +219,16 @@ class Using(Generic[P, R]):
         Where the awaiting is cancelled, the job may be stored all the same.
         """
         _refuse_transaction(self._options)
-        return await asyncio.to_thread(self.enqueue, *args, **kwargs)
+        from asyncio import to_thread  # noqa: PLC0415  (slow to load)
+
+        return await to_thread(self.enqueue, *args, **kwargs)
 
     async def aenqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Do as `enqueue_many` in another thread, and await it."""
         _refuse_transaction(self._options)
-        return await asyncio.to_thread(self.enqueue_many, calls, chunk=chunk)
+        from asyncio import to_thread  # noqa: PLC0415  (slow to load)
+
+        return await to_thread(self.enqueue_many, calls, chunk=chunk)
 
     def _put(self, codec: int, bodies: Sequence[bytes], rule: Rule | None = None) -> list[Job[R]]:
         queues, options = self._host.queues, self._options

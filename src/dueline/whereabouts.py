@@ -53,5 +53,10 @@ def is_gone(other: Whereabouts, here: Whereabouts) -> bool:
     return False
 
 
+def worker_name() -> str:
+    """Make a worker's id: `<host>:<pid>:<random>`."""
+    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+
+
 def _stat(pid: int) -> list[str]:
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -15,8 +15,9 @@ from dueline import Dueline
 from dueline.clock import SystemClock
 from dueline.connect import open_store
 from dueline.errors import StoreUnavailable
-from dueline.launch import make_worker, plan_of, run
+from dueline.launch import make_worker, run
 from dueline.monitor import Monitor
+from dueline.plan import plan_of
 from dueline.recipes.offices import holder_of
 from dueline.recipes.registry import present
 from dueline.store import Store

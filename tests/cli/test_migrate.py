@@ -21,7 +21,7 @@ class Served(MemoryStore):
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> type[Served]:
     """Put such a store behind memory://."""
-    monkeypatch.setattr("dueline.connect.MemoryStore", Served)
+    monkeypatch.setattr("dueline.stores.memory.MemoryStore", Served)
     return Served
 
 

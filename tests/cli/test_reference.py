@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from dueline.cli.failure import Exit
-from dueline.cli.root import root
+from dueline.cli.root import root_with
 from tests.cli.conftest import Shell
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ def commands(app: typer.Typer, *above: str) -> Iterator[tuple[str, ...]]:
         yield from commands(group.typer_instance, *above, group.name)
 
 
-COMMANDS = sorted(commands(root))
+COMMANDS = sorted(commands(root_with()))
 
 
 def test_there_are_as_many_commands_as_the_page_lists() -> None:
@@ -45,3 +45,10 @@ def test_a_command_and_its_options_are_on_the_page(shell: Shell, words: tuple[st
 def test_every_exit_code_is_on_the_page() -> None:
     for code in Exit:
         assert re.search(rf"^\| [0-9, ]*\b{int(code)}\b", PAGE, re.MULTILINE), code
+
+
+@pytest.mark.parametrize("word", ["queues set", "quues", ""])
+def test_what_is_no_command_is_told_beside_all_that_are(shell: Shell, word: str) -> None:
+    answer = shell(word)
+    assert answer.code == Exit.USAGE
+    assert "No such command" in answer.err

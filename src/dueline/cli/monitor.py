@@ -8,8 +8,7 @@ import typer
 from dueline.cli.session import session_of
 from dueline.cli.worker import log_to_stderr
 from dueline.clock import SystemClock
-from dueline.launch import worker_name
-from dueline.watch import Watch
+from dueline.whereabouts import worker_name
 
 _SIGNALLED = 128
 
@@ -23,6 +22,8 @@ def monitor(context: typer.Context) -> int:
 
     SIGTERM or Ctrl-C stops it. Exits 143 after SIGTERM, 130 after Ctrl-C.
     """
+    from dueline.watch import Watch  # noqa: PLC0415  (no other command does chores)
+
     log_to_stderr(logging.INFO)
     stops = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)

@@ -11,7 +11,7 @@ import typer
 from dueline.cli.session import session_of
 from dueline.clock import SECOND_US
 from dueline.errors import BadInput
-from dueline.launch import CONCURRENCY, DRAIN_S
+from dueline.plan import CONCURRENCY, DRAIN_S
 from dueline.span import parse_span
 
 _SIGNALLED = 128

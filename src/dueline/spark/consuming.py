@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from dueline.app import Dueline
 from dueline.config import place_of
 from dueline.errors import BadInput, ConfigError
-from dueline.launch import DRAIN_S, Plan, make_worker, plan_of, run
+from dueline.launch import make_worker, run
+from dueline.plan import DRAIN_S, Plan, plan_of
 from dueline.spark.fleet import Fleet
 from dueline.spark.gate import Gate
 from dueline.spark.many import Many

@@ -1,6 +1,6 @@
 """Running one job's handler."""
 
-import asyncio
+import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context as Variables
@@ -107,6 +107,8 @@ class Execution:
         """
         handler = self._handlers.get(assignment.job.task)
         if handler is not None and handler.is_async:
+            import asyncio  # noqa: PLC0415  (slow to load, and seldom needed)
+
             return asyncio.run(self.arun(assignment, started_us))
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
@@ -200,12 +202,14 @@ class Execution:
             return Cancelled(_readable(error.message))
         if isinstance(error, LeaseLost):
             return Cancelled(error.message)  # its verdict is refused, so nothing comes of it
-        if isinstance(error, asyncio.CancelledError) and self.controls.is_cancelled(claim):
+        if self.controls.is_cancelled(claim) and _is_cancellation(error):
             return Cancelled(CANCELLED)
         return failure(error, handler)
 
     async def _within(self, value: Awaitable[Any], timeout_us: int | None, claim: Claim) -> Any:  # noqa: ANN401
         """Await a handler; cancel it when its time is over, or its end is wished for."""
+        import asyncio  # noqa: PLC0415  (see above)
+
         limit = asyncio.timeout(None if timeout_us is None else timeout_us / SECOND_US)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
@@ -217,6 +221,11 @@ class Execution:
             if limit.expired():
                 raise JobTimeout from error
             raise
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    loaded = sys.modules.get("asyncio.exceptions")  # what is not loaded has raised nothing
+    return isinstance(error, getattr(loaded, "CancelledError", ()))
 
 
 def _arguments(

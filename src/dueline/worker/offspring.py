@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from dueline.attempt import Crashed, Ended, Failed, GivenBack
 from dueline.clock import SECOND_US
@@ -15,19 +15,7 @@ from dueline.handler import Handler
 from dueline.job import Claim
 from dueline.worker.execution import Assignment
 from dueline.worker.messages import Finished, Leave, Message, Recall, Run, Started, dump
-
-
-class Wear(NamedTuple):
-    """When a child has worked enough; None for never.
-
-    jobs: that it ran. memory_bytes: that it holds resident.
-    """
-
-    jobs: int | None = None
-    memory_bytes: int | None = None
-
-
-NO_WEAR = Wear()
+from dueline.worker.wear import Wear
 
 
 class Process(Protocol):

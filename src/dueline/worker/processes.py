@@ -24,7 +24,8 @@ from dueline.worker.messages import (
     load,
     to_ended,
 )
-from dueline.worker.offspring import NO_WEAR, Offspring, Wear
+from dueline.worker.offspring import Offspring
+from dueline.worker.wear import NO_WEAR, Wear
 
 AHEAD_US = 5_000
 AHEAD_MAX = 100

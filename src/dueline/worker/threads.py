@@ -1,9 +1,9 @@
 """Runs jobs in threads of this process."""
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dueline.attempt import Cancelled, Ended, Ending, Failed
 from dueline.clock import Clock
@@ -15,7 +15,11 @@ from dueline.tuples import made
 from dueline.worker.controls import CANCELLED
 from dueline.worker.execution import Assignment, Execution, overtaking
 from dueline.worker.interrupt import Interrupt
-from dueline.worker.loop import Coroutines
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from dueline.worker.loop import Coroutines
 
 NEWS_EVERY_US = 5_000
 """While more jobs are ready, endings are told in groups, at least this often."""
@@ -53,7 +57,7 @@ class ThreadRunner:
         clock: Clock,
         now_us: Callable[[], int],
         news: threading.Event,
-        loop: asyncio.AbstractEventLoop | None = None,
+        loop: "asyncio.AbstractEventLoop | None" = None,
     ) -> None:
         """Take what to run jobs with; starts no thread yet.
 
@@ -79,9 +83,12 @@ class ThreadRunner:
         self._coroutines: Coroutines | None = None
         self._busy = 0  # threads that run a job; counted only beside coroutines
         if execution.has_async():
-            self._coroutines = Coroutines(
-                execution, clock=clock, ended=self._end_coroutine, loop=loop
-            )
+            self._coroutines = self._beside(loop)
+
+    def _beside(self, loop: "asyncio.AbstractEventLoop | None") -> "Coroutines":
+        from dueline.worker.loop import Coroutines  # noqa: PLC0415  (loads asyncio)
+
+        return Coroutines(self._execution, clock=self._clock, ended=self._end_coroutine, loop=loop)
 
     def start(self) -> None:
         """Get ready to run jobs."""

@@ -1,0 +1,49 @@
+"""What a process loads: each that starts pays for it."""
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = {"asyncio", "ssl", "concurrent.futures", "multiprocessing.connection", "subprocess", "rich"}
+WORKING = {"dueline.launch", "dueline.monitor", "dueline.worker.worker", "dueline.embedded"}
+STORES = {"apsw", "dueline.stores.memory", "dueline.stores.cassandra_place"}
+
+
+def loaded(program: str) -> set[str]:
+    """Name what a process has loaded at the end of a program."""
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(ended.stdout.splitlines()[-1].split())
+
+
+def test_an_application_loads_no_worker_and_no_store_before_it_needs_one() -> None:
+    found = loaded("import dueline; dueline.Dueline('sqlite:///jobs.db').queue('mail')")
+    assert not found & (SLOW | WORKING | STORES)
+    assert "dueline.queue" in found
+
+
+def test_of_the_stores_only_the_one_that_is_named_is_loaded() -> None:
+    found = loaded("import dueline; dueline.Dueline('memory://').queues")
+    assert not found & (SLOW | WORKING | (STORES - {"dueline.stores.memory"}))
+    assert "dueline.stores.memory" in found
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_worker_loads_an_event_loop_only_for_coroutines(*, asynchronous: bool) -> None:
+    found = loaded(
+        "import dueline; app = dueline.Dueline('memory://')\n"
+        f"@app.task()\n{'async ' * asynchronous}def nothing() -> None: pass\n"
+        "nothing.enqueue(); app.run_worker(burst=True)"
+    )
+    assert ("asyncio" in found) is asynchronous
+
+
+def test_a_command_loads_no_other_one() -> None:
+    found = loaded("from dueline.cli import run; run(['jobs', '--help'])")
+    assert [name for name in found if name.startswith("dueline.cli.")]
+    assert not found & ({"asyncio", "rich"} | WORKING | {"dueline.cli.bench", "dueline.cli.doctor"})
