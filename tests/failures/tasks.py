@@ -17,6 +17,8 @@ LEASE_VARIABLE = "DUELINE_FAILURES_LEASE_S"
 POLL_S = 0.01
 TIMEOUT_S = 0.3
 KILL_AFTER_S = 0.6
+DEAF_TIMEOUT_S, DEAF_KILL_AFTER_S = 3.0, 4.0
+"""Long enough for a handler to come to where it hears nothing."""
 
 HOARD: list[bytes] = []
 
@@ -140,7 +142,9 @@ def endless(tag: str) -> None:
         pass
 
 
-@app.task(name="deaf", timeout=TIMEOUT_S, kill_after=KILL_AFTER_S, retry=Retry(attempts=1))
+@app.task(
+    name="deaf", timeout=DEAF_TIMEOUT_S, kill_after=DEAF_KILL_AFTER_S, retry=Retry(attempts=1)
+)
 def deaf(tag: str) -> None:
     """Wait in C, where no exception arrives."""
     note("start", tag)

@@ -6,9 +6,8 @@ from itertools import combinations
 
 import pytest
 
+from tests.failures.conftest import TAKEN_OVER_S
 from tests.failures.world import World, is_alive
-
-LAST_BREATH_S = 2.0
 
 
 @pytest.mark.parametrize("task", ["hold", "spin"])
@@ -21,7 +20,7 @@ def test_no_child_outlives_its_parent(world: World, task: str) -> None:
     assert len(children) == 2
     worker.process.kill()
     worker.wait()
-    world.until(lambda: not any(map(is_alive, children)), within_s=LAST_BREATH_S)
+    world.until(lambda: not any(map(is_alive, children)))
 
 
 def test_only_what_a_dead_child_was_running_crashes(world: World) -> None:
@@ -63,7 +62,7 @@ def test_a_job_that_kills_its_worker_is_dead_after_three_counted_crashes(world: 
     worker.stop()
 
 
-@pytest.mark.parametrize("lease_s", [2.0])
+@pytest.mark.parametrize("lease_s", [TAKEN_OVER_S])
 def test_suspects_run_alone_until_they_are_cleared(world: World) -> None:
     suspects = [world.put("hold", f"suspect {number}") for number in range(3)]
     first = world.worker(concurrency=4)
@@ -94,7 +93,7 @@ def test_suspects_run_alone_until_they_are_cleared(world: World) -> None:
     second.stop()
 
 
-@pytest.mark.parametrize("lease_s", [2.0])
+@pytest.mark.parametrize("lease_s", [TAKEN_OVER_S])
 def test_nothing_starts_beside_a_suspect_that_takes_long(world: World) -> None:
     suspect = world.put("hold", "suspect")
     first = world.worker()

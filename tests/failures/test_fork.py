@@ -55,7 +55,7 @@ def run(program: str, url: str) -> str:
         [sys.executable, "-c", program, url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

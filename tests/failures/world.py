@@ -17,6 +17,7 @@ from dueline.history import attempts
 from dueline.job import Job as Row
 from dueline.job import JobId
 from dueline.queue import Calls
+from dueline.recipes.registry import present
 from tests.failures.tasks import FOLDER_VARIABLE, LEASE_VARIABLE
 from tests.kills.processes import children_of
 
@@ -156,12 +157,23 @@ class World:
         found = attempts(self.app.store, "default", 1)
         return [one for one in found if job is None or one.job == job.id]
 
-    def until(self, is_so: Callable[[], object], *, within_s: float = WAIT_S_MAX) -> None:
+    def until(self, is_so: Callable[[], object]) -> None:
         """Wait until something is so."""
-        give_up = time.monotonic() + within_s
+        give_up = time.monotonic() + WAIT_S_MAX
         while not is_so():
-            assert time.monotonic() < give_up, "\n".join(one.log() for one in self._workers)
+            assert time.monotonic() < give_up, self._seen()
             time.sleep(TICK_S)
+
+    def _seen(self) -> str:
+        """Tell what there is to see instead of what is waited for."""
+        logs = [f"log of {one.process.pid}:\n{one.log()}" for one in self._workers]
+        notes = [f"{one.what} {one.tag} in {one.process}" for one in self.notes()]
+        return "\n".join(["it never came to be", *logs, "notes:", *notes[-50:]])
+
+    def until_it_serves(self, worker: Running) -> None:
+        """Wait until a worker is known to be there; from then on it handles signals, too."""
+        mine = f":{worker.process.pid}:"
+        self.until(lambda: any(mine in one.worker for one in present(self.app.store)))
 
     def until_done(self, *jobs: Job[Any]) -> None:
         """Wait until jobs are done."""
@@ -191,5 +203,5 @@ def is_alive(pid: int) -> bool:
     """Tell whether a process runs: neither gone nor a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it was opened, or after
         return False

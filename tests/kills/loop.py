@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -46,7 +47,9 @@ FILLS_MAX = 40
 STALLED_S = 120.0
 """For so long no process has written anything: waiting longer would only hide what is broken."""
 
-LAST_BREATH_S = 2.0
+END_S_MAX = 60.0
+"""For so long a process that is told to end, or whose parent was killed, may take."""
+
 READERS = 8
 FOUND = 200
 """Jobs are looked up so many at once."""
@@ -290,17 +293,22 @@ class Loop:
     def _kill_one(self) -> None:
         victim, process = self._victim()
         children = children_of(process.pid)
-        if children and self._choice.random() < CHILD_SHARE:
-            self._kill(self._choice.choice(children))
+        is_child = children and self._choice.random() < CHILD_SHARE
+        if is_child and self._kill(self._choice.choice(children)):
             return
-        self._kill(process.pid)
+        assert self._kill(process.pid), "it is there until it is waited for"
         process.wait()
         self._collect()
         self._start(victim)
 
-    def _kill(self, pid: int) -> None:
-        self._killed.append(Event(time.time_ns() // 1000, str(pid), "ok", "crash"))
-        os.kill(pid, signal.SIGKILL)
+    def _kill(self, pid: int) -> bool:
+        """Kill a process; tell whether it was there: a child may have been killed before."""
+        crash = Event(time.time_ns() // 1000, str(pid), "ok", "crash")
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            self._killed.append(crash)
+            return True
+        return False
 
     # The end
 
@@ -321,7 +329,7 @@ class Loop:
                 actor.process.terminate()
         for actor in self._actors:
             if actor.process is not None:
-                code = actor.process.wait(30)
+                code = actor.process.wait(END_S_MAX)
                 # One that was started a moment ago does not handle the signal yet.
                 assert code in {0, -signal.SIGTERM}, (
                     f"a {actor.role.kind} ended with {code}: {self._errors()}"
@@ -331,7 +339,7 @@ class Loop:
 
     def _expect_nobody(self) -> None:
         """See that no process of this run is left, children of the killed included."""
-        give_up = time.monotonic() + LAST_BREATH_S
+        give_up = time.monotonic() + END_S_MAX
         while left := processes_with(f"{FOLDER_VARIABLE}={self._folder}"):
             assert time.monotonic() < give_up, f"processes are left: {left}"
             time.sleep(TICK_S)

@@ -55,7 +55,8 @@ def crowd(folder: Path, *, seconds: float, writers: int = WRITERS) -> Crowd:
     try:
         said = [_said(writer, seconds) for writer in some]
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(END_S_MAX) == 0
+        # It may have come so late that it does not handle the signal yet.
+        assert worker.wait(END_S_MAX) in {0, -signal.SIGTERM}
     finally:
         for process in [worker, *some]:
             process.kill()
