@@ -1,6 +1,7 @@
 """Enqueueing, waiting and working without blocking the loop."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from dueline import BadInput, Conflict, Dueline, JobFailed, NotFound, Retry
 
-WAIT_S = 30
+WAIT_S = 60
 
 STORES = [
     pytest.param("memory://", marks=pytest.mark.memory),
@@ -127,8 +128,9 @@ def test_coroutines_share_the_loop_of_the_caller_and_plain_handlers_do_not(app: 
     asyncio.run(main())
 
 
-def test_leaving_the_block_drains(app: Dueline) -> None:
+def test_leaving_the_block_drains(app: Dueline, caplog: pytest.LogCaptureFixture) -> None:
     # R11
+    caplog.set_level(logging.INFO, "dueline.worker")
     entered: list[int] = []
     doors: list[asyncio.Event] = []
 
@@ -137,12 +139,19 @@ def test_leaving_the_block_drains(app: Dueline) -> None:
         entered.append(number)
         await doors[0].wait()
 
+    async def open_when_it_stops() -> None:
+        async with asyncio.timeout(WAIT_S):
+            while "stops, holding" not in caplog.text:  # noqa: ASYNC110  (another thread says it)
+                await asyncio.sleep(0.005)
+        doors[0].set()
+
     async def main() -> None:
         doors.append(asyncio.Event())
         jobs = await waits.aenqueue_many([(1,), (2,), (3,)])
         async with app.worker(concurrency=2):
             await until_waiting(entered, 2)
-            asyncio.get_running_loop().call_later(0.05, doors[0].set)
+            opening = asyncio.create_task(open_when_it_stops())
+        await opening
         assert [job.status for job in jobs].count("done") == 2
         assert [job.status for job in jobs].count("ready") == 1
 

@@ -12,7 +12,7 @@ import pytest
 from dueline import Batch, Conflict, Dueline, LeaseLost
 from dueline.errors import BadInput, NotFound
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture(params=["memory://", "memory://?transactional=off", "sqlite"])
@@ -47,7 +47,7 @@ def test_what_is_appended_is_consumed(app: Dueline) -> None:
     clicks = app.stream("clicks", shards=3)
     heard, late = Heard(20), Heard(21)
 
-    @clicks.consumer("billing", batch=7, lease=2)
+    @clicks.consumer("billing", batch=7, lease=30)
     def bill(batch: Batch) -> None:
         heard.hear(batch)
 
@@ -60,8 +60,8 @@ def test_what_is_appended_is_consumed(app: Dueline) -> None:
         process = f"{socket.gethostname()}:{os.getpid()}"
         assert re.fullmatch(rf"{re.escape(process)}:[0-9a-f]{{8}}", member.name)
     assert [one.rows for one in clicks.lag("billing")] == [0, 0, 0]
-    clicks.consumer("late", start="newest", lease=2)(late.hear)
-    clicks.consumer("other", lease=2)(late.hear)
+    clicks.consumer("late", start="newest", lease=30)(late.hear)
+    clicks.consumer("other", lease=30)(late.hear)
     with app.consuming(["clicks/other", "clicks/late"], threads=2):
         clicks.append("more")
         assert set(map(repr, late.wait())) >= {repr(number) for number in range(20)}
@@ -73,7 +73,7 @@ def test_a_handler_that_fails_is_called_again(app: Dueline) -> None:
     heard = Heard(3)
     fails = [RuntimeError("once"), LeaseLost("twice"), None]
 
-    @clicks.consumer("billing", lease=2)
+    @clicks.consumer("billing", lease=30)
     def bill(batch: Batch) -> None:
         if error := fails.pop(0) if fails else None:
             raise error
@@ -86,17 +86,17 @@ def test_a_handler_that_fails_is_called_again(app: Dueline) -> None:
 
 
 def test_a_lease_has_one_holder_at_a_time(app: Dueline) -> None:
-    with app.lease("nightly", ttl=2) as lease:
+    with app.lease("nightly", ttl=60) as lease:
         assert (lease.epoch, lease.is_held) == (1, True)
         lease.check()
-        with pytest.raises(Conflict, match="held by"), app.lease("nightly", ttl=2):
+        with pytest.raises(Conflict, match="held by"), app.lease("nightly", ttl=60):
             raise AssertionError
         with app.lease("weekly") as other:
             assert other.epoch == 1
     assert not lease.is_held
     with pytest.raises(LeaseLost):
         lease.check()
-    with app.lease("nightly", ttl=2, wait=5) as again:
+    with app.lease("nightly", ttl=60, wait=60) as again:
         assert again.epoch == 2
     app.close()
 

@@ -136,7 +136,7 @@ def in_thread(use: object) -> BaseException:
 
     thread = threading.Thread(target=call)
     thread.start()
-    thread.join(30)
+    thread.join()
     return errors[0]
 
 
@@ -145,7 +145,7 @@ def test_another_thread_waits_and_then_sees_it_all(app: Dueline, send: Send) -> 
     job: list[Job[int]] = []
 
     def write() -> None:
-        assert inside.wait(30)
+        assert inside.wait(60)
         others.append(send.enqueue(2))
         others.append(app.queues.store.find([bytes.fromhex(job[0].id)])[0])  # type: ignore[list-item, arg-type]
 
@@ -156,7 +156,7 @@ def test_another_thread_waits_and_then_sees_it_all(app: Dueline, send: Send) -> 
         inside.set()
         thread.join(0.05)
         assert others == []
-    thread.join(30)
+    thread.join()
     assert len(others) == 2
     assert others[1] is not None
 

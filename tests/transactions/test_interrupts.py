@@ -44,13 +44,13 @@ def test_a_call_that_is_struck_while_it_waits_leaves_no_lock_behind(
     thread = threading.Thread(target=wait_and_be_struck)
     with store.transaction():
         thread.start()
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while not is_waiting(thread):
             assert time.monotonic() < give_up
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread.ident or 0), ctypes.py_object(JobTimeout)
         )
-    thread.join(30)
+    thread.join(60)
     assert struck == [True]
     monkeypatch.setattr("dueline.stores.sqlite_connection.LOCK_WAIT_S", 0.1)
     assert store.find([ID]) == [None]

@@ -283,7 +283,7 @@ def test_a_plain_call_writes_the_product_and_ends_nothing(shop: Dueline) -> None
 def test_a_handler_may_go_on_when_its_job_is_gone(
     shop: Dueline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop.queue("default", lease=1)
+    shop.queue("default", lease=6)  # its beat comes every two seconds
     told_so = threading.Event()
 
     @shop.task(name="bill", retry=NOT_AGAIN)
@@ -301,7 +301,7 @@ def test_a_handler_may_go_on_when_its_job_is_gone(
 
     job = bill.enqueue(1)
     work(shop)
-    assert told_so.wait(30)
+    assert told_so.wait(60)
     assert (job.result(timeout=0), words(shop)) == (1, ["done"])
     assert "lost its claim" not in caplog.text
 

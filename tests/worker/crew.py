@@ -9,7 +9,7 @@ from dueline.job import Job
 from dueline.worker.execution import Assignment
 from dueline.worker.threads import ThreadRunner
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Crew:
@@ -31,7 +31,7 @@ class Crew:
         """Wait until something is so, woken by the runner's news."""
         give_up_s = time.monotonic() + WAIT_S
         while not is_so():
-            assert time.monotonic() < give_up_s, "it never came to be"
+            assert time.monotonic() < give_up_s, f"it never came to be; ended: {self.ended}"
             self.news.wait(0.01)
             self.news.clear()
             self.runner.spread()

@@ -8,7 +8,7 @@ import pytest
 from dueline.errors import StoreUnavailable
 from dueline.worker.beat import BEATS_A_LEASE, Beat
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Hearts:

@@ -353,7 +353,7 @@ class DistantStore(MemoryStore):
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
     ) -> LanePage:
         """Wait for the others, then read."""
-        self.arrivals.wait(timeout=10)
+        self.arrivals.wait(timeout=60)
         return super().lanes(queue, shard, until_bucket=until_bucket, after=after, limit=limit)
 
 

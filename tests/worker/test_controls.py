@@ -23,7 +23,7 @@ from tests.clocks import NOW_US, HandClock
 from tests.worker.bench import Bench, words
 from tests.world import EVERY_KIND, store_on
 
-WAIT_S = 20
+WAIT_S = 60
 ASKED = "Its end was asked for."
 HANDLER = Handler(len, name="tests.task", retry=Retry(), timeout_us=None)
 FAILED = Failed("OSError", "no", "", retry=True)

@@ -3,14 +3,14 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import pytest
 
 from dueline.attempt import Cancelled, Done, Ended, Failed, GivenBack
-from dueline.clock import SystemClock
+from dueline.clock import Clock, SystemClock
 from dueline.handler import Context, Handler
 from dueline.job import Job
 from dueline.policy import Retry
@@ -18,6 +18,7 @@ from dueline.worker import execution as execution_module
 from dueline.worker.execution import Assignment, Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import number_of, row_of
+from tests.clocks import HandClock
 from tests.worker.crew import WAIT_S
 from tests.worker.crew import Crew as RunnerCrew
 
@@ -32,9 +33,10 @@ class Crew(RunnerCrew):
         handlers: dict[str, Handler],
         slots: int,
         loop: asyncio.AbstractEventLoop | None = None,
+        clock: Clock | None = None,
     ) -> None:
         news = threading.Event()
-        clock = SystemClock()
+        clock = clock or SystemClock()
         runner = ThreadRunner(
             Execution(handlers),
             threads=slots,
@@ -58,15 +60,17 @@ class Crew(RunnerCrew):
 def crew(
     *functions: Callable[..., object],
     slots: int = 10,
-    timeout_us: int | None = None,
+    limits_us: Mapping[str, int] | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[Crew]:
-    """Start a runner, and let all of it end."""
+    """Start a runner, and let all of it end. limits_us: how long handlers may take, by name."""
+    names = [one.__name__ for one in functions]
     handlers = {
-        one.__name__: Handler(one, name=one.__name__, retry=Retry(), timeout_us=timeout_us)
-        for one in functions
+        name: Handler(one, name=name, retry=Retry(), timeout_us=(limits_us or {}).get(name))
+        for name, one in zip(names, functions, strict=True)
     }
-    made = Crew(handlers, slots, loop)
+    made = Crew(handlers, slots, loop, clock)
     made.runner.start()
     try:
         yield made
@@ -177,7 +181,8 @@ def test_what_takes_too_long_is_cancelled_where_it_waits() -> None:
         finally:
             cleaned.append(number)
 
-    with crew(sleeps, timeout_us=50_000) as made:
+    # The loop has a time of its own; by that of the runner it is never late.
+    with crew(sleeps, limits_us={"sleeps": 50_000}, clock=HandClock()) as made:
         made.submit("sleeps", 1)
         ending = made.ends(1)[1].ending
     assert isinstance(ending, Failed)
@@ -191,7 +196,7 @@ def test_what_never_awaits_is_interrupted_and_its_neighbours_go_on(
     # R9
     monkeypatch.setattr(execution_module, "ASYNC_GRACE_US", 50_000)
 
-    entered = threading.Event()
+    clock, entered = HandClock(), threading.Event()
 
     async def hogs(number: int) -> None:
         entered.set()
@@ -199,10 +204,11 @@ def test_what_never_awaits_is_interrupted_and_its_neighbours_go_on(
         while time.monotonic() < until_s:
             pass
 
-    with crew(hogs, quick, timeout_us=50_000) as made:
+    with crew(hogs, quick, limits_us={"hogs": 50_000}, clock=clock) as made:
         made.submit("hogs", 1)
         assert entered.wait(WAIT_S)
         made.submit("quick", 2)
+        clock.advance(us=100_000)
         ended = made.ends(2)
     ending = ended[1].ending
     assert isinstance(ending, Failed)
