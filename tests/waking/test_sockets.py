@@ -14,7 +14,7 @@ import pytest
 from dueline.stores.sqlite_waker import SOCKETS_AGE_US_MAX, SocketEar, SocketWaker
 from tests.clocks import HandClock
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -122,6 +122,7 @@ def test_it_closes_whether_or_not_it_was_heard(waker: SocketWaker, file: Path) -
     waker.wake(["default"])
     assert news.wait(WAIT_S)
     ear.close()
+    ear._thread.join(WAIT_S)
     assert not ear._thread.is_alive()
     waker.wake(["default"])  # to one that has gone
 
@@ -134,6 +135,7 @@ def test_it_closes_even_if_its_folder_was_removed(waker: SocketWaker, file: Path
     folder_of(file).rmdir()
     waker.wake(["default"])
     ear.close()
+    ear._thread.join(WAIT_S)
     assert not ear._thread.is_alive()
 
 
@@ -237,3 +239,15 @@ def test_where_there_are_no_such_sockets_nothing_is_heard(
     monkeypatch.delattr(socket, "AF_UNIX")
     assert not waker.listen(["default"], news).is_open
     waker.wake(["default"])
+
+
+def test_a_thread_that_hears_of_the_end_too_late_ends_all_the_same(
+    waker: SocketWaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a machine is so busy that it does not get to run in time
+    monkeypatch.setattr(SocketEar, "_loop", lambda _: None)
+    ear = waker.listen(["default"], threading.Event())
+    assert isinstance(ear, SocketEar)
+    monkeypatch.undo()
+    ear._socket.close()
+    ear._loop()

@@ -151,7 +151,10 @@ class SocketEar:
 
     def _loop(self) -> None:
         while not self._is_closing:
-            said = self._socket.recv(_NAME_BYTES_MAX)
+            try:
+                said = self._socket.recv(_NAME_BYTES_MAX)
+            except OSError:  # it was closed: this thread took long to hear of it
+                return
             if said in self._queues:
                 self._goes_on.clear()
                 self._heard = True
