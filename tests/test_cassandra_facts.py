@@ -139,3 +139,18 @@ def test_replicas_say_what_a_lost_machine_takes_along(
     assert told["replicas"] == replicas
     assert told["replication"] == replication["class"].rpartition(".")[2]
     assert told["survives loss of the machine"].startswith(lost)
+
+
+@pytest.mark.parametrize(("timeout", "connect_s"), [("100ms", 5), ("10s", 5), ("60s", 30)])
+def test_connecting_may_take_half_as_long_as_a_request_and_five_seconds(
+    timeout: str, connect_s: float
+) -> None:
+    from dueline.stores import cassandra_connection  # noqa: PLC0415  (needs the driver)
+
+    place = place_of("cassandra://127.0.0.1/jobs", {"timeout": timeout})
+    cluster = cassandra_connection._cluster(place)
+    try:
+        limits_s = (cluster.connect_timeout, cluster.control_connection_timeout)
+    finally:
+        cluster.shutdown()
+    assert limits_s == (connect_s, connect_s)

@@ -141,7 +141,7 @@ native_transport_port: {CQL_PORT}
 {sync}
 paxos_variant: v2
 paxos_state_purging: gc_grace
-cas_contention_timeout: 2000ms
+cas_contention_timeout: 20000ms
 storage_compatibility_mode: NONE
 
 # A small node: a heap of 700 MiB, two cores.
@@ -165,9 +165,9 @@ file_cache_enabled: false
 networking_cache_size: 16MiB
 
 # A node on a busy machine: late is no failure.
-read_request_timeout: 8000ms
-range_request_timeout: 8000ms
-write_request_timeout: 8000ms
+read_request_timeout: 20000ms
+range_request_timeout: 20000ms
+write_request_timeout: 20000ms
 
 # A node for tests: TRUNCATE and DROP are quick, everybody who is let in may do all.
 dynamic_snitch: false

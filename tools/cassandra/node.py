@@ -18,7 +18,7 @@ from tools.cassandra import cql
 from tools.cassandra.config import Settings, config_files, daemon_command, nodetool_command
 from tools.cassandra.jars import CACHE, CassandraError, fetch_jars, find_java
 
-READY_TIMEOUT_S = 120.0
+READY_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 60.0
 NODETOOL_TIMEOUT_S = 300.0
 POLL_S = 0.1

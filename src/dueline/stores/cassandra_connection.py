@@ -53,6 +53,8 @@ PROTOCOL: Final = 5
 """Every server since 4.0 speaks it."""
 
 CONNECT_TIMEOUT_S: Final = 5.0
+"""How long connecting takes at most; longer where a request may take twice as long."""
+
 RECONNECT_S: Final = (0.5, 5.0)
 """The first and the longest wait for a node that went away; the driver's own is ten minutes."""
 
@@ -103,6 +105,8 @@ def connect(place: Place) -> tuple[Cluster, Session]:
 
 
 def _cluster(place: Place) -> Cluster:
+    timeout_s = place.timeout_us / SECOND_US
+    connect_s = max(CONNECT_TIMEOUT_S, timeout_s / 2)
     return Cluster(
         list(place.hosts),
         port=place.port,
@@ -110,9 +114,9 @@ def _cluster(place: Place) -> Cluster:
         ssl_context=place.tls,
         ssl_options={"server_hostname": place.name} if place.name else None,
         auth_provider=PlainTextAuthProvider(place.user, place.password) if place.user else None,
-        connect_timeout=CONNECT_TIMEOUT_S,
+        connect_timeout=connect_s,
         reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S, max_attempts=None),
-        control_connection_timeout=CONNECT_TIMEOUT_S,
+        control_connection_timeout=connect_s,
         # Nagle's wait costs a batch of 50 or more 40 ms (measured, November 2026).
         sockopts=[(IPPROTO_TCP, TCP_NODELAY, 1)],
         execution_profiles={EXEC_PROFILE_DEFAULT: _profile(place)},
