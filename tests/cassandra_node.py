@@ -28,9 +28,13 @@ HOST_VARIABLE = "DUELINE_TEST_CASSANDRA"
 FIRST = 61  # the address 127.0.0.61, so that a developer's own ring may be running
 
 
+PATIENT = "timeout=60s"
+"""An answer that is late is no failure, on a machine that is busy with other tests."""
+
 STREAMS = ("stream_rows", "stream_buckets", "stream_marks")
 TABLES = ("jobs", "ids", "shards", "lanes", "records", *STREAMS)
 KEYSPACES = 2
+TRUNCATE_S_MAX = 120.0
 
 
 def expect_node() -> None:
@@ -87,7 +91,7 @@ class Keyspaces:
 
     def __init__(self, address: str, options: str) -> None:
         self._urls = [
-            f"{address}/laws_{secrets.token_hex(4)}?dc=datacenter1{options}"
+            f"{address}/laws_{secrets.token_hex(4)}?dc=datacenter1&{PATIENT}{options}"
             for _ in range(KEYSPACES)
         ]
         from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
@@ -116,7 +120,10 @@ class Keyspaces:
         writes = _writes(session)
         full = [table for table in TABLES if writes[table] != self._written.get((keyspace, table))]
         driver = session._connected()
-        sent = [driver.execute_async(f"TRUNCATE {keyspace}.{table}") for table in full]
+        sent = [
+            driver.execute_async(f"TRUNCATE {keyspace}.{table}", timeout=TRUNCATE_S_MAX)
+            for table in full
+        ]
         for truncation in sent:
             truncation.result()
         self._written |= {(keyspace, table): writes[table] for table in full}
@@ -154,7 +161,7 @@ def session_on_a_node(name: str) -> Iterator["CassandraSession"]:
     from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
 
     with node_url() as address:
-        store = open_store(f"{address}/{name}_{secrets.token_hex(4)}")
+        store = open_store(f"{address}/{name}_{secrets.token_hex(4)}?{PATIENT}")
         assert isinstance(store, CassandraStore)
         store.migrate()
         yield store._session

@@ -25,7 +25,7 @@ from dueline.contract.given import (
 )
 from dueline.recall import START, Page
 from dueline.store import Drop
-from tests.cassandra_node import expect_node
+from tests.cassandra_node import PATIENT, expect_node
 from tests.servers import absent
 from tools.cassandra.jars import CassandraError
 from tools.cassandra.ring import Ring
@@ -56,7 +56,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except CassandraError as error:
             absent("cassandra", str(error))
     try:
-        yield ring.url("deleted_rows")
+        yield f"{ring.url('deleted_rows')}&{PATIENT}"
     finally:
         ring.remove()
 

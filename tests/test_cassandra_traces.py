@@ -42,7 +42,7 @@ SETTINGS = QueueSettings(history="off", width_us=10 * SECOND_US)
 LEASE_US = SETTINGS.lease_us
 _FROM_START = START[0].to_bytes(8, signed=True)
 _READ = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
-TRACE_WAIT_S = 20
+TRACE_WAIT_S = 120
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dueline.connect import open_store
-from tests.cassandra_node import TABLES, expect_node, node_url
+from tests.cassandra_node import PATIENT, TABLES, expect_node, node_url
 from tests.cli.conftest import Shell
 from tests.refusals.keyspaces import session_on
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.cassandra
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with node_url() as address:
-        url = f"{address}/cli_{secrets.token_hex(4)}"
+        url = f"{address}/cli_{secrets.token_hex(4)}?{PATIENT}"
         yield url
         with session_on(url) as session:
             session.define([f"DROP KEYSPACE IF EXISTS {session.place.keyspace}"])
 
 
 def test_a_keyspace_is_set_up_and_then_examined(shell: Shell, url: str) -> None:
-    keyspace = url.rpartition("/")[2]
+    keyspace = url.rpartition("/")[2].partition("?")[0]
     answer = shell("--store", url, "migrate", "-o", "json")
     assert (answer.code, answer.err) == (0, "")
     assert answer.data["schema"] == "2"

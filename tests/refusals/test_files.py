@@ -112,7 +112,7 @@ apsw.Connection(sys.argv[1]).execute(sys.argv[2]).fetchall()
 os.kill(os.getpid(), signal.SIGKILL)
 """
     command = [sys.executable, "-c", program, str(path), pragmas + rows]
-    subprocess.run(command, check=False, timeout=60)
+    subprocess.run(command, check=False, timeout=300)
 
 
 @pytest.mark.parametrize("journal", ["DELETE", "WAL"])

@@ -13,7 +13,7 @@ from dueline.app import Dueline
 from dueline.cli import run
 from dueline.codec import pack
 from dueline.errors import ConfigError, DuelineError, EnqueueUnknown, StoreUnavailable
-from tests.cassandra_node import expect_node
+from tests.cassandra_node import PATIENT, expect_node
 from tests.cassandra_tls import make_identity
 from tests.refusals.keyspaces import migrate, refusal
 from tools.cassandra.node import Node
@@ -40,9 +40,9 @@ class Guarded(NamedTuple):
     ring: Ring
     certificate: Path
 
-    def url(self, *options: str, login: str = LOGIN) -> str:
+    def url(self, *options: str, login: str = LOGIN, patience: str = PATIENT) -> str:
         """Give an address whose keyspace is set up."""
-        told = "&".join([f"ca={self.certificate}", *options])
+        told = "&".join([f"ca={self.certificate}", patience, *options])
         return f"cassandra://{login}@{HOST}/refusals?{told}"
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_password_names_the_user_and_shows_no_password(guarded: Guarded)
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout) == (7, "")
     assert "ann" in done.stderr
@@ -127,16 +127,25 @@ app.close()
 
 TABLES_WRITTEN = ("lanes", "ids", "jobs")
 HALF, LOOK = "half of jobs", "look"
+SILENT_S = 3.0
 
 
 def pause_before(step: str, monkeypatch: pytest.MonkeyPatch, app: Dueline, node: Node) -> None:
     """Pause the node before the next write into a table, or amid it, or before the look."""
+    from cassandra.cluster import EXEC_PROFILE_DEFAULT  # noqa: PLC0415  (may be absent)
+
     from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
 
     assert isinstance(app.store, CassandraStore)
     session = app.store._session
+    assert session._cluster is not None
+    profile = session._cluster.profile_manager.profiles[EXEC_PROFILE_DEFAULT]
     write_many, read_many = session.write_many, session.read_many
     written: set[str] = set()
+
+    def fall_silent() -> None:
+        node.pause()
+        profile.request_timeout = SILENT_S  # from now on no answer comes
 
     def write(batches: Sequence[Sequence[Call]]) -> list[DuelineError | None]:
         (table,) = {
@@ -148,12 +157,12 @@ def pause_before(step: str, monkeypatch: pytest.MonkeyPatch, app: Dueline, node:
         half = len(batches) // 2 if (table, step) == ("jobs", HALF) else 0
         errors = write_many(batches[:half])
         if half or table == step:
-            node.pause()
+            fall_silent()
         return errors + write_many(batches[half:])
 
     def read(calls: Sequence[Call]) -> list[Rows]:
         if step == LOOK and "jobs" in written:
-            node.pause()
+            fall_silent()
         return read_many(calls)
 
     monkeypatch.setattr(session, "write_many", write)
@@ -167,7 +176,7 @@ def send_again(url: str, file: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
 
@@ -180,7 +189,7 @@ def test_jobs_of_unknown_fate_are_neither_lost_nor_doubled_by_another_process(
     (node,) = guarded.ring.nodes
     queue = step.replace(" ", "-")
     ran: list[int] = []
-    app = Dueline(guarded.url("timeout=3s"))
+    app = Dueline(guarded.url())
     work = app.task(name="work", queue=queue)(ran.append)
     work.enqueue_many([(number,) for number in OLD_NUMBERS])
     pause_before(step, monkeypatch, app, node)
@@ -214,7 +223,7 @@ def test_a_node_that_was_silent_from_the_start_exits_3(
     (node,) = guarded.ring.nodes
     node.pause()
     try:
-        code = run(["--store", guarded.url(), "jobs", "list"])
+        code = run(["--store", guarded.url(patience="timeout=10s"), "jobs", "list"])
     finally:
         node.resume()
     assert code == 3

@@ -64,7 +64,7 @@ def as_another(path: Path, user: int = NOBODY) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from dueline import Batch, Dueline
-from tests.cassandra_node import expect_node, session_on_a_node
+from tests.cassandra_node import PATIENT, expect_node, session_on_a_node
 
 expect_node()
 pytestmark = pytest.mark.cassandra
@@ -16,7 +16,7 @@ ENDS_WITHIN_S = 60
 def test_nothing_is_lost_or_out_of_order_when_a_stream_is_cut_anew() -> None:
     # H7: two processes append, one of which learns late; events may come twice, with the same id
     with session_on_a_node("cuts") as session:
-        url = str(session.place)
+        url = f"{session.place}?{PATIENT}"
         apps = [Dueline(url), Dueline(url)]
         streams = [app.stream("clicks", shards=1) for app in apps]
         sent: dict[str, list[int]] = {}
