@@ -3,8 +3,6 @@
 Why: one queue can carry the urgent and the bulk, if the urgent never waits behind it.
 """
 
-import time
-from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 
 from dueline import Dueline
@@ -21,15 +19,15 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Enqueue in a mixed order, then run one job at a time."""
-    soon = datetime.now(UTC) + timedelta(seconds=0.5)
-    say.using(due=soon, priority=1000).enqueue("due later: not even first priority runs early")
+    later = say.using(after=3600, priority=1000).enqueue("due later: not even priority is early")
     say.using(priority=-5).enqueue("bulk, priority -5")
     say.enqueue_many([("first, priority 0",), ("second, priority 0",)])
     say.using(priority=50).enqueue("urgent, priority 50")
 
     app.run_worker(concurrency=1, burst=True)
-    time.sleep(max(0.0, (soon - datetime.now(UTC)).total_seconds()))
-    app.run_worker(concurrency=1, burst=True)
+    later.reschedule(after=0)  # so that you need not wait for an hour
+    while later.status != "done":
+        app.run_worker(concurrency=1, burst=True)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def _killed_worker_lost_nothing(story: Story, facts: Facts) -> Check:
     return Check(
         f"Of {len(story.held)} jobs that the killed worker held {len(taken_over)} were recovered, "
         "none lost.",
-        bool(taken_over) and taken_over | settled >= set(story.held),
+        bool(story.held) and taken_over | settled >= set(story.held),
     )
 
 

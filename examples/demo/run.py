@@ -34,7 +34,7 @@ KILL_AFTER = 0.4
 LOOK_EVERY_S = 0.25
 REST = 4
 """Looks that take long, over a network, take one part in five of the time at most."""
-STALLED_S = 60
+STALLED_S = 120
 """No job ends for so long: something is broken, and waiting longer would only hide it."""
 
 

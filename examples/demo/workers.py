@@ -19,9 +19,9 @@ COMMAND = (
 )
 """One job a process at a time: parsing is all work and no waiting."""
 
-START_S_MAX = 60
-STOP_S_MAX = 30
-CHILDREN_EXIT_S_MAX = 15
+START_S_MAX = 120
+STOP_S_MAX = 120
+CHILDREN_EXIT_S_MAX = 60
 LANDS_S = 0.2
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 

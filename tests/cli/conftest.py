@@ -55,6 +55,10 @@ def whisper() -> None:
 """
 
 
+WAIT_S = 120.0
+"""For so long another process may take, on a machine that is busy with other tests."""
+
+
 class Answer(NamedTuple):
     """What a command did: its exit code, and what it wrote."""
 

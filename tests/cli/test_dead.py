@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_dry_run_only_counts(shell: Shell, dead: list[str]) -> None:
 
 def test_many_are_retried_only_with_a_yes(shell: Shell, dead: list[str]) -> None:
     process = shell.spawn("--store", "sqlite:///jobs.db", "dead", "retry", "--queue", "mute")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out) == (5, "")
     assert err.startswith("Dead jobs that match: 1.\ndueline: refused; nothing was changed\n")
     assert len(shell.ids("--state", "dead")) == 3
@@ -106,7 +106,7 @@ def test_a_person_is_asked(shell: Shell, dead: list[str], said: str, code: int, 
         text=True,
     )
     os.write(ours, f"{said}\n".encode())
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=WAIT_S)
     os.close(ours)
     os.close(theirs)
     assert "Retry them? [y/N]" in err

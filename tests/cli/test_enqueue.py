@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 def test_it_prints_the_id_alone(shell: Shell) -> None:
@@ -66,7 +66,7 @@ def test_json_holds_the_id(shell: Shell) -> None:
 def test_waiting_prints_the_result(shell: Shell) -> None:
     worker = shell.spawn("worker", "tasks:app")
     try:
-        answer = shell.app("enqueue", "tasks.echo", "ä", "--wait", "--timeout", "30s")
+        answer = shell.app("enqueue", "tasks.echo", "ä", "--wait", "--timeout", "120s")
         assert (answer.code, answer.out) == (0, '["ä", {}]\n')
         assert answer.err.startswith("enqueued ")
         answer = shell.app("enqueue", "tasks.add", "1", "--wait", "-o", "ndjson")
@@ -78,7 +78,7 @@ def test_waiting_prints_the_result(shell: Shell) -> None:
         assert "is dead: ValueError: no luck" in answer.err
     finally:
         worker.terminate()
-        worker.communicate(timeout=30)
+        worker.communicate(timeout=WAIT_S)
 
 
 def test_waiting_ends_when_the_time_runs_out(shell: Shell) -> None:

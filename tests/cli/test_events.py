@@ -3,7 +3,7 @@
 import json
 import signal
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 def test_events_are_printed_in_order(shell: Shell) -> None:
@@ -27,7 +27,7 @@ def test_events_can_be_followed(shell: Shell) -> None:
         shell.work()
         assert json.loads(follower.stdout.readline())["id"] == job_id
         follower.send_signal(signal.SIGINT)
-        follower.communicate(timeout=30)
+        follower.communicate(timeout=WAIT_S)
         assert follower.returncode == 130
     finally:
         follower.kill()

@@ -3,7 +3,7 @@
 import json
 import signal
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 def test_a_history_has_all_attempts_the_first_first(shell: Shell) -> None:
@@ -44,7 +44,7 @@ def test_a_tail_prints_attempts_as_they_end(shell: Shell) -> None:
         entry = json.loads(tail.stdout.readline())
         assert (entry["id"], entry["task"], entry["outcome"]) == (job_id, "tasks.add", "done")
         tail.send_signal(signal.SIGINT)
-        assert tail.communicate(timeout=30) == ("", "")
+        assert tail.communicate(timeout=WAIT_S) == ("", "")
         assert tail.returncode == 130
     finally:
         tail.kill()

@@ -10,7 +10,7 @@ import pytest
 from dueline.cli.output import Entry, Instant, Output, Raw, Span
 from dueline.cli.session import Format
 from dueline.cli.text import printable
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 def on_a_terminal(shell: Shell, *words: str, **environment: str) -> str:
@@ -24,7 +24,7 @@ def on_a_terminal(shell: Shell, *words: str, **environment: str) -> str:
         stdout=theirs,
         stderr=subprocess.PIPE,
     )
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=WAIT_S) == 0
     process.communicate()
     os.close(theirs)
     shown = b""
@@ -106,7 +106,7 @@ def test_a_reader_that_leaves_early_is_no_error(shell: Shell) -> None:
     process.stdout.close()
     assert process.stderr is not None
     err = process.stderr.read()
-    process.wait(timeout=30)
+    process.wait(timeout=WAIT_S)
     process.stderr.close()
     assert "Traceback" not in err
 

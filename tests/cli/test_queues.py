@@ -1,6 +1,6 @@
 """`dueline queues`."""
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 def test_queues_are_listed_with_their_numbers(shell: Shell) -> None:
@@ -116,8 +116,8 @@ def test_a_drain_ends_when_the_queue_is_empty(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     shell.enqueue("tasks.fail", "no")
     worker = shell.spawn("worker", "tasks:app", "--burst")
-    answer = shell.app("queues", "drain", "default", "--timeout", "60s", "-o", "json")
-    worker.communicate(timeout=60)
+    answer = shell.app("queues", "drain", "default", "--timeout", "120s", "-o", "json")
+    worker.communicate(timeout=WAIT_S)
     assert answer.code == 0
     assert answer.data == {"queue": "default", "left": 0, "dead": 1}
 

@@ -11,7 +11,7 @@ from dueline.batch import Terms
 from dueline.clock import DAY_US
 from dueline.consumer import Consumer
 from dueline.recipes.lease import Leases
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 TTL_US = DAY_US
 
@@ -191,7 +191,7 @@ def test_a_stream_is_followed_over_a_cut(shell: Shell, app: Dueline) -> None:
         assert told["value"] == 1
         assert told["shard"] > 0
         follower.send_signal(signal.SIGINT)
-        follower.communicate(timeout=30)
+        follower.communicate(timeout=WAIT_S)
         assert follower.returncode == 130
     finally:
         follower.kill()

@@ -16,7 +16,7 @@ from dueline.clock import SECOND_US
 from dueline.recipes.registry import Presence
 from dueline.stats import Counts
 from dueline.throughput import Throughput
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 from tests.clocks import NOW_US
 
 
@@ -103,6 +103,6 @@ def test_q_ends_it_on_a_terminal(shell: Shell) -> None:
     except OSError:  # the terminal is gone with the process
         pass
     finally:
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=WAIT_S)
         os.close(ours)
     assert (process.returncode, err) == (0, b"")

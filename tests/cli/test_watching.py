@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from dueline.version import VERSION
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 def test_no_worker_is_no_error(shell: Shell) -> None:
@@ -19,7 +19,7 @@ def test_live_workers_are_listed(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     worker = shell.spawn("worker", "tasks:app", "-q", "default", "-c", "3")
     try:
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + WAIT_S
         data: list[dict[str, object]] = []
         while not data:
             assert time.monotonic() < give_up
@@ -33,7 +33,7 @@ def test_live_workers_are_listed(shell: Shell) -> None:
         assert shell.app("health", "--ready").code == 0
     finally:
         worker.terminate()
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=WAIT_S)
 
 
 def test_stats_have_numbers_and_rates(shell: Shell) -> None:
@@ -67,7 +67,7 @@ def test_stats_are_watched_until_interrupted(shell: Shell) -> None:
         for _ in range(3):
             assert json.loads(watch.stdout.readline())["queues"]
         watch.send_signal(signal.SIGINT)
-        _, err = watch.communicate(timeout=30)
+        _, err = watch.communicate(timeout=WAIT_S)
         assert (watch.returncode, err) == (130, "")
     finally:
         watch.kill()

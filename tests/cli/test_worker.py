@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import WAIT_S, Shell
 
 
 def test_a_burst_ends_when_nothing_is_due(shell: Shell) -> None:
@@ -48,7 +48,7 @@ def test_verbose_is_a_line_a_job(shell: Shell) -> None:
 
 def waited_for(path: Path) -> None:
     """Wait until a file is there."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + WAIT_S
     while not path.exists():
         assert time.monotonic() < give_up
         time.sleep(0.02)
@@ -69,7 +69,7 @@ def test_a_signal_lets_running_jobs_end(
     worker = shell.spawn("worker", "marks:app", "--processes", processes, "--drain", "20s")
     waited_for(shell.folder / "began")
     worker.send_signal(number)
-    out, err = worker.communicate(timeout=30)
+    out, err = worker.communicate(timeout=WAIT_S)
     assert (worker.returncode, out, err) == (code, "", "")
     assert (shell.folder / "ended").exists()
     assert shell("--store", "sqlite:///jobs.db", "jobs", "list", "-o", "json").data == []
@@ -78,11 +78,11 @@ def test_a_signal_lets_running_jobs_end(
 def test_what_does_not_end_in_time_is_given_back(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.sleep", "60")
     worker = shell.spawn("worker", "tasks:app", "--drain", "100ms", "-v")
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + WAIT_S
     while shell.ids("--state", "running") != [job_id]:
         assert time.monotonic() < give_up
     worker.terminate()
-    _, err = worker.communicate(timeout=30)
+    _, err = worker.communicate(timeout=WAIT_S)
     assert worker.returncode == 143
     assert "given_back" in err
     assert shell.ids("--state", "ready") == [job_id]
@@ -95,7 +95,7 @@ def test_an_app_in_a_file_of_another_folder_has_child_processes_too(shell: Shell
     job = shell("--app", place, "enqueue", "tasks.add", "1")
     assert job.code == 0
     worker = shell.spawn("worker", place, "--burst", "--processes", "1")
-    _, err = worker.communicate(timeout=60)
+    _, err = worker.communicate(timeout=WAIT_S)
     assert (worker.returncode, err) == (0, "")
     done = shell("--app", place, "jobs", "list", "--state", "done", "-o", "json").data
     assert [one["id"] for one in done] == [job.out.strip()]
@@ -130,7 +130,7 @@ def test_a_live_worker_is_seen(shell: Shell) -> None:
     job_id = shell.enqueue("tasks.sleep", "60")
     worker = shell.spawn("worker", "tasks:app")
     try:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + WAIT_S
         reason = ""
         while reason != "running":
             assert time.monotonic() < give_up, reason
@@ -148,4 +148,4 @@ def test_a_live_worker_is_seen(shell: Shell) -> None:
 
 def _kill(worker: "subprocess.Popen[str]") -> None:
     worker.kill()
-    worker.communicate(timeout=30)
+    worker.communicate(timeout=WAIT_S)
