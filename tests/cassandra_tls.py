@@ -28,5 +28,5 @@ def make_identity(folder: Path, *, name: str, address: str) -> Identity:
         ["-genkeypair", *store, *key, *subject],
         ["-exportcert", "-rfc", "-file", str(made.certificate), *store],
     ):
-        subprocess.run([keytool, *words], check=True, capture_output=True, timeout=60)
+        subprocess.run([keytool, *words], check=True, capture_output=True, timeout=300)
     return made

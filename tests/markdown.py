@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 LANGUAGES = ("python", "console")
 NO_RUN = "no-run"
 

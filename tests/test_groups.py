@@ -36,7 +36,7 @@ def test_tests_on_a_node_stay_in_one_process(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout
     for folder in (tmp_path / "one", tmp_path / "contract"):

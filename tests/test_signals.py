@@ -7,7 +7,7 @@ import pytest
 
 from dueline.signals import ENDING, passed_on
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.mark.parametrize("number", ENDING)

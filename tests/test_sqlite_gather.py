@@ -19,7 +19,7 @@ from tests.clocks import HandClock
 
 pytestmark = pytest.mark.sqlite
 
-WAIT_S = 30
+WAIT_S = 60
 Commit = Callable[[SqliteConnection, Database], None]
 
 

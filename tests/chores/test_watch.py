@@ -24,7 +24,7 @@ from dueline.store import Store
 from dueline.watch import Watch
 from dueline.whereabouts import Whereabouts, is_gone, own
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 def wait(is_so: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 
-WAIT_S = 30
+WAIT_S = 60
 ORDERS_MAX = 20_000
 
 Act = Callable[[], object]

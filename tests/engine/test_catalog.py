@@ -242,7 +242,7 @@ def test_processes_that_make_the_same_queue_make_one(tmp_path: Path) -> None:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        made = {json.loads(process.communicate(timeout=60)[0]) for process in crew}
+        made = {json.loads(process.communicate(timeout=300)[0]) for process in crew}
     finally:
         for process in crew:
             process.kill()

@@ -303,7 +303,7 @@ def test_producers_race_for_one_key(store: Store, tmp_path: Path, mode: Mode) ->
         try:
             queues = open_queues()
             for one in range(rounds):
-                barrier.wait(30)
+                barrier.wait(60)
                 with suppress(Duplicate):
                     queues.enqueue(keyed(100 * one + number, mode=mode, key=f"key {one}"))
         except BaseException as error:  # noqa: BLE001  (raised below, in the test's thread)
@@ -320,7 +320,7 @@ def test_producers_race_for_one_key(store: Store, tmp_path: Path, mode: Mode) ->
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert errors == []
     living = alive(open_queues())
     assert [number // 100 for number in living] == list(range(rounds))

@@ -34,11 +34,11 @@ def at_once(act: Callable[[int], Answer], *, actors: int = THREADS) -> Sequence[
     barrier = Barrier(actors)
 
     def start(number: int) -> Answer:
-        barrier.wait(timeout=30)
+        barrier.wait(timeout=60)
         return act(number)
 
     with ThreadPoolExecutor(actors) as pool:
-        return [run.result(timeout=60) for run in [pool.submit(start, n) for n in range(actors)]]
+        return [run.result(timeout=300) for run in [pool.submit(start, n) for n in range(actors)]]
 
 
 def _drop(store: Store, job: Job, _thread: int) -> bool:

@@ -32,7 +32,7 @@ ACTORS = 4
 JOBS = {"machine": 2000, "network": 100}
 """Enough a lane, by scope, that a claim of two statements without a transaction meets another's:
 over a network a claim takes long enough with few."""
-WAIT_S = 60
+WAIT_S = 300
 
 
 @contextmanager
