@@ -1,5 +1,6 @@
 """The root of all commands."""
 
+import gc
 import platform
 import sys
 from collections.abc import Sequence
@@ -157,4 +158,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """Run the command line of this process."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # or the end of the process would look all through what it loaded, several times
+    sys.exit(code)
