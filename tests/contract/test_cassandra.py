@@ -6,6 +6,7 @@ import pytest
 
 from dueline.contract.laws import SharedSteppedLaws, StoreFactory
 from tests.cassandra_node import Keyspaces, expect_node, node_url
+from tests.contract.remembering import only_those_that_remember, watched
 
 expect_node()
 
@@ -33,7 +34,13 @@ class TestCassandra(SharedSteppedLaws):
     def factory(self, keyspaces: Keyspaces) -> StoreFactory:
         return keyspaces
 
+    @pytest.fixture(autouse=True)
+    def watching(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        with watched(request.node.originalname):
+            yield
+
 
 @pytest.mark.cassandra
+@only_those_that_remember
 class TestCassandraWithoutMemory(TestCassandra):
     OPTIONS = "&remember=0"

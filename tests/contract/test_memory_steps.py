@@ -1,6 +1,6 @@
 """The memory store without transactions and the contract."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,6 +10,7 @@ from dueline.contract.laws import SteppedLaws, StoreFactory
 from dueline.store import Store
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from tests.contract.remembering import watched
 
 
 class ClusterFactory:
@@ -41,6 +42,11 @@ class TestMemoryWithoutTransactions(SteppedLaws):
         return ClusterFactory(
             lambda clock, cluster: SteppedMemoryStore(clock, cluster=cluster, remember=remember)
         )
+
+    @pytest.fixture(autouse=True)
+    def watching(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        with watched(request.node.originalname):
+            yield
 
 
 @pytest.mark.memory
