@@ -273,7 +273,7 @@ class Dueline:
 
         Args:
           lease: how long a claim lasts without a beat; 30 s by default.
-          shards: slices that new jobs spread over. history: "attempts", "all" or "off".
+          shards: slices that new jobs spread over. history: "attempts", "all", "arguments", "off".
           keep: how long results are kept, 0 for not at all; one day by default.
           aging: how long a job waits to gain one step of priority; 0, the default, for never.
           deliver: "at_least_once" (default), or "at_most_once": a handler is never called twice

@@ -12,6 +12,9 @@ ERROR_OF_DEAD_CHARACTERS_MAX = 3072
 
 _TRACEBACK = "\n--- traceback ---\n"
 
+ARGUMENTS_BYTES_MAX = 16 * 1024
+"""A history of arguments holds none that are larger."""
+
 FinalState = Literal["done", "dead", "cancelled", "expired", "lost"]
 
 
@@ -142,3 +145,16 @@ class Attempt:
     error: str
     worker: str
     fence: int
+
+
+@dataclass(slots=True)
+class Told(Attempt):
+    """A row of a history that holds arguments: the row of a job that was enqueued has them.
+
+    codec: how the payload is written (codec.py). size: of the payload, in bytes. payload: the
+    job's body; None where it is larger than ARGUMENTS_BYTES_MAX.
+    """
+
+    codec: int | None = None
+    size: int | None = None
+    payload: bytes | None = None

@@ -70,10 +70,6 @@ class Catalog:
             return cached.settings
         return self._read(queue).settings
 
-    def tells(self, queue: str) -> bool:
-        """Tell whether a queue keeps a history of all that happens to its jobs."""
-        return self.settings(queue).history == "all"
-
     def is_current(self, queue: str, version: bytes) -> bool:
         """Tell whether the cached settings are of this version, which `lanes` has just answered.
 

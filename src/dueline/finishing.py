@@ -61,7 +61,7 @@ def finish_of(
     job: Job, outcome: Outcome, attempt: Attempt | None, settings: QueueSettings
 ) -> Finish:
     """Gather what the effects depend on; `job` with its last attempt counted."""
-    if attempt is None and settings.history == "all":  # it ends without having been claimed
+    if attempt is None and settings.tells_all:  # it ends without having been claimed
         attempt = happened(job, outcome.state, outcome.ended_us, error=outcome.error)
     return Finish(
         outcome,

@@ -2,12 +2,13 @@
 
 from binascii import hexlify
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from hashlib import sha1
 from itertools import groupby, islice
 from operator import mod
 
 from dueline import gone
-from dueline.attempt import Attempt, Crashed, Ended
+from dueline.attempt import ARGUMENTS_BYTES_MAX, Attempt, Crashed, Ended, Told
 from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import decode, encode
 from dueline.ids import derived
@@ -55,6 +56,17 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
         job.id.hex(), job.task, living_queue(queue), tenant, priority, job.enqueued_us,
         job.due_us, 0, 0, at_us, what, error, "", job.fence,
     )  # fmt: skip
+
+
+def row_of_birth(job: Job, *, with_arguments: bool) -> Row:
+    """Make the row of a job that was enqueued; its size is bounded, whatever the arguments' is."""
+    born = happened(job, "enqueued", job.enqueued_us)
+    if not with_arguments:
+        return row_of_happening(born, job, job.id)
+    told = Told(*astuple(born))
+    told.codec, told.size = job.codec, len(job.body)
+    told.payload = job.body if told.size <= ARGUMENTS_BYTES_MAX else None
+    return row_of_happening(told, job, job.id)
 
 
 def row_of_happening(told: Attempt, job: Job, cause: bytes) -> Row:

@@ -93,7 +93,7 @@ class Queues:
     @property
     def told(self) -> Store:
         """The store, for births and changes: it tells the history of them."""
-        return telling(self.store, self.catalog.tells, self.time.latest_us)
+        return telling(self.store, self.catalog.settings, self.time.latest_us)
 
     def inside(self, store: Store, waker: Waker) -> "Queues":
         """Make the same engine on the store as an open transaction sees it.

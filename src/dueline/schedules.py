@@ -240,7 +240,7 @@ def _store(queues: Queues, found: Stored, step: recipe.Step) -> int:
 def _to_tell(queues: Queues, schedule: Schedule) -> tuple[Skip, ...]:
     """Give what was left out, where the history of its queue is of everything."""
     settings = queues.catalog.settings(schedule.template.queue)
-    return schedule.untold if settings.history == "all" else ()
+    return schedule.untold if settings.tells_all else ()
 
 
 def _rows(queues: Queues, schedule: Schedule, at_us: int) -> list[Row]:

@@ -18,7 +18,7 @@ AGING_US_MIN = 1_000
 PAUSED_MAX = 1_000
 WEIGHT_MAX = 1_000
 
-History = Literal["attempts", "all", "off"]
+History = Literal["attempts", "all", "arguments", "off"]
 Deliver = Literal["at_least_once", "at_most_once"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -30,7 +30,8 @@ class QueueSettings:
 
     shards: hash slices that new jobs spread over; shards_read: the most there ever were, all
     of which workers read. width_us: of a bucket; fixed when the queue is made.
-    lease_us: how long a claim lasts without a beat. history: which rows are kept of attempts.
+    lease_us: how long a claim lasts without a beat. history: which rows are kept of attempts; see
+    `tells_all`, `keeps_arguments`.
     keep_us: how long results are kept, 0 for not at all.
     aging_us: how long a job waits to gain one step of priority, 0 for never.
     is_paused: no job is claimed. paused_tenants, paused_tasks: none of these.
@@ -60,6 +61,16 @@ class QueueSettings:
         """Tell whether a handler is never called twice for one job."""
         return self.deliver == "at_most_once"
 
+    @property
+    def tells_all(self) -> bool:
+        """Tell whether the history holds births and changes too, and so can be audited."""
+        return tells_all(self.history)
+
+    @property
+    def keeps_arguments(self) -> bool:
+        """Tell whether the history holds the arguments of jobs, so that they can be replayed."""
+        return self.history == "arguments"
+
 
 class Cut(NamedTuple):
     """One way to cut a stream: into so many shards, from a number on."""
@@ -81,6 +92,11 @@ class StreamSettings:
     keep_us: int | None = None
     first: int = 0
     before: tuple[Cut, ...] = ()
+
+
+def tells_all(history: str) -> bool:
+    """Tell whether a level of history is of everything that happens to jobs."""
+    return history in ("all", "arguments")
 
 
 def shard_of(key: bytes, shards: int) -> int:

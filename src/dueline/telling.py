@@ -1,16 +1,18 @@
 """Tells the history of births, changes.
 
-A wrapper of a store, for queues whose history is `all`: what puts jobs in and changes them writes
-its row beside that, in the same transaction where there is one, and before it answers elsewhere.
+A wrapper of a store, for queues whose history is of everything: what puts jobs in and changes
+them writes its row beside that, in the same transaction where there is one, and before it answers
+elsewhere.
 Ends are told by `finishing`, in every queue that keeps a history.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from dueline.history import happened, row_of_happening
+from dueline.history import happened, row_of_birth, row_of_happening
 from dueline.job import Job
 from dueline.lane import living_queue
+from dueline.settings import QueueSettings
 from dueline.store import Group, Move, Row, Store, Verdict
 from dueline.tuples import field
 
@@ -21,12 +23,12 @@ class TellingStore:
     """Passes calls on to a store, and tells what they did."""
 
     def __init__(
-        self, store: Store, tells: Callable[[str], bool], now_us: Callable[[], int]
+        self, store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
     ) -> None:
-        """Take the store, which queues are told of, and the store's time."""
+        """Take the store, the settings of living queues, and the store's time."""
         self.transactional = store.transactional
         self._store = store
-        self._tells = tells
+        self._settings = settings
         self._now_us = now_us
 
     # What is told
@@ -69,11 +71,12 @@ class TellingStore:
 
     def _of_births(self, jobs: Sequence[Job]) -> list[Row]:
         queues = {lane.queue for lane in set(map(_lane_of, jobs))}
-        telling = set(filter(self._does_tell, queues))
+        found = {queue: self._settings(living_queue(queue)) for queue in queues}
+        telling = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
         if not telling:
             return []
         return [
-            row_of_happening(happened(job, "enqueued", job.enqueued_us), job, job.id)
+            row_of_birth(job, with_arguments=telling[job.lane.queue])
             for job in jobs
             if job.lane.queue in telling and not job.hop
         ]
@@ -89,16 +92,18 @@ class TellingStore:
         return rows
 
     def _does_tell(self, queue: str) -> bool:
-        return self._tells(living_queue(queue))
+        return self._settings(living_queue(queue)).tells_all
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the store has)
         """Pass everything else on."""
         return getattr(self._store, name)
 
 
-def telling(store: Store, tells: Callable[[str], bool], now_us: Callable[[], int]) -> Store:
+def telling(
+    store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
+) -> Store:
     """Make a store that tells, for what puts jobs in and changes them.
 
-    Args: tells: whether a living queue keeps a history of everything. now_us: the store's time.
+    Args: settings: of living queues. now_us: the store's time.
     """
-    return cast(Store, TellingStore(store, tells, now_us))
+    return cast(Store, TellingStore(store, settings, now_us))

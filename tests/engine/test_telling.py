@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dueline.attempt import Attempt
+from dueline.attempt import ARGUMENTS_BYTES_MAX, Attempt, Told
 from dueline.clock import SECOND_US
+from dueline.codec import decode
 from dueline.history import (
     Events,
     attempts,
@@ -18,7 +19,7 @@ from dueline.ids import Ids
 from dueline.options import Mode
 from dueline.queue import Queues
 from dueline.search import attempts_of
-from dueline.settings import QueueSettings
+from dueline.settings import History, QueueSettings
 from dueline.store import Store
 from dueline.transaction import transaction
 from tests.calls import call, put
@@ -109,6 +110,27 @@ def test_what_did_not_happen_is_not_told(queues: Queues, clock: HandClock) -> No
     stale = job._replace(token=type(job.token)(b"x" * 16))
     assert not queues.told.settle([queues.redrive(stale)])[0]
     assert words(queues) == ["enqueued"]
+
+
+@pytest.mark.parametrize("history", ["all", "arguments"])
+def test_a_history_of_arguments_holds_those_of_births_up_to_a_bound(
+    store: Store, clock: HandClock, history: History
+) -> None:
+    # V2
+    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings(history=history))
+    large = b'["%s"]' % (b"x" * ARGUMENTS_BYTES_MAX)
+    (job,) = put(queues, call(1))
+    put(queues, call(2)._replace(bodies=[large]))
+    queues.cancel(job.id)
+    rows = store.tail("default!history", 0, after=None, limit=10).rows
+    births = [one for one in (decode(row.body, Told) for row in rows) if one.outcome == "enqueued"]
+    found = {one.size: (one.codec, one.payload) for one in births}
+    kept = {len(job.body): (job.codec, job.body), len(large): (0, None)}
+    assert found == (kept if history == "arguments" else {None: (None, None)})
+    (end,) = [decode(row.body, Told) for row in rows if b"cancelled" in row.body]
+    assert end.payload is None
+    assert max(len(row.body) for row in rows) < 2 * ARGUMENTS_BYTES_MAX
+    assert sorted(words(queues)) == ["cancelled", "enqueued", "enqueued"]
 
 
 def test_other_queues_tell_of_attempts_alone(store: Store, clock: HandClock) -> None:

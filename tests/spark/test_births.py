@@ -69,6 +69,7 @@ def test_a_job_lies_where_its_id_and_due_time_say() -> None:
         ({"payload": "[]", "job_id": "a", "priority": 2**40}, "signed 32-bit"),
         ({"payload": "[]", "job_id": "a", "prioriti": 1}, "Did you mean priority"),
         ({"payload": "[]", "job_id": "a", "task": ""}, "names no task"),
+        ({"payload": "[]", "job_id": "a", "codec": 128}, "in the codec 128"),
         ({"payload": '["%s"]' % ("x" * 300_000), "job_id": "a"}, "are allowed"),
     ],
 )

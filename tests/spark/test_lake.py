@@ -23,6 +23,7 @@ def attempt(job: str, fence: int, outcome: str = "done", **changes: Any) -> Line
         "task": "send", "tenant": "acme", "priority": 0, "enqueued": BORN, "due": BORN + SECOND,
         "claimed": claimed, "started": started, "ended": claimed + 9 * SECOND, "error": "",
         "outcome": outcome, "worker": "w1", "at": claimed + 9 * SECOND,
+        "codec": None, "payload_bytes": None, "payload": None,
     }  # fmt: skip
     return usual | changes
 

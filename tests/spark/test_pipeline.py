@@ -18,7 +18,7 @@ def quiet(_: str) -> None:
 def app_with_a_past(folder: Path) -> Dueline:
     """Make a store whose queue tells all: jobs that were run, died, were cancelled, wait."""
     app = Dueline(f"sqlite:///{folder / 'jobs.db'}?synchronous=NORMAL")
-    app.queue("mail", shards=3, history="all")
+    app.queue("mail", shards=3, history="arguments")
     live_on(app, 300)
     return app
 
@@ -324,9 +324,10 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     from dueline.spark.archive import Archive, Period, asked_of
     from dueline.spark.redrive import Wanted
     from tests.spark.test_archive import rows_of
+    from tests.spark.test_replaying import replays_agree
 
     places = sorted(dict(one)["at"] for one in rows_in(folder / "arrow", "bronze"))
-    period = Period(["mail"], places[50], places[-50])
+    period = Period(["mail"], places[50] + 1, places[-50])  # without the first births
     for name, pipe in (("a", arrow), ("s", sparks)):
         archive = Archive(folder / name)
         pipe._engine().archive(archive.clear(), period)  # the same rows are copied already
@@ -335,6 +336,7 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     assert rows_of(folder / "a") == rows_of(folder / "s")
     assert rows_of(folder / "s")
     assert sorted(arrow.deaths(Wanted())) == sorted(sparks.deaths(Wanted()))
+    replays_agree(arrow, sparks, folder)
 
 
 def _spoil(app: Dueline, victims: Sequence[Any]) -> None:

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, ConfigError, Dueline
+from dueline.attempt import Told
 from dueline.clock import SystemClock
+from dueline.codec import decode
 from dueline.ids import Ids
 from dueline.job import Job, JobId
 from dueline.lane import Lane
+from dueline.queue import Queues
+from dueline.settings import QueueSettings
 from dueline.store import Row
 from dueline.stores.memory_steps import SteppedMemoryStore
 
@@ -90,6 +94,42 @@ def test_a_write_that_is_repeated_adds_nothing_even_after_its_jobs_have_run(
     assert other.added == 100
 
 
+@pytest.mark.parametrize("mode", ["direct", "staged"])
+def test_births_are_told_to_a_history_of_everything(app: Dueline, mode: str) -> None:
+    # P2
+    app.queues.catalog.configure("mail", history="arguments")
+    for _ in range(2):
+        writer = writer_of(app, writeId="monday", writeMode=mode)
+        writer.commit([writer.write(batches_of(range(10)))])
+    rows = [row for shard in range(3) for row in tail(app, shard)]
+    told = [decode(row.body, Told) for row in rows]
+    assert {(one.outcome, one.payload) for one in told} == {
+        ("enqueued", b"[%d]" % number) for number in range(10)
+    }
+    assert {one.job for one in told} == {job.id.hex() for job in app.queues.jobs_of("mail")}
+
+
+def tail(app: Dueline, shard: int) -> Sequence[Row]:
+    """Read the history of a shard."""
+    return app.store.tail("mail!history", shard, after=None, limit=100).rows
+
+
+def test_payloads_in_other_codecs_are_taken_as_they_are(app: Dueline, ran: list[int]) -> None:
+    import pyarrow as pa
+
+    from dueline.spark.births import Form, births, jobs_of
+
+    app.payloads.use("msgpack")
+    app.task_named("note").using(after=9).enqueue(70)
+    (job,) = app.queues.jobs_of("mail")
+    row = {"job_id": "a", "payload": job.body, "codec": job.codec}
+    settings = app.queues.catalog.settings
+    (born,) = births(pa.RecordBatch.from_pylist([row]), Form("mail", "note"), now_us=job.due_us)
+    app.store.add(jobs_of([born], now_us=job.enqueued_us, settings=settings))
+    app.run_worker(burst=True)
+    assert ran == [70]
+
+
 def test_jobs_that_live_are_not_put_by_another_write(app: Dueline) -> None:
     writer_of(app).write(batches_of(range(20)))
     message = writer_of(app).write(batches_of(range(30)))
@@ -137,36 +177,43 @@ def test_two_tasks_that_write_the_same_partition_at_once_put_each_job_once(
 
 
 def test_without_transactions_a_chunk_that_was_begun_is_put_as_it_was_born() -> None:
-    from dueline.spark.ledger import Ledger
+    from dueline.spark.ledger import Dues, Ledger
 
     store = SteppedMemoryStore(SystemClock())
-    ids = [JobId(bytes([number]) * 16) for number in range(1, 5)]
+    ids = [JobId(bytes([number]) * 16) for number in range(1, 6)]
+    late_us = 7000
 
-    def make(some: Sequence[JobId], now_us: int) -> list[Job]:
+    def make(some: Sequence[JobId], now_us: int, dues: Dues) -> list[Job]:
         lane = Lane("mail", 0, 0, 0, "")
+        said = dues or dict.fromkeys(some, late_us)  # what the data says of it by now
         return [
-            Job(lane, now_us, one, 0, now_us, now_us, "t", 0, b"[]", b"", now_us) for one in some
+            Job(lane, said[one], one, 0, said[one], now_us, "t", 0, b"[]", b"", said[one])
+            for one in some
         ]
 
-    def dies(some: Sequence[JobId], now_us: int) -> list[Job]:
-        if now_us == 1000:
-            store.add(make(some[:1], now_us))
-        return [*make(some, now_us), Job(*[None] * 21)]  # type: ignore[arg-type]  # breaks the add
+    def dies(some: Sequence[JobId], now_us: int, dues: Dues) -> list[Job]:
+        jobs = make(some, now_us, dues or dict.fromkeys(some, now_us))
+        store.add(jobs[:1])
+        return [*jobs, Job(*[None] * 21)]  # type: ignore[arg-type]  # breaks the add
 
     def ledger() -> Ledger:
         return Ledger(store, "w", 0, token=Ids().token, expires_us=2**60)
 
+    store.add(make(ids[4:], 500, {ids[4]: 500}))  # alive by another write
     with pytest.raises(Exception):  # noqa: B017, PT011  (whatever a broken row is to a store)
-        ledger().put(ids[:3], dies, now_us=1000)
+        ledger().put([*ids[:3], ids[4]], dies, now_us=1000)
     again = ledger()
     assert again.put(ids, make, now_us=2000) == 4
     again.close()
-    assert [job.pos_us for job in store.find(ids) if job] == [1000, 1000, 1000, 2000]
+    assert [job.pos_us for job in store.find(ids) if job] == [1000, 1000, 1000, late_us, 500]
+    queues = Queues(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    assert len(list(queues.jobs_of("mail"))) == len(ids)
     assert ledger().put(ids, make, now_us=3000) == 0
 
 
 def test_the_counts_of_a_write_are_kept(app: Dueline) -> None:
-    from dueline.spark.sink import Written, written
+    from dueline.spark.putting import Written
+    from dueline.spark.sink import written
 
     writer = writer_of(app, writeId="counted")
     messages = [writer.write(batches_of(range(5))), None, writer.write(batches_of(range(8)))]

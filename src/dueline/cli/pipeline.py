@@ -36,7 +36,7 @@ from dueline.errors import BadInput, ConfigError, NotFound, StoreCorrupt
 from dueline.span import parse_span
 
 if TYPE_CHECKING:
-    from dueline.spark.pipeline import Judged
+    from dueline.spark.auditing import Judged
 
 SHOWN = 20
 

@@ -43,6 +43,7 @@ _PLACES = {
     "pipeline": "pipeline.pipeline",
     "pipeline archive": "archives.archive",
     "pipeline redrive": "redriving.redrive",
+    "pipeline replay": "replaying.replay",
     "pipeline compact": "compacting.compact",
     "version": "root.version",
 }

@@ -28,7 +28,7 @@ def set_queue(
         str | None, typer.Option(metavar="TIME", help="Waited for a step of priority; 0s: none.")
     ] = None,
     history: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="attempts, all or off.")
+        str | None, typer.Option(metavar="WHAT", help="attempts, all, arguments or off.")
     ] = None,
     history_keep: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long history is kept.")

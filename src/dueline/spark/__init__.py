@@ -2,8 +2,8 @@
 
 try:
     from dueline.spark.consuming import Consuming, consume
+    from dueline.spark.putting import Written
     from dueline.spark.session import enqueue, read, session
-    from dueline.spark.sink import Written
 except ModuleNotFoundError as error:  # the tables of plain rows do without Spark
     if (error.name or "").partition(".")[0] not in ("pandas", "pyarrow", "pyspark"):
         raise

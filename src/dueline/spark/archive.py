@@ -28,6 +28,8 @@ ORDER: Final = ("queue", "shard", "at", "id")
 _MANIFEST: Final = "manifest.json"
 _FRESH: Final = "manifest.new"
 _COLUMNS: Final = {field.name: str(field.type) for field in BRONZE_SHAPE}
+_LATER: Final = {"codec", "payload_bytes", "payload"}
+"""Archives that were made before have none of these."""
 
 
 class Period(NamedTuple):
@@ -134,6 +136,19 @@ class Archive:
         flush(self.root)
         return _archived(manifest, is_new=True)
 
+    def rows(self) -> list[Path]:
+        """Name its files of rows.
+
+        Raises: NotFound: there is no archive, or it is not whole.
+        """
+        manifest = self.manifest()
+        if manifest is None:
+            raise NotFound(
+                f"{self.root} holds no whole archive.",
+                hint="Make it with `dueline pipeline archive`; see `pipeline verify --archive`.",
+            )
+        return [self.root / ROWS / told["name"] for told in manifest["files"]]
+
     def verify(self, say: Callable[[str], None]) -> list[Check]:
         """Compare each file with what the manifest says of it.
 
@@ -208,7 +223,8 @@ def _told(file: Path) -> Mapping[str, Any]:
 
 
 def _columns_check(columns: Mapping[str, str]) -> Check:
-    other = {name for name, kind in _COLUMNS.items() if columns.get(name) != kind}
+    other = {name for name, kind in columns.items() if _COLUMNS.get(name) != kind}
+    other |= {name for name in _COLUMNS if name not in columns} - _LATER
     words = f"other columns than here: {', '.join(sorted(other))}" if other else "those of bronze"
     return Check("columns are known", not other, words)
 

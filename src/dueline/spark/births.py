@@ -4,7 +4,7 @@ An id comes from the data, never from chance: a task that Spark runs again, and 
 replays, must come to the same jobs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -18,9 +18,12 @@ from dueline.ids import derived
 from dueline.job import Job, JobId
 from dueline.lane import Lane, bucket_of
 from dueline.limits import check_call
+from dueline.payloads import OWN_MAX
 from dueline.settings import QueueSettings, shard_of
 
-COLUMNS: Final = ("queue", "task", "payload", "due", "priority", "tenant", "job_id", "dedupe_key")
+COLUMNS: Final = (
+    "queue", "task", "payload", "codec", "due", "priority", "tenant", "job_id", "dedupe_key",
+)  # fmt: skip
 INSTANT: Final = pa.timestamp("us", "UTC")
 
 _LISTS: Final = msgspec.json.Decoder(list[Any])
@@ -48,6 +51,7 @@ class Birth(NamedTuple):
     id: JobId
     queue: str
     task: str
+    codec: int
     body: bytes
     due_us: int | None
     priority: int
@@ -101,6 +105,7 @@ def births(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[Birth]:
     queues = column("queue", pa.string(), form.queue)
     tasks = column("task", pa.string(), form.task)
     bodies = column("payload", pa.binary(), None)
+    codecs = column("codec", pa.int64(), JSON)
     dues = column("due", INSTANT, None)
     priorities = column("priority", pa.int64(), 0)
     tenants = column("tenant", pa.string(), "")
@@ -113,12 +118,26 @@ def births(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[Birth]:
         check_call(queue, dues[place], priorities[place], tenants[place], now_us=now_us)
         if not task:
             raise BadInput("A row names no task.", hint="Fill the column task.")
-        _check_body(body, task)
+        _check_body(codecs[place], body, task)
         job_id = _id(queue, given[place], keys[place], [values[place] for values in data])
-        found.append(
-            Birth(job_id, queue, task, body, dues[place], priorities[place], tenants[place])
-        )
+        rest = (dues[place], priorities[place], tenants[place])
+        found.append(Birth(job_id, queue, task, codecs[place], body, *rest))
     return found
+
+
+def chunks_of(
+    batches: Iterable[pa.RecordBatch], form: Form, most: int, now_us: int
+) -> Iterator[list[Birth]]:
+    """Make births of all rows, about `most` at a time."""
+    some: list[Birth] = []
+    for batch in batches:
+        for place in range(0, batch.num_rows, most):
+            some += births(batch.slice(place, most), form, now_us=now_us)
+            if len(some) >= most:
+                yield some
+                some = []
+    if some:
+        yield some
 
 
 def jobs_of(
@@ -136,7 +155,7 @@ def jobs_of(
         shard = shard_of(one.id, queue.shards)
         lane = Lane(one.queue, shard, bucket_of(pos_us, queue.width_us), one.priority, one.tenant)
         jobs.append(
-            Job(lane, pos_us, one.id, 0, due_us, now_us, one.task, JSON, one.body, b"", pos_us)
+            Job(lane, pos_us, one.id, 0, due_us, now_us, one.task, one.codec, one.body, b"", pos_us)
         )
     return sorted(jobs, key=lambda job: job.lane)
 
@@ -161,13 +180,20 @@ def _named(*parts: str) -> JobId:
     return JobId(derived(b"\0".join(part.encode() for part in ("spark", *parts)), 0))
 
 
-def _check_body(body: bytes | None, task: str) -> None:
+def _check_body(codec: int, body: bytes | None, task: str) -> None:
     if body is None:
         raise BadInput(f"A row for {task} has no payload.", hint="Write [] for no arguments.")
     if len(body) > PAYLOAD_BYTES_MAX:
         raise BadInput(
             f"A payload for {task} has {len(body)} bytes; {PAYLOAD_BYTES_MAX} are allowed."
         )
+    if not 0 <= codec <= OWN_MAX:
+        raise BadInput(
+            f"A payload for {task} is in the codec {codec}.",
+            hint=f"Use 0 for JSON, or the number of the codec that wrote it, up to {OWN_MAX}.",
+        )
+    if codec != JSON:  # as its codec wrote it, which need not be known here
+        return
     try:
         (_LISTS if body.lstrip()[:1] == b"[" else _NAMED).decode(body)
     except (msgspec.DecodeError, RecursionError) as error:

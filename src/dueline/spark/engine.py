@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from dueline.spark.archive import Period
+from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
+from dueline.spark.replaying import Chosen, Found, Order
 from dueline.spark.rules import Audited
 from dueline.spark.sights import OBJECTIVE, TARGET_US
 
@@ -57,6 +59,14 @@ class Engine(Protocol):
 
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Tell which jobs died, of those that are wanted."""
+        ...
+
+    def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
+        """Tell which jobs can be replayed, by files of bronze or of archives."""
+        ...
+
+    def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
+        """Enqueue them, each once under the order's name."""
         ...
 
     def audit(self, living: Sequence[str], whole: Sequence[str], expected: Any) -> Audited:  # noqa: ANN401

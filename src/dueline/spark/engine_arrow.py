@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 
 from dueline import gone
-from dueline.attempt import Attempt
+from dueline.attempt import Told
 from dueline.clock import SystemClock, to_datetime
 from dueline.codec import decode
 from dueline.errors import StoreCorrupt
@@ -19,12 +19,15 @@ from dueline.history import HISTORY_SUFFIX
 from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes.checkpoint import Place
-from dueline.spark import archive, lake_arrow, lake_arrow_insights
+from dueline.spark import archive, lake_arrow, lake_arrow_insights, lake_arrow_replays
 from dueline.spark.archive import Period
+from dueline.spark.births import INSTANT, Form, chunks_of
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
 from dueline.spark.options import existing_queues
+from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.redrive import Death, Wanted
+from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
 from dueline.spark.rules import Audited
 from dueline.spark.shapes import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.store import Row
@@ -216,6 +219,24 @@ class ArrowEngine:
         """Tell which jobs died, of those that are wanted."""
         return lake_arrow_insights.deaths(self._silver(), wanted)
 
+    def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
+        """Tell which jobs can be replayed."""
+        return lake_arrow_replays.found(_ended(files, chosen))
+
+    def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
+        """Enqueue them, each once under the order's name."""
+        rows = lake_arrow_replays.calls(_ended(files, chosen), order)
+        if not rows:
+            return Written()
+        table = pa.Table.from_pylist(rows)
+        place = table.schema.get_field_index("due")
+        table = table.set_column(place, "due", table.column("due").cast(INSTANT))
+        with existing_queues(self._settings.store) as queues:
+            now_us = queues.time.earliest_us()
+            chunks = chunks_of(table.to_batches(_PAGE), Form(), CHUNK, now_us)
+            say(f"replay: {len(rows):,} jobs")
+            return put_all(queues, chunks, order.write, 0, keep_us=KEEP_US)
+
     def audit(
         self,
         living: Sequence[str],
@@ -240,6 +261,17 @@ class ArrowEngine:
         rows = [{name: line[name] for name in shape.names} for line in lines]
         parquet.write_table(pa.Table.from_pylist(rows, shape), path / "part-0.parquet")
         return path / "part-0.parquet"
+
+
+def _ended(files: Sequence[Path], chosen: Chosen) -> list[Line]:
+    """Read the ends that are chosen, and their arguments, in two goes: of the rest none is kept."""
+    ends = lake_arrow_replays.ends(_lines(files), chosen)
+    return lake_arrow_replays.with_arguments(_lines(files), ends)
+
+
+def _lines(files: Sequence[Path]) -> Iterator[Line]:
+    for file in files:
+        yield from lake_arrow.lines_in(parquet.ParquetFile(file).iter_batches(_PAGE))
 
 
 def _check_kept(queues: Queues, queue: str, shard: int, begin: Place) -> None:
@@ -273,14 +305,15 @@ def _in(batch: pa.RecordBatch, period: Period) -> pa.Array:
 
 def line_of(queue: str, row: Row) -> Line:
     """Read a row of a history as the table `attempts` has it."""
-    told = decode(row.body, Attempt)
+    told = decode(row.body, Told)
     return {
         "queue": queue, "shard": row.shard, "at": row.at_us, "id": row.id.hex(),
         "job_id": told.job, "attempt": told.fence, "task": told.task, "tenant": told.tenant,
         "priority": told.priority, "enqueued": told.enqueued_us, "due": told.due_us,
         "claimed": told.claimed_us or None, "started": told.started_us or None,
         "ended": told.ended_us, "outcome": told.outcome, "error": told.error,
-        "worker": told.worker,
+        "worker": told.worker, "codec": told.codec, "payload_bytes": told.size,
+        "payload": told.payload,
     }  # fmt: skip
 
 

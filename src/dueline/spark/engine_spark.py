@@ -8,14 +8,19 @@ from typing import Any, Final
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from dueline.clock import DAY_US
 from dueline.errors import DuelineError, StoreCorrupt
-from dueline.spark import lake, lake_insights
+from dueline.spark import lake, lake_insights, lake_replays
 from dueline.spark.archive import ORDER, Period
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
+from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
+from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
 from dueline.spark.rules import Audited
+from dueline.spark.session import enqueue
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
 
 NAME: Final = "spark"
@@ -201,6 +206,21 @@ class SparkEngine:
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Tell which jobs died, of those that are wanted."""
         return [Death(*row) for row in lake_insights.deaths(self._read(SILVER), wanted).collect()]
+
+    def replayable(self, files: Sequence[Path], chosen: Chosen) -> Found:
+        """Tell which jobs can be replayed."""
+        return lake_replays.found(self._ended(files, chosen).cache())
+
+    def replay(self, files: Sequence[Path], chosen: Chosen, order: Order, say: Say) -> Written:
+        """Enqueue them, each once under the order's name."""
+        rows = lake_replays.calls(self._ended(files, chosen), order)
+        say("replay: jobs are enqueued")
+        return enqueue(rows, self._settings.store, writeId=order.write, keepDays=KEEP_US // DAY_US)
+
+    def _ended(self, files: Sequence[Path], chosen: Chosen) -> DataFrame:
+        shape = from_arrow_schema(BRONZE_SHAPE)  # archives that were made before have less
+        rows = self._spark.read.schema(shape).parquet(*map(str, files))
+        return lake_replays.with_arguments(rows, chosen)
 
     def audit(
         self,

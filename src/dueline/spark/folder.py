@@ -28,7 +28,7 @@ GOLD: Final = ("gold_minute", "gold_lateness", "gold_run")
 WHOLE: Final = ("flow", "slo", "fairness", "suspicious", "poison")
 """Tables that are made anew in each run."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 _MANIFEST: Final = "manifest.json"
 _LOCK: Final = ".lock"
 _ROWS: Final = 50_000

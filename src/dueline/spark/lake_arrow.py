@@ -18,6 +18,7 @@ from dueline.spark.rules import ENDED, OUTCOMES, RULES, SPAN_COLUMNS, Audited, a
 Line = Mapping[str, Any]
 
 _MINUTE_US: Final = 60_000_000
+_NOT_IN_SILVER: Final = ("at", "id", "codec", "payload_bytes", "payload")
 
 
 def lines_of(table: pa.Table) -> list[Line]:
@@ -49,7 +50,7 @@ def silver(attempts: Iterable[Line]) -> list[Line]:
                 spans["lateness_us"] = started - line["due"]
                 spans["run_us"] = line["ended"] - started
             takeover = {"is_takeover": before == "crashed"}
-            kept = {name: value for name, value in line.items() if name not in ("at", "id")}
+            kept = {name: value for name, value in line.items() if name not in _NOT_IN_SILVER}
             found.append(kept | spans | takeover)
             before = line["outcome"]
     return found

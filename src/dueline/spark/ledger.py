@@ -1,9 +1,11 @@
 """What a write has put.
 
 A job that has run leaves no row, so its id alone does not tell a replay that it was put. Each
-chunk of a write is recorded: the ids in it, and the instant that its jobs were born at. A record's
-key is its place in its partition's row of chunks, so of two tasks that write the same partition
-at once one finds its place taken, and looks again.
+chunk of a write is recorded: the ids in it, and the instant that its jobs were born at. Where a
+chunk is no transaction, the due times too, until it is whole: whoever goes on with it must put the
+very same rows, whatever the data says by then. A record's key is its place in its partition's row
+of chunks, so of two tasks that write the same partition at once one finds its place taken, and
+looks again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,20 +20,28 @@ ROUNDS_MAX: Final = 20
 _PAGE: Final = 20
 _ID: Final = 16
 _HEAD: Final = 9
-_BEGUN, _WHOLE = b"b", b"w"
+_DUE: Final = 8
+_ALIVE: Final = -1
+_BEGUN, _WHOLE = b"d", b"w"
 
-Make = Callable[[Sequence[JobId], int], Sequence[Job]]
-"""Makes the jobs of some ids, as they were born at an instant."""
+Dues = Mapping[JobId, int]
+Make = Callable[[Sequence[JobId], int, Dues], Sequence[Job]]
+"""Makes the jobs of some ids, as they were born at an instant; with the due times that are given,
+and those of the data otherwise."""
 
 
 class Chunk(NamedTuple):
-    """A chunk as it was recorded. is_whole: each of its jobs was put."""
+    """A chunk as it was recorded. is_whole: each of its jobs was put.
+
+    dues: of the jobs that are to be put; of one that is alive by another write there is none.
+    """
 
     key: str
     version: bytes
     now_us: int
     is_whole: bool
     ids: Sequence[JobId]
+    dues: Dues
 
 
 class Ledger:
@@ -68,14 +78,19 @@ class Ledger:
         for _ in range(ROUNDS_MAX):
             fresh = [one for one in wanted if one not in self._put]
             begun = self._begun(fresh)
-            for chunk, some in begun.items():
-                self._store_all(make(some, self._chunks[chunk].now_us))
+            again = 0
+            for key, some in begun.items():
+                chunk = self._chunks[key]
+                due = [one for one in some if one in chunk.dues]
+                self._store_all(make(due, chunk.now_us, chunk.dues) if due else ())
+                again += len(due)
             of_begun = {one for some in begun.values() for one in some}
             fresh = [one for one in fresh if one not in of_begun]
-            living = sum(job is not None for job in self._store.find(fresh))
-            if not fresh or self._put_chunk(fresh, make, now_us):
+            rows = self._store.find(fresh)
+            born = [one for one, row in zip(fresh, rows, strict=True) if row is None]
+            if not fresh or self._put_chunk(fresh, make(born, now_us, {}), now_us):
                 self._put.update(wanted)
-                return len(fresh) - living + len(of_begun)
+                return len(born) + again
             self._read("")
         raise StoreUnavailable(
             f"Other tasks write the partition {self._partition} again and again.",
@@ -88,31 +103,34 @@ class Ledger:
             if not chunk.is_whole and self._put.issuperset(chunk.ids):
                 self._store.commit(
                     self._place,
-                    [self._record(chunk.key, _WHOLE, chunk.now_us, chunk.ids, chunk.version)],
+                    [self._record(chunk.key, chunk.now_us, chunk.ids, chunk.version)],
                 )
 
-    def _put_chunk(self, ids: Sequence[JobId], make: Make, now_us: int) -> bool:
-        """Put a new chunk; False where its place is taken, or nobody knows."""
+    def _put_chunk(self, ids: Sequence[JobId], jobs: Sequence[Job], now_us: int) -> bool:
+        """Put a new chunk; False where its place is taken, or nobody knows.
+
+        Args: ids: in it. jobs: those of them that are not alive.
+        """
         own = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
         number = max((int(key.partition("/")[2]) for key in own), default=-1) + 1
         key = f"{self._partition:06}/{number:08}"
-        jobs = make(ids, now_us)
         try:
             if self._store.transactional:
-                put = self._record(key, _WHOLE, now_us, ids, NO_VERSION)
+                put = self._record(key, now_us, ids, NO_VERSION)
                 group = Group(commits=(Commit(self._place, (put,)),), jobs=jobs)
                 held = self._store.together([group])[0]
             else:
-                put = self._record(key, _BEGUN, now_us, ids, NO_VERSION)
+                dues = {job.id: job.due_us for job in jobs}
+                put = self._record(key, now_us, ids, NO_VERSION, dues)
                 held = self._store.commit(self._place, [put])
                 if held:
                     self._store_all(jobs)
-                    whole = self._record(key, _WHOLE, now_us, ids, put.version)
+                    whole = self._record(key, now_us, ids, put.version)
                     self._store.commit(self._place, [whole])
         except Unknown:
             return False
         if held:
-            self._chunks[key] = Chunk(key, put.version, now_us, is_whole=True, ids=ids)
+            self._chunks[key] = Chunk(key, put.version, now_us, is_whole=True, ids=ids, dues={})
         return held
 
     def _store_all(self, jobs: Sequence[Job]) -> None:
@@ -141,12 +159,31 @@ class Ledger:
                 self._put.update(chunk.ids)
 
     def _record(
-        self, key: str, state: bytes, now_us: int, ids: Sequence[JobId], expect: bytes
+        self,
+        key: str,
+        now_us: int,
+        ids: Sequence[JobId],
+        expect: bytes,
+        dues: Dues | None = None,
     ) -> Put:
-        value = state + now_us.to_bytes(8) + b"".join(ids)
+        """Write a chunk down; one that is only begun with the due times of what is to be put."""
+        state, entries = _WHOLE, b"".join(ids)
+        if dues is not None:
+            state = _BEGUN
+            entries = b"".join(
+                one + dues.get(one, _ALIVE).to_bytes(_DUE, signed=True) for one in ids
+            )
+        value = state + now_us.to_bytes(8) + entries
         return Put(key, self._token(), value, expect=expect, expires_us=self._expires_us)
 
 
 def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:
-    ids = [JobId(value[place : place + _ID]) for place in range(_HEAD, len(value), _ID)]
-    return Chunk(key, version, int.from_bytes(value[1:_HEAD]), value[:1] == _WHOLE, ids)
+    is_whole = value[:1] == _WHOLE
+    size = _ID if is_whole else _ID + _DUE
+    entries = [value[place : place + size] for place in range(_HEAD, len(value), size)]
+    ids = [JobId(one[:_ID]) for one in entries]
+    dues: dict[JobId, int] = {}
+    if not is_whole:
+        told = (int.from_bytes(one[_ID:], signed=True) for one in entries)
+        dues = {one: due_us for one, due_us in zip(ids, told, strict=True) if due_us != _ALIVE}
+    return Chunk(key, version, int.from_bytes(value[1:_HEAD]), is_whole, ids, dues)

@@ -1,59 +1,35 @@
 """The pipeline: what a queue did, in tables, and judged."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import compute
 
 from dueline.errors import BadInput
 from dueline.history import HISTORY_SUFFIX
-from dueline.job import JobId
-from dueline.lane import dead_queue
 from dueline.paging import rows_in
 from dueline.queue import Queues
+from dueline.settings import tells_all
 from dueline.spark import shelves
 from dueline.spark.archive import Archive, Archived, Check, Period, asked_of
+from dueline.spark.auditing import Auditor, Judged
 from dueline.spark.engine import STEPS, Engine, Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
 from dueline.spark.lake_arrow import lines_in
 from dueline.spark.lake_arrow_past import STATES, state_at
 from dueline.spark.options import existing_queues, open_existing
+from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
+from dueline.spark.replaying import Chosen, Found, Order
 from dueline.spark.report import Span, page
-from dueline.spark.rules import RULES
 from dueline.store import Store
 
-PAGE: Final = 1000
 _LAST: Final = b"\xff" * 16
-_LOST: Final = frozenset(words for verdict, words in RULES.values() if verdict == "lost")
-
-
-class Standing(NamedTuple):
-    """How an audit leaves a queue: clean, failed, or not audited."""
-
-    queue: str
-    history: str
-    verdict: str
-    findings: int
-
-
-class Judged(NamedTuple):
-    """What an audit says: of each queue, each finding, and which verdicts were looked for."""
-
-    queues: Sequence[Standing]
-    findings: Sequence[Mapping[str, Any]]
-    looked_for: Sequence[str]
-    not_audited: Sequence[str]
-
-    @property
-    def has_failed(self) -> bool:
-        """Tell whether anything was found."""
-        return bool(self.findings)
 
 
 class Pipeline:
@@ -135,7 +111,7 @@ class Pipeline:
         with existing_queues(self._settings.store) as queues:
             history = self._histories(queues)
         bronze = lines_in(self._folder.batches(BRONZE))
-        lines = (line for line in bronze if history.get(line["queue"]) == "all")
+        lines = (line for line in bronze if tells_all(history.get(line["queue"], "off")))
         counts: dict[str, Counter[str]] = {name: Counter() for name in history}
         for one in state_at(lines, instant_us):
             counts[one["queue"]][one["state"]] += 1
@@ -143,7 +119,7 @@ class Pipeline:
             {
                 "queue": name,
                 "history": kept,
-                "verdict": "told" if kept == "all" else "not audited",
+                "verdict": "told" if tells_all(kept) else "not audited",
                 **{state: counts[name][state] for state in STATES},
             }
             for name, kept in history.items()
@@ -197,6 +173,36 @@ class Pipeline:
         with existing_queues(self._settings.store) as queues:
             names = self._names(queues) if self._settings.queues else ()
         return self._engine().deaths(wanted._replace(queues=names))
+
+    def replayable(self, chosen: Chosen, archives: Sequence[Path] = ()) -> Found:
+        """Tell which jobs can be replayed, of those that ended as they are chosen.
+
+        Args: archives: where to look instead of in bronze.
+
+        Raises: NotFound: there is no such archive, or bronze was never made.
+        """
+        files = self._rows(archives)
+        if not files:
+            return Found((), ())
+        return self._engine().replayable(files, self._in_queues(chosen))
+
+    def replay(
+        self, chosen: Chosen, order: Order, say: Say, archives: Sequence[Path] = ()
+    ) -> Written:
+        """Enqueue them again; tell how many were wanted, and how many had not been put before."""
+        files = self._rows(archives)
+        if not files:
+            return Written()
+        return self._engine().replay(files, self._in_queues(chosen), order, say)
+
+    def _rows(self, archives: Sequence[Path]) -> list[Path]:
+        if archives:
+            return [file for one in archives for file in Archive(one).rows()]
+        self._folder.need(BRONZE)
+        return self._folder.files(BRONZE)
+
+    def _in_queues(self, chosen: Chosen) -> Chosen:
+        return chosen._replace(queues=self._settings.queues)
 
     def _settled_us(self) -> int:
         """Raise the marks of the histories to the present; tell below what nothing comes any more.
@@ -266,82 +272,13 @@ class Pipeline:
     def audit(self, say: Say, *, expected: Collection[str] | None = None) -> Judged:
         """Copy what is new, and judge the history; the queues may be in use.
 
-        Who has a row is read first, the history after it: what ended in between is told there.
-        What seems lost is looked up by its id, since a row that moves can be overlooked.
-
         Args: expected: the ids of all jobs that were acknowledged, where somebody knows them.
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
         """
-        with existing_queues(self._settings.store) as queues:
-            history = self._histories(queues)
-            whole = [name for name, kept in history.items() if kept == "all"]
-            if expected is not None and len(whole) < len(history):
-                raise BadInput(
-                    "What is expected can be compared only where the history is all.",
-                    hint="Choose such queues with --queue.",
-                )
-            since_us = queues.store.clock_us()
-            living = [job.id.hex() for name in history for job in _rows_of(queues, name)]
-            say(f"audit: {len(living):,} jobs have a row")
-            given = None if expected is None else list(expected)
-            with self._folder.writing():
-                self._engine().bronze(say)
-                said = self._engine().audit(living, whole, given)
-            findings = self._confirmed(queues.store, said.findings, since_us)
-        homes = self._homes({one["job_id"] for one in findings})
-        counts = Counter(homes.get(one["job_id"], "") for one in findings)
-        standings = [
-            Standing(name, kept, _verdict(kept, counts[name]), counts[name])
-            for name, kept in history.items()
-        ]
-        told = [{"queue": homes.get(one["job_id"], ""), **one} for one in findings]
-        return Judged(standings, told, said.looked_for, said.not_audited)
-
-    def _confirmed(
-        self, store: Store, findings: Iterable[Mapping[str, Any]], since_us: int
-    ) -> list[Mapping[str, Any]]:
-        """Leave out what is not lost: it has a row after all, or was born after the look."""
-        told = list(findings)
-        lost = [one["job_id"] for one in told if one["words"] in _LOST]
-        born = self._born(lost)
-        sure: set[str] = set()
-        for place in range(0, len(lost), PAGE):
-            some = [one for one in lost[place : place + PAGE] if len(one) == 2 * 16]
-            rows = store.find([JobId(bytes.fromhex(one)) for one in some])
-            sure |= {one for one, row in zip(some, rows, strict=True) if row is not None}
-        sure |= {one for one in lost if born.get(one, 0) >= since_us}
-        return [one for one in told if one["words"] not in _LOST or one["job_id"] not in sure]
-
-    def _homes(self, ids: Collection[str]) -> dict[str, str]:
-        return self._of_jobs(ids, "queue")
-
-    def _born(self, ids: Collection[str]) -> dict[str, int]:
-        return self._of_jobs(ids, "enqueued")
-
-    def _of_jobs(self, ids: Collection[str], column: str) -> dict[str, Any]:
-        table = None
-        if ids and self._folder.manifest(BRONZE).parts:
-            table = self._folder.read(BRONZE, columns=("job_id", column))
-        if table is None:
-            return {}
-        wanted = pa.array(list(ids), pa.string())
-        table = table.filter(compute.is_in(table.column("job_id"), wanted))
-        values = table.column(column)
-        if pa.types.is_timestamp(values.type):
-            values = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-        return dict(zip(table.column("job_id").to_pylist(), values.to_pylist(), strict=True))
-
-
-def _verdict(history: str, findings: int) -> str:
-    if findings:
-        return "failed"
-    return "clean" if history == "all" else "not audited"
-
-
-def _rows_of(queues: Queues, name: str) -> Iterable[Any]:
-    for queue in (name, dead_queue(name)):
-        yield from queues.jobs_of(queue)
+        with existing_queues(self._settings.store) as queues, self._folder.writing():
+            auditor = Auditor(self._folder, queues, self._histories(queues))
+            return auditor.judge(self._engine(), say, expected)
 
 
 def _count(store: Store, queue: str, shard: int, end_us: int | None) -> int:

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dueline.spark.java import use_java
 from dueline.spark.options import open_existing
-from dueline.spark.sink import Written, written
+from dueline.spark.putting import Written
+from dueline.spark.sink import written
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set where `spark-submit` has started Java, and chosen the master."""

@@ -15,6 +15,7 @@ _KINDS: Final = {
     "instant": pa.timestamp("us", "UTC"),
     "double": pa.float64(),
     "flag": pa.bool_(),
+    "bytes": pa.binary(),
 }
 
 
@@ -26,8 +27,9 @@ def _shape(**columns: str) -> pa.Schema:
 
 BRONZE_SHAPE: Final = _shape(
     string="queue id job_id task tenant outcome error worker",
-    int="shard attempt priority",
+    int="shard attempt priority codec payload_bytes",
     instant="at enqueued due claimed started ended",
+    bytes="payload",
 )
 SILVER_SHAPE: Final = _shape(
     string="queue job_id task tenant outcome error worker",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,29 +19,20 @@ from dueline.clock import DAY_US, SystemClock
 from dueline.codec import decode, encode
 from dueline.errors import BadInput
 from dueline.ids import Ids
-from dueline.job import Job, JobId
 from dueline.paging import record_at
 from dueline.spark import staging
-from dueline.spark.births import Birth, Form, births, check_columns, jobs_of
-from dueline.spark.ledger import Ledger
+from dueline.spark.births import Form, check_columns, chunks_of
 from dueline.spark.options import Options, existing_queues, open_existing
+from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.staging import Staged
 from dueline.store import Commit, Put, Store
 
-CHUNK: Final = 20_000
 KEEP_DAYS: Final = 7
 WRITES_PARTITION: Final = "spark-writes"
 """The records' partition that holds what each write came to, by its name."""
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Where Spark tells a task of which query and batch it is."""
-
-
-class Written(NamedTuple):
-    """What a write came to. rows: of the data. added: jobs that were not there before."""
-
-    rows: int = 0
-    added: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,26 +77,10 @@ class _Sink:
             return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
-        rows = added = 0
         with existing_queues(self._url) as queues:
-            now_us = queues.time.earliest_us()
-            expires_us = now_us + self._keep_us
-            token = queues.ids.token
-            ledger = Ledger(queues.store, write, partition, token=token, expires_us=expires_us)
-            for some in _chunks(batches, self._form, self._chunk, now_us):
-                by_id = {birth.id: birth for birth in some}
-                made: list[Job] = []
-
-                def make(ids: Sequence[JobId], born_us: int) -> Sequence[Job]:
-                    chosen = [by_id[one] for one in ids]  # noqa: B023  (called at once)
-                    made[:] = jobs_of(chosen, now_us=born_us, settings=queues.catalog.settings)  # noqa: B023
-                    return made  # noqa: B023
-
-                rows += len(some)
-                added += ledger.put(list(by_id), make, now_us=queues.time.earliest_us())
-                queues.landed(made)
-            ledger.close()
-        return Message(write, rows, added)
+            chunks = chunks_of(batches, self._form, self._chunk, queues.time.earliest_us())
+            done = put_all(queues, chunks, write, partition, keep_us=self._keep_us)
+        return Message(write, *done)
 
     def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what was staged; keep what the write came to, for whoever asks."""
@@ -191,18 +166,3 @@ def written(store: Store, write: str) -> Written:
 def _counts(write: str, rows: int, added: int, expires_us: int) -> Put:
     told = {"rows": rows, "added": added}
     return Put(write, Ids().token(), encode(told), expires_us=expires_us)
-
-
-def _chunks(
-    batches: Iterator[pa.RecordBatch], form: Form, most: int, now_us: int
-) -> Iterator[list[Birth]]:
-    """Make births of all rows, about `most` at a time."""
-    some: list[Birth] = []
-    for batch in batches:
-        for place in range(0, batch.num_rows, most):
-            some += births(batch.slice(place, most), form, now_us=now_us)
-            if len(some) >= most:
-                yield some
-                some = []
-    if some:
-        yield some

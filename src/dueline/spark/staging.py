@@ -76,7 +76,7 @@ def publish(
         added = sum(job is None for job in store.find(list(by_id)))
         put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
         commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), added))
-        if store.together([Group(commits=commits, jobs=jobs)])[0]:
+        if queues.told.together([Group(commits=commits, jobs=jobs)])[0]:
             queues.landed(jobs)
     clear(some)
 

@@ -1,5 +1,6 @@
 """Tables, their columns in Arrow."""
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from operator import attrgetter
@@ -47,7 +48,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "job_id": "string", "attempt": "int", "task": "string", "tenant": "string",
         "priority": "int", "enqueued": "timestamp", "due": "timestamp", "claimed": "timestamp",
         "started": "timestamp", "ended": "timestamp", "outcome": "string", "error": "string",
-        "worker": "string",
+        "worker": "string", "codec": "int", "payload_bytes": "int", "payload": "binary",
     },
     "stream": {
         "stream": "string", "shard": "int", "at": "timestamp", "id": "binary", "body": "binary",
@@ -98,9 +99,12 @@ _ATTEMPT: Final = pa.schema(
     [(name, pa.string()) for name in ("job", "task", "queue", "tenant", "outcome", "error")]
     + [("worker", pa.string()), ("priority", pa.int32()), ("fence", pa.int32())]
     + [(f"{name}_us", pa.int64()) for name in ("enqueued", "due", "claimed", "started", "ended")]
+    + [("codec", pa.int32()), ("size", pa.int32()), ("payload", pa.string())]
 )
 _NULL_AT_0: Final = ("started", "claimed")
-_FROM_BODY: Final = {"job_id": "job", "attempt": "fence", "kind": "outcome"}
+_FROM_BODY: Final = {
+    "job_id": "job", "attempt": "fence", "kind": "outcome", "payload_bytes": "size",
+}  # fmt: skip
 
 Make = Callable[[str], pa.Array]
 
@@ -210,6 +214,8 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
         column = told.column(key).combine_chunks()
         if name in _NULL_AT_0:
             column = compute.if_else(compute.equal(column, 0), None, column)
+        if kind == pa.binary():
+            column = _from_base64(column)
         return column.cast(kind)
 
     return _batch(schema, makes, from_body)
@@ -234,6 +240,13 @@ def _told(rows: Sequence[Row]) -> pa.Table:
             f" tells of no attempt: {error}.",
             hint='Read it as it is: table="stream".',
         ) from error
+
+
+def _from_base64(column: pa.Array) -> pa.Array:
+    if column.null_count == len(column):  # as in most histories
+        return column
+    bodies = [None if text is None else b64decode(text) for text in column.to_pylist()]
+    return pa.array(bodies, pa.binary())
 
 
 def _none(name: str) -> pa.Array:
