@@ -1,6 +1,6 @@
 """The application: tasks, queues, a store."""
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +11,7 @@ from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
 from dueline.connect import mask, open_queues, open_store
 from dueline.coordination import Coordination
+from dueline.declaring import limits_us, read_unique, task_name
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
@@ -33,7 +34,7 @@ from dueline.settings import (
 )
 from dueline.steering import Steering
 from dueline.store import Store
-from dueline.task import AsyncTask, Options, Task, limits_us, read_unique, task_name
+from dueline.task import AsyncTask, Options, Task
 from dueline.transaction import Transaction, transaction
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Dueline:
         self.schedule, self.cron = self.schedules.schedule, self.schedules.cron
         steering = Steering(self)
         self.pause, self.resume = steering.pause, steering.resume
+        self.semaphore, self._store_semaphores = steering.semaphore, steering.store
         self._kit = kit = Coordination(self)
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming
@@ -110,6 +112,7 @@ class Dueline:
         for name, changes in self._declared.items():
             queues.catalog.configure(name, **changes)
         self.schedules.store(queues)
+        self._store_semaphores(queues)
         return queues
 
     @property
@@ -193,6 +196,7 @@ class Dueline:
         kill_after: timedelta | float | None = None,
         unique: Unique | str | None = None,
         codec: str | None = None,
+        limits: Iterable[str] = (),
     ) -> Registering: ...
 
     def task(
@@ -208,6 +212,7 @@ class Dueline:
         kill_after: timedelta | float | None = None,
         unique: Unique | str | None = None,
         codec: str | None = None,
+        limits: Iterable[str] = (),
     ) -> Any:
         """Register a function as a task: `@app.task`, or `@app.task(queue="mail")`.
 
@@ -219,6 +224,8 @@ class Dueline:
           kill_after: how long before its process is killed, in workers with child processes.
           unique: a key that one living job has at a time, such as "hello:{to}".
           codec: how arguments are stored, such as "msgpack"; see `app.payloads`.
+          limits: semaphores of which a job needs a permit each, such as "warehouse", or with a
+            key of its arguments, "host:{host}"; see `app.semaphore`.
 
         Raises: BadInput: the name is taken, or the signature or the codec cannot be used.
         """
@@ -238,6 +245,7 @@ class Dueline:
                 kill_after_us=kill_after_us,
                 payloads=self.payloads,
                 codec=codec,
+                limits=limits,
             )
             if handler.name in self._tasks:
                 raise BadInput(
@@ -246,7 +254,7 @@ class Dueline:
                 )
             kind: type[Any] = AsyncTask if handler.is_async else Task
             key = None if unique is None else read_unique(unique, handler)
-            made = kind(self, handler, replace(options, unique=key))
+            made = kind(self, handler, replace(options, unique=key, limits=handler.limits))
             self._tasks[handler.name] = handler
             self._callable[handler.name] = made
             return self._callable[handler.name]

@@ -6,7 +6,7 @@ Nothing hangs on that: whoever dies first, the job is due again by itself, and i
 more while the pause lasts. No attempt is spent, and no row of history is written (rule P9).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from dueline.clock import SECOND_US
 from dueline.errors import StoreCorrupt
 from dueline.job import Job, JobId
-from dueline.lane import Lane, bucket_of
+from dueline.lane import Lane, bucket_of, lane_tenant, tenant_of
 from dueline.options import read_options
 from dueline.queue import Queues
 from dueline.store import Move
@@ -44,6 +44,18 @@ def _place(row: Job) -> int | None:
 def set_aside(queues: Queues, claimed: Iterable[Job]) -> int:
     """Put claimed jobs back, out of the way; answer how many."""
     return _settle(queues, [_aside(queues, job, _stood(job)) for job in claimed])
+
+
+def put_under(queues: Queues, claimed: Sequence[Job], limits: Sequence[Sequence[str]]) -> int:
+    """Put claimed jobs back into lanes with limits, of each job its own; answer how many."""
+    moves = []
+    for job, names in zip(claimed, limits, strict=True):
+        move = _move(queues, job, _stood(job), None)
+        tenant = lane_tenant(tenant_of(job.lane), names)
+        moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))
+    count = _settle(queues, moves)
+    queues.wake(map(place_of, moves))
+    return count
 
 
 def _stood(job: Job) -> int:
@@ -101,7 +113,7 @@ def _back(queues: Queues, row: Job) -> Move | None:
     return _move(queues, row, at_us, replace(read_options(row.opts), aside=None).to_bytes())
 
 
-def _move(queues: Queues, job: Job, at_us: int, opts: bytes) -> Move:
+def _move(queues: Queues, job: Job, at_us: int, opts: bytes | None) -> Move:
     bucket = bucket_of(at_us, queues.catalog.settings(job.lane.queue).width_us)
     return Move(job, at_us, queues.ids.token(), bucket, job.errors, job.crashes, job.alone,
                 error=job.error, opts=opts)  # fmt: skip

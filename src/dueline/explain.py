@@ -9,6 +9,7 @@ from dueline.aside import is_aside
 from dueline.attempt import FinalState, Outcome, read_epitaph
 from dueline.errors import NotFound
 from dueline.job import Job, JobId, State
+from dueline.lane import tenant_of
 from dueline.options import read_options
 from dueline.policy import CRASHES_MAX
 from dueline.queue import Queues
@@ -194,7 +195,7 @@ def _put_back(when: str, facts: Facts) -> Explanation:
 def _paused(queues: Queues, job: Job) -> Explanation | None:
     queue = job.lane.queue
     queues.catalog.forget(queue)  # as it is set now, not some seconds ago
-    settings, tenant = queues.catalog.settings(queue), job.lane.tenant
+    settings, tenant = queues.catalog.settings(queue), tenant_of(job.lane)
     if settings.is_paused:
         return Explanation(
             "paused",

@@ -9,6 +9,7 @@ from dueline.clock import duration_us
 from dueline.codec import JSON, Arguments
 from dueline.errors import BadInput, DuelineError, LeaseLost
 from dueline.job import Claim, Job
+from dueline.limiting import limits_of_call, read_limits
 from dueline.payloads import PLAIN, Payloads
 from dueline.policy import Retry
 from dueline.progress import Control, Progress, report_of
@@ -167,6 +168,7 @@ class Handler:
         "function",
         "is_async",
         "kill_after_us",
+        "limits",
         "name",
         "result_kind",
         "retry",
@@ -184,12 +186,14 @@ class Handler:
         kill_after_us: int | None = None,
         payloads: Payloads | None = None,
         codec: str | None = None,
+        limits: object = (),
     ) -> None:
         """Read the function's signature.
 
         Args: timeout_us: after so long JobTimeout is raised in it. kill_after_us: after so long
         the child process that runs it is killed. payloads: the application's codecs. codec: the
         one in which its arguments are written, None for the one that the application uses.
+        limits: as `limiting.read_limits` takes them.
 
         Raises: BadInput: its annotations cannot be used, or it takes a Context elsewhere than
         as its first parameter.
@@ -201,6 +205,7 @@ class Handler:
         self.kill_after_us = kill_after_us
         self.takes_context = _takes_context(function, name)
         self.arguments = Arguments(function, name, skip=1 if self.takes_context else 0)
+        self.limits = self.read_limits(limits)
         self._payloads = payloads or Payloads()
         self._codec = codec
         self.is_async = inspect.iscoroutinefunction(function)
@@ -230,6 +235,22 @@ class Handler:
         if self._payloads.way(self._codec) is PLAIN:
             return JSON, self.arguments.encode_many(calls)
         return self.write_many([(call, {}) for call in calls])
+
+    def read_limits(self, limits: object) -> tuple[str, ...]:
+        """Read limits as a caller gives them; their braces name arguments of this function.
+
+        Raises: BadInput: they are no such texts, or too many.
+        """
+        return read_limits(limits, self.arguments.names, self.name)
+
+    def limits_of(self, codec: int, body: bytes) -> tuple[str, ...]:
+        """Name what limits a call that is stored; nothing where its arguments do not fit."""
+        if not self.limits:
+            return ()
+        try:
+            return limits_of_call(self.limits, self.arguments.named(*self.read(codec, body)))
+        except BadInput:  # whoever runs it says so
+            return ()
 
     def reads(self, codec: int) -> bool:
         """Tell whether arguments in this codec can be read here."""

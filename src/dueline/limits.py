@@ -2,6 +2,7 @@
 
 from dueline.clock import DAY_US
 from dueline.errors import BadInput
+from dueline.lane import LIMIT_MARK
 from dueline.options import CallOptions
 from dueline.planner import PRIORITY_MAX, PRIORITY_MIN
 from dueline.settings import check_queue_name
@@ -59,6 +60,8 @@ def check_options(options: CallOptions, last_us: int, window_us: int) -> None:
 
 def _is_tenant(name: object) -> bool:
     """Tell whether this can name a tenant: text that every store can keep."""
-    if not isinstance(name, str) or len(name) > TENANT_CHARACTERS_MAX or "\0" in name:
+    if not isinstance(name, str) or len(name) > TENANT_CHARACTERS_MAX:
+        return False
+    if "\0" in name or LIMIT_MARK in name:
         return False
     return not any("\ud800" <= character <= "\udfff" for character in name)

@@ -18,6 +18,8 @@ KEY_CHARACTERS_MAX = 512
 TAGS_MAX = 20
 TAG_CHARACTERS_MAX = 64
 
+_WHAT = "unique key"
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -140,24 +142,18 @@ class Unique:
         key: object = self.key
         if not isinstance(key, str) or not key:
             raise BadInput(f"unique={self.key!r:.80} is no key.", hint='Write "hello:{to}".')
-        _fields(self.key)
+        fields_of(self.key, _WHAT)
 
     def check(self, names: Iterable[str], task: str) -> None:
         """Make sure that the key names arguments that the task has."""
-        known = set(names)
-        for field in _fields(self.key):
-            if field not in known:
-                raise BadInput(
-                    f"The unique key {self.key!r} names {field!r}, which {task} does not take.",
-                    hint=f"It takes {', '.join(sorted(known)) or 'nothing'}.",
-                )
+        check_fields(self.key, _WHAT, names, task)
 
     def rule(self, arguments: Mapping[str, object]) -> Rule:
         """Fill in the key for one call.
 
         Raises: BadInput: it comes out empty, too long, or as no text that a store can keep.
         """
-        key = self.key.format(**{name: arguments[name] for name in _fields(self.key)})
+        key = self.key.format(**{name: arguments[name] for name in fields_of(self.key, _WHAT)})
         if not 0 < len(key) <= KEY_CHARACTERS_MAX or any(
             "\ud800" <= one <= "\udfff" for one in key
         ):
@@ -168,20 +164,34 @@ class Unique:
         return Rule(key, self.mode, 0 if self.within is None else duration_us(self.within))
 
 
-def _fields(key: str) -> list[str]:
-    """List the arguments that a key names; nothing but names may stand in the braces."""
+def fields_of(text: str, what: str) -> list[str]:
+    """List the arguments that a text names; nothing but names may stand in the braces.
+
+    Args: what: for the error, what the text is.
+    """
     try:
-        parts = list(Formatter().parse(key))
+        parts = list(Formatter().parse(text))
     except ValueError as error:
         raise BadInput(
-            f"The unique key {key!r:.80} cannot be read: {error}.", hint="Double a plain brace: {{."
+            f"The {what} {text!r} cannot be read: {error}.", hint="Double a plain brace: {{."
         ) from error
     fields = [field for _, field, _, _ in parts if field is not None]
     if not all(field.isidentifier() for field in fields) or any(
         spec or conversion for _, _, spec, conversion in parts
     ):
         raise BadInput(
-            f"The unique key {key!r:.80} holds more than names in its braces.",
+            f"The {what} {text!r} holds more than names in its braces.",
             hint='Write the names of arguments, as in "hello:{to}".',
         )
     return fields
+
+
+def check_fields(text: str, what: str, names: Iterable[str], task: str) -> None:
+    """Make sure that a text names arguments that a task has."""
+    known = set(names)
+    for field in fields_of(text, what):
+        if field not in known:
+            raise BadInput(
+                f"The {what} {text!r} names {field!r}, which {task} does not take.",
+                hint=f"It takes {', '.join(sorted(known)) or 'nothing'}.",
+            )

@@ -6,7 +6,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.lane import Lane, Pointer
+from dueline.lane import Lane, Pointer, tenant_of
 from dueline.store import Want
 from dueline.tuples import field, made
 from dueline.weights import Weights
@@ -21,6 +21,7 @@ PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
 class Prospect(NamedTuple):
     """The oldest lane of a (queue, shard, priority, tenant) that may hold jobs that are due.
 
+    Jobs of a tenant with other limits have lanes, and so a prospect, of their own.
     priority: the lane's, raised by what its head has waited where its queue lets jobs age.
     """
 
@@ -84,17 +85,14 @@ def prospects(
     if not aging_us:
         return made(
             Prospect,
-            [
-                (priority, tenant, listing, lane)
-                for (_, _, priority, tenant), (listing, lane) in oldest.items()
-            ],
+            [(lane.priority, tenant_of(lane), listing, lane) for listing, lane in oldest.values()],
         )
     found = []
     for listing, lane in oldest.values():
         head_us = next_at_us.get(lane)
         waited_us = 0 if head_us is None else now_us - head_us
         priority = aged(lane.priority, waited_us, aging_us.get(lane.queue, 0))
-        found.append(Prospect(priority, lane.tenant, listing, lane))
+        found.append(Prospect(priority, tenant_of(lane), listing, lane))
     return found
 
 

@@ -15,7 +15,7 @@ from dueline.exclusive import Exclusive, rule_of
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State, born_like
-from dueline.lane import Lane, bucket_of, living_queue
+from dueline.lane import Lane, bucket_of, lane_tenant, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options, read_tags
 from dueline.paging import EVER, jobs_in, lane_pages
@@ -37,10 +37,10 @@ _LOOKS = 2
 
 
 class Calls(NamedTuple):
-    """Calls to be stored, alike but for their arguments.
+    """Calls to be stored, alike but for their arguments, and maybe their limits.
 
     due_us: None for now. opts: see `CallOptions`. window_us: starts are spread over so long from
-    the due time on.
+    the due time on. limits: of each call, what limits it; nothing where none has any.
     """
 
     queue: str
@@ -52,6 +52,7 @@ class Calls(NamedTuple):
     tenant: str = ""
     opts: bytes = b""
     window_us: int = 0
+    limits: Sequence[Sequence[str]] = ()
 
 
 class Found(NamedTuple):
@@ -122,7 +123,7 @@ class Queues:
           EnqueueUnknown: some may or may not be stored; its `jobs` can be enqueued again.
           StoreUnavailable: nothing was written.
         """
-        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us = calls
+        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits = calls
         now_us = self.time.earliest_us()
         check_call(queue, asked_us, priority, tenant, now_us=now_us)
         due_us = now_us if asked_us is None else asked_us
@@ -133,6 +134,9 @@ class Queues:
         lanes: Iterable[Lane] = repeat(home)
         if settings.shards > 1:
             lanes = [home._replace(shard=shard_of(one, settings.shards)) for one in job_ids]
+        if limits:
+            tenants = [lane_tenant(tenant, names) for names in limits]
+            lanes = [lane._replace(tenant=each) for lane, each in zip(lanes, tenants, strict=False)]
         options = read_options(opts)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)

@@ -16,7 +16,7 @@ from dueline.clock import DAY_US
 from dueline.errors import Conflict, NotFound
 from dueline.history import happened, row_of_happening
 from dueline.job import Job, JobId, State
-from dueline.lane import Lane, bucket_of
+from dueline.lane import Lane, bucket_of, lane_tenant
 from dueline.limits import check_call
 from dueline.options import CallOptions
 from dueline.queue import Calls, Queues
@@ -122,7 +122,17 @@ def trigger(queues: Queues, name: str) -> Job:
     one = find(queues, name).template
     opts = CallOptions(None, None, one.tags).to_bytes()
     return queues.enqueue(
-        Calls(one.queue, one.task, one.codec, [one.body], None, one.priority, one.tenant, opts)
+        Calls(
+            one.queue,
+            one.task,
+            one.codec,
+            [one.body],
+            None,
+            one.priority,
+            one.tenant,
+            opts,
+            limits=[one.limits],
+        )
     )[0]
 
 
@@ -301,7 +311,8 @@ def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
     call = schedule.template
     expires_us = birth.nominal_us + call.expires_us if call.expires_us else None
     opts = CallOptions(expires_us, None, call.tags).to_bytes()
-    lane = Lane(call.queue, birth.shard, birth.bucket, call.priority, call.tenant)
+    tenant = lane_tenant(call.tenant, call.limits)
+    lane = Lane(call.queue, birth.shard, birth.bucket, call.priority, tenant)
     return Job(
         lane, birth.pos_us, recipe.job_id(schedule, birth.nominal_us), 0, birth.nominal_us,
         sent_us, call.task, call.codec, call.body, opts, birth.pos_us,

@@ -12,7 +12,7 @@ from dueline.errors import BadInput
 from dueline.history import attempts
 from dueline.ids import born_us
 from dueline.job import Job, JobId
-from dueline.lane import Lane, dead_queue
+from dueline.lane import Lane, dead_queue, tenant_of
 from dueline.options import tags_of
 from dueline.queue import Queues
 from dueline.status import status_of
@@ -47,7 +47,7 @@ class Like:
         """Tell whether a job with a row is like that; of its lane only the tenant is looked at."""
         return (
             not job.outcome
-            and self.tenant in (None, job.lane.tenant)
+            and self.tenant in (None, tenant_of(job.lane))
             and self.task in (None, job.task)
             and self.state in (None, status_of(job, now_us))
             and (self.due_before_us is None or job.due_us < self.due_before_us)
@@ -109,7 +109,8 @@ def lanes_like(queues: Queues, like: Like) -> Iterator[Lane]:
     """
     for name in queues.catalog.chosen(like.queue):
         for lane in queues.lanes_of(dead_queue(name) if like.state == "dead" else name):
-            if like.tenant in (None, lane.tenant) and lane.tenant not in like.but:
+            tenant = tenant_of(lane)
+            if like.tenant in (None, tenant) and tenant not in like.but:
                 yield lane
 
 

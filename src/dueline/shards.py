@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dueline.clock import SECOND_US
-from dueline.lane import Lane, Marks, bucket_of
+from dueline.lane import Lane, Marks, bucket_of, tenant_of
 from dueline.paging import lane_pages
 from dueline.queue import Queues
 
@@ -57,7 +57,7 @@ def _look(queues: Queues, queue: str, number: int, today: int, *, takes_new: boo
         heads_us += [
             at_us
             for lane in new
-            if lane.tenant not in settings.paused_tenants
+            if tenant_of(lane) not in settings.paused_tenants
             and (at_us := _head(queues, lane, page.heads, now_us))
         ]
         lanes |= new

@@ -1,10 +1,12 @@
-"""What an application lets wait, and go on."""
+"""What an application lets wait, and how much of it runs at once."""
 
 from typing import Any, Protocol
 
 from dueline import pausing
 from dueline.errors import BadInput
+from dueline.limiting import check_semaphore
 from dueline.queue import Queues
+from dueline.recipes import semaphore
 
 
 class Host(Protocol):
@@ -13,6 +15,11 @@ class Host(Protocol):
     @property
     def queues(self) -> Queues:
         """The engine; connects at the first use."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the engine was used before."""
         ...
 
 
@@ -26,11 +33,34 @@ class Named(Protocol):
 
 
 class Steering:
-    """Pauses of queues, and of tenants and tasks in them."""
+    """Pauses of queues, and of tenants and tasks in them; semaphores."""
 
     def __init__(self, host: Host) -> None:
         """Take the application; opens nothing."""
         self._host = host
+        self._semaphores: dict[str, int] = {}
+
+    def semaphore(self, name: str, *, capacity: int) -> None:
+        """Let at most so many jobs run at once that have this limit, in all workers.
+
+        Where a limit has a key, as "host:{host}" has, as many of each key. A semaphore that
+        nobody makes has a capacity of 1. Workers know a change within two seconds; jobs that run
+        go on. Stored at the first use of the store, or now if that was before.
+
+        Args: capacity: 0 lets none run.
+
+        Raises: BadInput: a name or capacity out of range.
+        """
+        check_semaphore(name, capacity)
+        if self._host.is_open:
+            semaphore.define(self._host.queues.store, name, capacity, ids=self._host.queues.ids)
+        else:
+            self._semaphores[name] = capacity
+
+    def store(self, queues: Queues) -> None:
+        """Store the semaphores that were declared before the first use."""
+        for name, capacity in self._semaphores.items():
+            semaphore.define(queues.store, name, capacity, ids=queues.ids)
 
     def pause(
         self, queue: str, *, tenant: str | None = None, task: Named | str | None = None

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from itertools import cycle, islice, repeat
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from dueline.clock import Clock, asked_instant_us, asked_span_us, duration_us
+from dueline.clock import Clock, asked_instant_us, asked_span_us
 from dueline.codec import JSON
-from dueline.config import module_name
+from dueline.declaring import read_unique
 from dueline.errors import BadInput, Duplicate, EnqueueUnknown, StoreUnavailable
 from dueline.handle import Job
 from dueline.handler import Context, Handler
@@ -16,6 +16,7 @@ from dueline.hooks import EnqueueEvent, Hooks
 from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
+from dueline.limiting import is_same_for_all, limits_of_call
 from dueline.options import CallOptions, Rule, Unique, read_tags
 from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
@@ -32,7 +33,6 @@ Call = Sequence[Any] | Mapping[str, Any]
 CHUNK = 500
 CHUNK_MAX = 10_000
 
-_NAME_CHARACTERS_MAX = 255
 _id_of = field(Row, "id")
 
 
@@ -75,6 +75,7 @@ class Options:
     window_us: int = 0
     unique: Unique | None = None
     tags: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 class Using(Generic[P, R]):
@@ -101,6 +102,7 @@ class Using(Generic[P, R]):
         window: timedelta | float | None = None,
         unique: Unique | str | None = None,
         tags: Iterable[str] | None = None,
+        limits: Iterable[str] | None = None,
     ) -> "Using[P, R]":
         """Say where and when calls run.
 
@@ -114,6 +116,7 @@ class Using(Generic[P, R]):
           window: starts are spread evenly over so long from the due time on.
           unique: a key that one living job has at a time; a text is Unique(text).
           tags: words to find the jobs by, up to 20.
+          limits: semaphores in place of the task's own, such as "warehouse" or "host:{host}".
 
         Raises: BadInput: due is naive, or both due and after are given, a value is out of range,
         or tx is something else.
@@ -139,6 +142,8 @@ class Using(Generic[P, R]):
             changes["unique"] = read_unique(unique, self._handler)
         if tags is not None:
             changes["tags"] = read_tags(tags)
+        if limits is not None:
+            changes["limits"] = self._handler.read_limits(limits)
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -151,11 +156,12 @@ class Using(Generic[P, R]):
           StoreUnavailable: it is not stored.
         """
         codec, body = self._handler.write(args, kwargs)
-        unique = self._options.unique
-        if unique is None:
+        unique, limits = self._options.unique, self._options.limits
+        if unique is None and not limits:
             return self._put(codec, [body])[0]
-        rule = unique.rule(self._handler.arguments.named(args, kwargs))
-        return self._put(codec, [body], rule)[0]
+        named = self._handler.arguments.named(args, kwargs)
+        rule = None if unique is None else unique.rule(named)
+        return self._put(codec, [body], rule, [limits_of_call(limits, named)])[0]
 
     def enqueue_many(self, calls: Iterable[Call], *, chunk: int = CHUNK) -> list[Job[R]]:
         """Store many calls, `chunk` of them a write.
@@ -174,21 +180,27 @@ class Using(Generic[P, R]):
         if not isinstance(calls, Iterable):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
         calls = list(calls)
-        unique = self._options.unique
-        if unique is None and set(map(type, calls)) <= {tuple, list}:
+        unique, limits = self._options.unique, self._options.limits
+        are_alike = unique is None and is_same_for_all(limits)
+        if are_alike and set(map(type, calls)) <= {tuple, list}:
             codec, encoded = self._handler.write_positional(cast("list[Sequence[object]]", calls))
         else:
             checked = [as_call(call) for call in calls]
             codec, encoded = self._handler.write_many(checked)
         rules: list[Rule | None] = [None]
+        limits_of_each = repeat(limits_of_call(limits, {})) if are_alike else iter(())
+        if not are_alike:
+            named = [self._handler.arguments.named(*both) for both in checked]
+            limits_of_each = iter([limits_of_call(limits, one) for one in named])
         if unique:  # each with a key of its own, and a write of its own
-            rules = [unique.rule(self._handler.arguments.named(*both)) for both in checked]
+            rules = [unique.rule(one) for one in named]
             chunk = 1
         jobs: list[Job[R]] = []
         bodies, rule_of_each = iter(encoded), cycle(rules)
         while some := list(islice(bodies, chunk)):
             try:
-                jobs += self._put(codec, some, next(rule_of_each))
+                some_limits = list(islice(limits_of_each, len(some)))
+                jobs += self._put(codec, some, next(rule_of_each), some_limits)
             except (StoreUnavailable, Duplicate) as error:
                 sent = len(some) if isinstance(error, EnqueueUnknown) else 0
                 error.unsent = len(encoded) - len(jobs) - sent
@@ -208,9 +220,10 @@ class Using(Generic[P, R]):
             )
         codec, body = self._handler.write(args, kwargs)
         late_us = own.expires_after_us or 0
+        limits = limits_of_call(own.limits, self._handler.arguments.named(args, kwargs))
         return Template(
             self._handler.name, own.queue, codec, body, own.priority, own.tenant, own.tags,
-            late_us, own.window_us,
+            late_us, own.window_us, limits,
         )  # fmt: skip
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -230,7 +243,13 @@ class Using(Generic[P, R]):
 
         return await to_thread(self.enqueue_many, calls, chunk=chunk)
 
-    def _put(self, codec: int, bodies: Sequence[bytes], rule: Rule | None = None) -> list[Job[R]]:
+    def _put(
+        self,
+        codec: int,
+        bodies: Sequence[bytes],
+        rule: Rule | None = None,
+        limits: Sequence[Sequence[str]] = (),
+    ) -> list[Job[R]]:
         queues, options = self._host.queues, self._options
         due_us = options.due_us
         if options.after_us is not None:
@@ -261,6 +280,7 @@ class Using(Generic[P, R]):
                 options.tenant,
                 opts,
                 options.window_us,
+                limits if options.limits else (),
             )
         )
         if event is not None:
@@ -350,48 +370,3 @@ def _expiry(expires: object) -> dict[str, int | None]:
     if isinstance(expires, datetime):
         return {"expires_us": asked_instant_us(expires, "expires"), "expires_after_us": None}
     return {"expires_us": None, "expires_after_us": asked_span_us(expires, "expires")}
-
-
-def read_unique(unique: object, handler: Handler) -> Unique:
-    """Read `unique`: a Unique, or its key; it names arguments that the task has."""
-    if isinstance(unique, str):
-        unique = Unique(unique)
-    if not isinstance(unique, Unique):
-        raise BadInput(f"unique={unique!r:.80} is no key.", hint='Write unique="hello:{to}".')
-    unique.check(handler.arguments.names, handler.name)
-    return unique
-
-
-def task_name(function: object, name: object) -> str:
-    """Name a task: as given, or after its function."""
-    if not callable(function):
-        raise BadInput(f"{function!r:.80} is no function.", hint="Write @app.task above a def.")
-    if name is None:
-        module, own = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-        name = f"{module_name(module)}.{own}" if own else ""
-    if (
-        not isinstance(name, str)
-        or not 0 < len(name) <= _NAME_CHARACTERS_MAX
-        or not (name.isprintable())
-    ):
-        raise BadInput(
-            f"{name!r:.80} cannot name a task.",
-            hint=f"Give name=, one line of up to {_NAME_CHARACTERS_MAX} characters.",
-        )
-    return name
-
-
-def limits_us(
-    timeout: timedelta | float | None, kill_after: timedelta | float | None
-) -> tuple[int | None, int | None]:
-    """Check how long a handler may run: before it is interrupted, before it is killed."""
-    timeout_us = None if timeout is None else duration_us(timeout)
-    if timeout_us is not None and timeout_us <= 0:
-        raise BadInput(f"timeout={timeout!r} leaves no time to run.")
-    kill_after_us = None if kill_after is None else duration_us(kill_after)
-    if kill_after_us is not None and kill_after_us <= (timeout_us or 0):
-        raise BadInput(
-            f"kill_after={kill_after!r} leaves no time, with timeout={timeout!r}.",
-            hint="A handler is interrupted first, and killed later if it does not end.",
-        )
-    return timeout_us, kill_after_us

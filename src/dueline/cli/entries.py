@@ -7,7 +7,7 @@ from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.errors import BadInput, StoreCorrupt
 from dueline.explain import Facts
 from dueline.job import Job, JobId
-from dueline.lane import living_queue
+from dueline.lane import limits_of, living_queue, tenant_of
 from dueline.options import read_options, tags_of
 from dueline.payloads import as_json
 from dueline.progress import Progress
@@ -28,7 +28,7 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
         "state": status_of(job, now_us),
         "queue": living_queue(job.lane.queue),
         "task": job.task,
-        "tenant": job.lane.tenant,
+        "tenant": tenant_of(job.lane),
         "priority": job.lane.priority,
         "at": Instant(job.at_us),
         "due": Instant(job.due_us),
@@ -41,6 +41,7 @@ def of_row(job: Job, now_us: int) -> dict[str, Value]:
         "worker": job.worker,
         "error": read_epitaph(job.error)[0],
         "tags": list(tags_of(job)),
+        "limits": list(limits_of(job.lane)),
     }
 
 

@@ -59,6 +59,7 @@ class Template:
     tags: tuple[str, ...] = ()
     expires_us: int = 0
     window_us: int = 0
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

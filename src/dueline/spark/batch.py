@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from dueline.clock import to_us
 from dueline.errors import BadInput
-from dueline.lane import dead_queue
+from dueline.lane import Lane, dead_queue, tenant_of
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, standing, tables
 from dueline.spark.loss import Losses
@@ -85,7 +85,7 @@ class BatchReader(DataSourceReader):
             for place in (name, dead_queue(name))
             for lane in queues.lanes_of(place)
             if (shards is None or lane.shard in shards)
-            and all(self._may_hold(key, getattr(lane, key)) for key in _PRUNED[1:])
+            and all(self._may_hold(key, value) for key, value in _cells(lane))
         ]
         yield from slices.cut_lanes(queues.store, lanes, self._parts)
 
@@ -148,6 +148,12 @@ class PruningReader(BatchReader):
                 key = one.attribute[0]
                 self._only[key] = self._only.get(key, values) & values
         return filters
+
+
+def _cells(lane: Lane) -> Iterator[tuple[str, object]]:
+    """Tell what a lane says of its rows, by column; its queue aside."""
+    shown = lane._replace(tenant=tenant_of(lane))
+    return ((key, getattr(shown, key)) for key in _PRUNED[1:])
 
 
 class Reading(NamedTuple):

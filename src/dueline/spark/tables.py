@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from dueline.errors import BadInput, StoreCorrupt
 from dueline.job import Job
-from dueline.lane import living_queue
+from dueline.lane import living_queue, tenant_of
 from dueline.status import status_of
 from dueline.store import Row
 
@@ -172,7 +172,8 @@ _OF_JOB: Final[Mapping[str, Callable[[Job], Any]]] = {
     "claimed": lambda job: job.claimed_us or None,
     "payload": attrgetter("body"),
     "options": lambda job: job.opts.decode() or None,
-    **{name: attrgetter(f"lane.{name}") for name in ("shard", "bucket", "priority", "tenant")},
+    **{name: attrgetter(f"lane.{name}") for name in ("shard", "bucket", "priority")},
+    "tenant": lambda job: tenant_of(job.lane),
     **{name: attrgetter(name) for name in ("task", "errors", "crashes", "worker", "error")},
     "codec": attrgetter("codec"),
 }

@@ -1,6 +1,6 @@
 """Finds lanes, claims jobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from dueline.ahead import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
 from dueline.clock import SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.job import Job
-from dueline.lane import Lane, Pointer, bucket_of
+from dueline.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
 from dueline.paging import lane_pages
 from dueline.planner import plan, prospects, weighed
 from dueline.queue import Queues
@@ -18,6 +18,8 @@ from dueline.store import Want
 from dueline.tuples import made
 from dueline.waker import WAKE_AHEAD_US
 from dueline.weights import LOOKED_AT, Weights
+from dueline.worker.blocked import Blocked
+from dueline.worker.permits import RETRY_US, HeldPermits
 
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
@@ -26,6 +28,7 @@ HEADS_MAX = 100
 """How many lanes' first jobs are looked at in a refresh, where jobs age."""
 
 
+_Kind = tuple[int, str, tuple[str, ...]]
 _Lanes = tuple[list[Pointer], Mapping[Lane, int | None]]
 
 
@@ -46,11 +49,16 @@ class Claimer:
         worker: str,
         *,
         lease_us: int | None = None,
+        permits: HeldPermits | None = None,
     ) -> None:
         """Take the engine, the names of the queues, and the worker's id; reads nothing yet.
 
-        Args: lease_us: how long claims last; None for as long as each queue says.
+        Args:
+          lease_us: how long claims last; None for as long as each queue says.
+          permits: where permits for jobs with limits are taken; None to claim no such jobs.
         """
+        self._permits = permits
+        self._limited = Blocked()
         self._lease_us = lease_us
         self._queues = queues
         self._serving = serving
@@ -83,6 +91,7 @@ class Claimer:
             pointers += found
             heads |= told
         self._rota.renew(pointers, heads)
+        self._limited.forget()
         self._foreseen_us = 0
         self._aging = {
             queue: settings.aging_us
@@ -129,8 +138,10 @@ class Claimer:
             self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
-            found = [pointer for pointer in found if pointer.lane.tenant not in paused]
-            heads = {lane: at_us for lane, at_us in heads.items() if lane.tenant not in paused}
+            found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]
+            heads = {lane: at_us for lane, at_us in heads.items() if tenant_of(lane) not in paused}
+        if self._permits is None:
+            found = [pointer for pointer in found if not limits_of(pointer.lane)]
         return found, heads
 
     def claim(self, limit: int, room: Mapping[str, int]) -> list[Taken]:
@@ -155,7 +166,7 @@ class Claimer:
                 wants = plan(found, limit=limit, room=room, turn=self._turn)
             taken = self._visit(wants, limit, room, now_us)
             if weighs:
-                self._weights.given((job.lane.priority, job.lane.tenant) for job, _ in taken)
+                self._weights.given((job.lane.priority, tenant_of(job.lane)) for job, _ in taken)
             if taken or not wants:
                 return taken
             kinds *= 2
@@ -167,16 +178,20 @@ class Claimer:
         time = self._queues.time
         left = dict(room)
         taken: list[Taken] = []
-        for lease_us, queue, some in self._runs(wants, room):
+        for (lease_us, queue, limits), some in self._runs(wants, room):
             most = min(limit - len(taken), left.get(queue, limit))
-            if most <= 0:
-                continue
             try:
+                until_us = None
+                if limits and most > 0:
+                    most, until_us = self._permitted(limits, most, some, lease_us)
+                if most <= 0:
+                    continue
+                lasting_us = lease_us + time.latest_us() - now_us
                 claimed = self._queues.store.claim(
                     some,
                     limit=most,
                     now_us=now_us,
-                    lease_us=lease_us + time.latest_us() - now_us,
+                    lease_us=lasting_us if until_us is None else min(lasting_us, until_us - now_us),
                     worker=self._worker,
                     token=self._queues.ids.token(),
                 )
@@ -184,6 +199,8 @@ class Claimer:
                 if not taken:
                     raise
                 break  # what is claimed already must not be forgotten
+            if limits:
+                self._unused(limits, most - len(claimed.jobs))
             self._rota.visited(claimed.next_at_us)
             if claimed.died:
                 taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
@@ -192,6 +209,37 @@ class Claimer:
             if queue in left:
                 left[queue] -= len(claimed.jobs)
         return taken
+
+    def _permitted(
+        self, limits: Sequence[str], most: int, wants: Sequence[Want], lease_us: int
+    ) -> tuple[int, int]:
+        """Take permits for what is wanted of lanes with limits, or let the lanes be for a while.
+
+        Returns: for how many jobs, and until when their claims may last.
+        """
+        assert self._permits is not None, "such lanes are left out without"
+        lane, now_us = wants[0].lane, self._asked_us
+        lacking: Collection[str] = self._limited.among(limits, now_us)
+        if not lacking:
+            granted = self._permits.take(
+                limits, most, priority=lane.priority, queue=lane.queue, lease_us=lease_us
+            )
+            if granted.jobs:
+                return granted.jobs, granted.until_us
+            lacking = granted.lacking
+            self._limited.refused(lacking, now_us + RETRY_US)
+        lanes = [want.lane for want in wants]
+        self._rota.visited(dict.fromkeys(lanes, self._limited.let_be(lanes, lacking)))
+        return 0, 0
+
+    def _unused(self, limits: Sequence[str], count: int) -> None:
+        if self._permits is not None and count:
+            self._permits.unused(limits, count)
+
+    def unblock(self, limits: Collection[str]) -> None:
+        """Look again at lanes that were let be because of these limits."""
+        now_us = self._queues.time.earliest_us()
+        self._rota.visited(dict.fromkeys(self._limited.take(limits), now_us))
 
     def claim_ahead(self, limit: int, room: Mapping[str, int]) -> list[Foreseen]:
         """Claim jobs that are about to be due, if the store lets them be claimed early.
@@ -207,11 +255,12 @@ class Claimer:
             return []
         until_us = now_us + AHEAD_US
         pointers = self._rota.first(limit, until_us, room, of_each=bool(self._aging))
+        pointers = [pointer for pointer in pointers if not limits_of(pointer.lane)]
         found = prospects(pointers, self._rota.next_at_us, until_us, self._aging)
         wants = plan(found, limit=limit, room=room, turn=self._turn)
         left = dict(room)
         foreseen: list[Foreseen] = []
-        for lease_us, queue, some in self._runs(wants, room):
+        for (lease_us, queue, _), some in self._runs(wants, room):
             most = min(limit - len(foreseen), left.get(queue, limit))
             if most <= 0:
                 continue
@@ -239,23 +288,33 @@ class Claimer:
 
     def _runs(
         self, wants: Sequence[Want], room: Mapping[str, int]
-    ) -> list[tuple[int, str, list[Want]]]:
-        """Group wants, in order, into claims: each has one lease, and one limit.
+    ) -> list[tuple[_Kind, list[Want]]]:
+        """Group wants, in order, into claims: each has one lease, one room, and the same limits.
 
-        Returns: lease, the queue whose room is the limit or "", and the wants.
+        Returns: lease, the queue whose room it is or "", limits, and the wants.
         """
         settings = self._queues.catalog.settings
         kinds = {
             queue: (self._lease_us or settings(queue).lease_us, queue if queue in room else "")
             for queue in {want.lane.queue for want in wants}
         }
-        runs = groupby(wants, key=lambda want: kinds[want.lane.queue])
-        return [(*kind, list(some)) for kind, some in runs]
+        if not any(LIMIT_MARK in want.lane.tenant for want in wants):
+            runs = groupby(wants, key=lambda want: kinds[want.lane.queue])
+            return [((*kind, ()), list(some)) for kind, some in runs]
+
+        def kind_of(want: Want) -> tuple[tuple[int, str], tuple[str, ...], tuple[str, int] | None]:
+            lane = want.lane
+            limits = limits_of(lane)
+            return kinds[lane.queue], limits, (lane.queue, lane.priority) if limits else None
+
+        limited = groupby(wants, key=kind_of)
+        return [((*kind, names), list(some)) for (kind, names, _), some in limited]
 
     def has_due(self) -> bool:
-        """Tell whether some lane may hold jobs that are due."""
+        """Tell whether some lane may hold jobs that are due, also where limits keep them."""
         now_us = self._queues.time.earliest_us()
-        return self._rota.has_due(now_us)
+        waits = self._permits is not None and any(map(self._permits.is_open, self._limited.names))
+        return waits or self._rota.has_due(now_us)
 
     def next_us(self, *, is_ahead: bool = False) -> int | None:
         """Tell the earliest instant at which a known lane has something to do; None: none.

@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import groupby
 
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled
@@ -21,7 +21,7 @@ from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
-from dueline.lane import bucket_of
+from dueline.lane import LIMIT_MARK, bucket_of
 from dueline.policy import Again, Decision, Retry, cancelled, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
@@ -53,6 +53,7 @@ class Settler:
         self._told_lost = Remembered()
         self._queues = queues
         self._handlers = handlers
+        self._limited = {name: one for name, one in handlers.items() if one.limits}
         self._chance = chance
 
     def settle(
@@ -101,7 +102,7 @@ class Settler:
                 groups.append(self._again(one, decision))
             else:
                 groups.append(end_of(self._finished(one, decision)))
-        groups += [Group((self._extend(job, is_started=True),)) for job in started]
+        groups += [Group((self._mark(job),)) for job in started]
         if not self._queues.store.together([joined(groups)])[0]:
             return False
         over = [one for one, decision in rest if isinstance(decision, Outcome)]
@@ -128,7 +129,7 @@ class Settler:
                 over.append((one, decision))
         ends = [self._finished(one, outcome) for one, outcome in over]
         others = [self._again(one, decision) for one, decision in again]
-        others += [Group((self._extend(job, is_started=True),)) for job in started]
+        others += [Group((self._mark(job),)) for job in started]
         held = finish(self._queues.store, ends, others, self._queues.ids)
         self._queues.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
         decided: list[tuple[Ended, Decision]] = [*over, *again]
@@ -147,7 +148,7 @@ class Settler:
     def _drop(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
         """Settle attempts that leave nothing: bare verdicts do, without a group around each."""
         verdicts: list[Verdict] = [*made(Drop, [(one.job,) for one in ended])]
-        verdicts += [self._extend(job, is_started=True) for job in started]
+        verdicts += [self._mark(job) for job in started]
         held = self._queues.store.settle(verdicts)
         if all(held) and not log.isEnabledFor(logging.INFO) and not self._hooks.has("done"):
             return []
@@ -155,9 +156,20 @@ class Settler:
             self._tell(one, Outcome("done", one.ended_us), is_lost=not sure)
         return [one.job for one, sure in zip(verdicts, held, strict=True) if not sure]
 
-    def extend(self, jobs: Sequence[Job], running: set[Claim]) -> list[Job]:
-        """Extend claims by their queues' leases; answer those that were lost."""
-        verdicts = [self._extend(job, is_started=job.claim() in running) for job in jobs]
+    def extend(
+        self,
+        jobs: Sequence[Job],
+        running: set[Claim],
+        bounded: Callable[[Job, int], int] = lambda _, until_us: until_us,
+    ) -> list[Job]:
+        """Extend claims by their queues' leases; answer those that were lost.
+
+        Args: bounded: says until when a claim may last, if not for a lease.
+        """
+        verdicts: list[Extend] = []
+        for job in jobs:
+            until_us = bounded(job, self._lease_end_us(job))
+            verdicts.append(Extend(job, until_us, job.claim() in running))
         held = self._queues.store.settle(verdicts)
         lost = [job for job, sure in zip(jobs, held, strict=True) if not sure]
         for job in lost:
@@ -239,9 +251,19 @@ class Settler:
         """Tell whether a handler or a hook is told the fence of some of these jobs."""
         return bool(jobs) and (self._hooks.hear_runs or bool(self.taking_context(jobs)))
 
-    def _extend(self, job: Job, *, is_started: bool) -> Extend:
+    def _mark(self, job: Job) -> Extend:
+        """Say that a handler was started. What needs permits is not extended without them."""
+        is_limited = LIMIT_MARK in job.lane.tenant
+        return Extend(job, job.at_us if is_limited else self._lease_end_us(job), started=True)
+
+    def _lease_end_us(self, job: Job) -> int:
         lease_us = self._queues.catalog.settings(job.lane.queue).lease_us
-        return Extend(job, self._queues.time.latest_us() + lease_us, is_started)
+        return self._queues.time.latest_us() + lease_us
+
+    @property
+    def limited(self) -> Mapping[str, Handler]:
+        """The handlers of tasks with limits."""
+        return self._limited
 
     def _finished(self, ended: Ended, outcome: Outcome) -> Finished:
         settings = self._queues.catalog.settings(ended.job.lane.queue)

@@ -1,12 +1,17 @@
-"""Keeps a worker's hands off jobs of paused tasks."""
+"""Keeps a worker's hands off jobs that it claimed and may not run.
+
+Their tasks are paused, or have limits of which the callers knew nothing.
+"""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dueline.aside import bring_back, clear, set_aside
+from dueline.aside import bring_back, clear, put_under, set_aside
 from dueline.clock import SECOND_US
-from dueline.lane import Lane
+from dueline.handler import Handler
+from dueline.job import Job
+from dueline.lane import LIMIT_MARK, Lane
 from dueline.queue import Queues
 from dueline.tuples import field
 from dueline.worker.claimer import Taken
@@ -22,32 +27,58 @@ _job_of = field(Taken, "job")
 
 
 class Steered:
-    """One worker's part in pauses of tasks."""
+    """One worker's part in pauses of tasks, and in limits."""
 
-    def __init__(self, queues: Queues, news: threading.Event) -> None:
-        """Take the engine, and what has the worker's loop go on; nothing was set aside yet."""
+    def __init__(
+        self, queues: Queues, limited: Mapping[str, Handler], news: threading.Event
+    ) -> None:
+        """Take the engine, the handlers with limits, and what has the worker's loop go on."""
         self._queues = queues
+        self._limited = limited
         self._news = news
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
     def sort(self, taken: list[Taken]) -> tuple[list[Taken], list[Taken]]:
-        """Tell the jobs that are run from those of paused tasks."""
+        """Tell the jobs that are run from those of paused tasks, and from those without limits."""
         settings = self._queues.catalog.settings
         queues = queues_of(map(_job_of, taken))
         paused = {queue: settings(queue).paused_tasks for queue in queues}
-        if not any(paused.values()):
+        if not (self._limited or any(paused.values())):
             return taken, []
         fit: list[Taken] = []
         waiting: list[Taken] = []
         for one in taken:
-            (waiting if one.job.task in paused[one.job.lane.queue] else fit).append(one)
+            is_paused = one.job.task in paused[one.job.lane.queue]
+            (waiting if is_paused or self._is_unlimited(one.job) else fit).append(one)
         return fit, waiting
 
+    def _is_unlimited(self, job: Job) -> bool:
+        """Tell whether a job was stored without the limits of its task.
+
+        One that has any keeps them: others may know the task by other limits.
+        """
+        return (
+            job.task in self._limited
+            and LIMIT_MARK not in job.lane.tenant
+            and bool(self._limited[job.task].limits_of(job.codec, job.body))
+        )
+
     def set_aside(self, taken: Sequence[Taken]) -> None:
-        """Put claimed jobs of paused tasks out of the way, with more that wait beside them."""
+        """Put claimed jobs out of the way: into a lane with limits, or that of a pause."""
         if not taken:
             return
         self._news.set()  # what stood behind them may be due
+        unlimited = [one.job for one in taken if self._is_unlimited(one.job)]
+        if unlimited:
+            limits = [self._limited[job.task].limits_of(job.codec, job.body) for job in unlimited]
+            put_under(self._queues, unlimited, limits)
+        moved = {job.id for job in unlimited}
+        self._set_aside_paused([one for one in taken if one.job.id not in moved])
+
+    def _set_aside_paused(self, taken: Sequence[Taken]) -> None:
+        """Set jobs of paused tasks aside, with more that wait beside them."""
+        if not taken:
+            return
         now_us = self._queues.time.latest_us()
         for job, _ in taken:
             self._touch(job.lane, job.task, now_us)

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from dueline.attempt import Crashed, Done, Ended, GivenBack
 from dueline.clock import SECOND_US, Clock
-from dueline.errors import StoreUnavailable
 from dueline.flushing import flush_claims
 from dueline.job import Job, JobId
 from dueline.policy import buffer_size
@@ -22,6 +21,8 @@ from dueline.worker.holding import Holding
 from dueline.worker.log import log
 from dueline.worker.lookout import Lookout
 from dueline.worker.pace import Pace
+from dueline.worker.patience import Patience
+from dueline.worker.permits import HeldPermits
 from dueline.worker.presence import Attendance
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
@@ -32,7 +33,6 @@ from dueline.worker.wishes import Wishes
 
 FLUSH_US = 5_000
 WATCH_US = 50_000  # running handlers are looked at so often
-BACK_OFF_S = (0.1, 2.0)
 NO_TIMES: Mapping[JobId, int] = MappingProxyType({})
 
 
@@ -75,7 +75,11 @@ class Worker:
         self._settings = settings
         self._clock = clock
         self._news = news
-        self._claimer = Claimer(queues, list(settings.serving), settings.worker)
+        self._guarded = Patience(clock).do
+        self._permits = HeldPermits(queues, settings.worker)
+        self._claimer = Claimer(
+            queues, list(settings.serving), settings.worker, permits=self._permits
+        )
         self._wishes = Wishes(queues, settings.worker, clock)
         self._reports = Reports(queues, runner.reports)
         self._arrived: list[Taken] = []
@@ -84,13 +88,12 @@ class Worker:
         self._held = Holding(settings.serving, queues.catalog.settings)
         self._early = Early(self._start_early, queues.time, news=news)
         self._ended: list[Ended] = []
-        self._steered = Steered(queues, news)
+        self._steered = Steered(queues, settler.limited, news)
         self._careful = Careful(runner, settler, self._held, self._lose)
         self._flushed_us = 0
         self._attendance = Attendance(
             queues, settings.worker, serving=tuple(settings.serving), tasks=tuple(settings.tasks)
         )
-        self._failures = 0
         self._is_stopping = False
         self._is_hurried = False
         self._beat = Beat(self._extend_all, self._attend, news=news)
@@ -114,6 +117,7 @@ class Worker:
             self._runner.close()
             self._lookout.close()
         self._guarded(self._reports.write)
+        self._guarded(lambda: self._permits.settle(self._held.jobs))
         self._guarded(self._attendance.end)
 
     def _until(self, is_over: Callable[[], bool]) -> None:
@@ -124,19 +128,6 @@ class Worker:
             # The end of a burst's last jobs may be its own: nothing would wake it.
             if is_done and not (self._settings.burst and was_busy and not self._held):
                 self._wait()
-
-    def _guarded(self, step: Callable[[], None]) -> bool:
-        """Do a step; while the store cannot be had, wait a little longer each time instead."""
-        try:
-            step()
-        except StoreUnavailable as error:
-            least_s, most_s = BACK_OFF_S
-            log.warning("the store cannot be had: %s", error)
-            self._clock.sleep(min(most_s, least_s * 2**self._failures))
-            self._failures = min(self._failures + 1, 10)
-            return False
-        self._failures = 0
-        return True
 
     def _step(self) -> None:
         self._beat.check()
@@ -151,6 +142,7 @@ class Worker:
             self._claim()
             self._steered.bring_back()
             self._runner.spread()
+        self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
 
     # Obey, settle
@@ -205,6 +197,7 @@ class Worker:
         self._careful.start(self._held_by_runner())
         if self._careful.want_quiet():
             return
+        self._claimer.unblock(self._permits.begin(self._held.jobs, self._runner.threads))
         most = self._runner.threads + buffer_size(self._runner.run_us, self._runner.threads)
         room = most - self._present()
         if room < max(1, most // 4) and self._runner.waiting():
@@ -392,8 +385,8 @@ class Worker:
             self._news.set()
 
     def _extend_all(self) -> int:
+        self._lose(self._permits.keep(self._held.jobs()))
         held = self._held.jobs()
         running = {job.claim() for job in self._runner.running()}
-        lost = self._settler.extend(held, running) if held else []
-        self._lose(lost)
+        self._lose(self._settler.extend(held, running, self._permits.until_us) if held else [])
         return self._attendance.tell(slots=self._runner.threads, held=len(held))

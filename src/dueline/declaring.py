@@ -1,0 +1,56 @@
+"""What a task is declared with."""
+
+from datetime import timedelta
+
+from dueline.clock import duration_us
+from dueline.config import module_name
+from dueline.errors import BadInput
+from dueline.handler import Handler
+from dueline.options import Unique
+
+_NAME_CHARACTERS_MAX = 255
+
+
+def read_unique(unique: object, handler: Handler) -> Unique:
+    """Read `unique`: a Unique, or its key; it names arguments that the task has."""
+    if isinstance(unique, str):
+        unique = Unique(unique)
+    if not isinstance(unique, Unique):
+        raise BadInput(f"unique={unique!r:.80} is no key.", hint='Write unique="hello:{to}".')
+    unique.check(handler.arguments.names, handler.name)
+    return unique
+
+
+def task_name(function: object, name: object) -> str:
+    """Name a task: as given, or after its function."""
+    if not callable(function):
+        raise BadInput(f"{function!r:.80} is no function.", hint="Write @app.task above a def.")
+    if name is None:
+        module, own = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        name = f"{module_name(module)}.{own}" if own else ""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= _NAME_CHARACTERS_MAX
+        or not (name.isprintable())
+    ):
+        raise BadInput(
+            f"{name!r:.80} cannot name a task.",
+            hint=f"Give name=, one line of up to {_NAME_CHARACTERS_MAX} characters.",
+        )
+    return name
+
+
+def limits_us(
+    timeout: timedelta | float | None, kill_after: timedelta | float | None
+) -> tuple[int | None, int | None]:
+    """Check how long a handler may run: before it is interrupted, before it is killed."""
+    timeout_us = None if timeout is None else duration_us(timeout)
+    if timeout_us is not None and timeout_us <= 0:
+        raise BadInput(f"timeout={timeout!r} leaves no time to run.")
+    kill_after_us = None if kill_after is None else duration_us(kill_after)
+    if kill_after_us is not None and kill_after_us <= (timeout_us or 0):
+        raise BadInput(
+            f"kill_after={kill_after!r} leaves no time, with timeout={timeout!r}.",
+            hint="A handler is interrupted first, and killed later if it does not end.",
+        )
+    return timeout_us, kill_after_us

@@ -1,0 +1,47 @@
+"""Lanes that a worker lets be because of their limits."""
+
+from collections.abc import Collection, Iterable
+
+from dueline.lane import Lane
+
+
+class Blocked:
+    """Which limits allowed nothing more when they were asked, and the lanes that wait for that."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._until_us: dict[str, int] = {}
+        self._lanes: dict[str, set[Lane]] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """The limits."""
+        return self._until_us.keys()
+
+    def among(self, limits: Iterable[str], now_us: int) -> list[str]:
+        """List those of some limits that need not be asked again yet."""
+        return [name for name in limits if self._until_us.get(name, now_us) > now_us]
+
+    def refused(self, limits: Iterable[str], until_us: int) -> None:
+        """Learn that these limits allow nothing more; they are asked again at `until_us`."""
+        for name in limits:
+            self._until_us[name] = until_us
+
+    def let_be(self, lanes: Collection[Lane], limits: Collection[str]) -> int:
+        """Let lanes be because of these limits, which were refused; tell until when."""
+        for name in limits:
+            self._lanes.setdefault(name, set()).update(lanes)
+        return max(self._until_us[name] for name in limits)
+
+    def take(self, limits: Iterable[str]) -> set[Lane]:
+        """List the lanes that waited for one of these limits, and let them be no longer."""
+        found: set[Lane] = set()
+        for name in limits:
+            self._until_us.pop(name, None)
+            found |= self._lanes.pop(name, set())
+        return found
+
+    def forget(self) -> None:
+        """Know of none any more."""
+        self._until_us.clear()
+        self._lanes.clear()

@@ -1,0 +1,32 @@
+"""Waits while the store cannot be had."""
+
+from collections.abc import Callable
+from typing import Final
+
+from dueline.clock import Clock
+from dueline.errors import StoreUnavailable
+from dueline.worker.log import log
+
+BACK_OFF_S: Final = (0.1, 2.0)
+
+
+class Patience:
+    """Does steps; while the store cannot be had, waits a little longer each time instead."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Take what sleeps."""
+        self._clock = clock
+        self._failures = 0
+
+    def do(self, step: Callable[[], None]) -> bool:
+        """Do a step; tell whether it was done."""
+        try:
+            step()
+        except StoreUnavailable as error:
+            least_s, most_s = BACK_OFF_S
+            log.warning("the store cannot be had: %s", error)
+            self._clock.sleep(min(most_s, least_s * 2**self._failures))
+            self._failures = min(self._failures + 1, 10)
+            return False
+        self._failures = 0
+        return True
