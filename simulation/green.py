@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from dueline.worker import beat, controls, early, interrupt, reports, threads
+from dueline.worker import beat, controls, early, interrupt, permits, reports, threads
 from simulation.clocks import ProcessClock
 from simulation.world import Fiber, World
 
-_PLACES = (beat, controls, early, interrupt, reports, threads)
+_PLACES = (beat, controls, early, interrupt, permits, reports, threads)
 
 
 class Event:

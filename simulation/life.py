@@ -61,14 +61,18 @@ def lived(
     *,
     seed: int,
     judge: Callable[[Diary, dict[str, list[str]]], None] = lambda _diary, _faults: None,
+    open_shop: Callable[[World, Diary], Shop] = Shop,
 ) -> Life:
-    """Lead a life from how it begins to its verdict. judge: has the last word on the faults."""
+    """Lead a life from how it begins to its verdict.
+
+    Args: judge: has the last word on the faults. open_shop: makes what the jobs run in.
+    """
     diary = Diary()
     world.on_death = lambda process: diary.events.append(
         Event(world.now_us, process.name, "ok", "crash")
     )
     town = Town(world, scenario, diary, data.reach, seed=seed)
-    with planted(world), opened(Shop(world, diary)):
+    with planted(world), opened(open_shop(world, diary)):
         try:
             begin(town)
             is_drained = lead(world, scenario.lasts_us, lambda: _has_ended(town, data, diary))

@@ -1,25 +1,31 @@
 """Lives of all kinds, told apart by their seeds.
 
-One below 0 is a stream's, one from RECURRING on a schedule's, all others are a queue's.
+One below 0 is a stream's, one from RECURRING on a schedule's, one from LIMITED on one of a queue
+whose jobs are limited, all others are a plain queue's.
 """
 
 from collections.abc import Callable, Sequence
 
-from simulation import life, recurring
+from simulation import life, limited, recurring
 from simulation.life import Life
 from simulation.streams import life as stream_life
 
 ONE_IN = 16
-"""Of so many lives two are a stream's, and one is a schedule's."""
+"""Of so many lives two are a stream's, one is a schedule's, and one has limits."""
 
 RECURRING = 1 << 60
 """Above all seeds that come of a commit."""
+
+LIMITED = 1 << 61
+"""Above those of schedules."""
 
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
     """Lead one life; the same seed, or the same tape with it, is the same life."""
+    if seed >= LIMITED:
+        return limited.live(seed, given, trace=trace)
     if seed >= RECURRING:
         return recurring.live(seed, given, trace=trace)
     lead = life.live if seed >= 0 else stream_life.live
@@ -36,4 +42,4 @@ def seeds_from(base: int, count: int) -> list[int]:
 def _of_a_kind(seed: int, place: int) -> int:
     if place in (7, 15):
         return -seed
-    return seed + RECURRING if place == 11 else seed
+    return seed + {3: LIMITED, 11: RECURRING}.get(place, 0)

@@ -394,13 +394,3 @@ class Dueline:
         """Close the store, if it was opened."""
         if "store" in self.__dict__:
             self.store.close()
-
-
-def as_app(found: object, place: str) -> Dueline:
-    """Make sure that what was imported is an application."""
-    if not isinstance(found, Dueline):
-        raise ConfigError(
-            f"{place} is a {type(found).__name__}, not a Dueline application.",
-            hint="Name the object that Dueline(...) made, as MODULE:ATTR.",
-        )
-    return found

@@ -2,16 +2,15 @@
 
 import sys
 
-from dueline.app import as_app
-from dueline.config import load_object
 from dueline.errors import DuelineError
+from dueline.loading import load_app
 from dueline.worker.child import serve
 
 
 def main(place: str, threads: str, descriptor: str) -> None:
     """Load the application and serve the parent at the other end of the descriptor."""
     try:
-        app = as_app(load_object(place), place)
+        app = load_app(place)
     except DuelineError as error:
         sys.exit(str(error))
     serve(int(descriptor), dict(app.tasks), int(threads), app.hooks)

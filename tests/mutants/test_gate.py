@@ -16,13 +16,14 @@ from tests.chores import test_vanish as vanishing
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_races as races
-from tests.mutants import births, chores, claims, endings, lists, pauses, times
+from tests.mutants import births, chores, claims, endings, lists, pauses, permits, times
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
 from tests.schedules import test_overlap as overlap
 from tests.schedules import test_storing as storing
 from tests.simulation import broken
 from tests.simulation import test_found as found
+from tests.worker import test_limits as limits
 from tests.worker import test_steered as steered
 from tests.world import World, world_on
 
@@ -54,6 +55,11 @@ def stopped(name: str) -> Named:
     """Stop the worker of a life at each step."""
     test = outcome_first.test_a_job_has_one_end_wherever_its_worker_is_stopped
     return Named(test, lambda: (name,))
+
+
+def on_memory() -> Sequence[object]:
+    """Name the store, for tests that want no folder of it."""
+    return ("memory", Path())
 
 
 def on_a_board(test: Callable[[test_marks.FakeBoard], None]) -> Named:
@@ -160,6 +166,18 @@ MUTANTS = (
            Named(steered.it_stays_where_it_was_put, steered.in_memory)),
     Mutant("P9", pauses.who_knows_late_of_an_end_leaves_it_at_that,
            Named(steered.it_brings_back, steered.in_memory)),
+    Mutant("N1", permits.permits_of_others_do_not_count,
+           Named(limits.test_what_one_limit_refuses_is_given_back_in_the_others)),
+    Mutant("N2", permits.what_cannot_be_used_is_kept,
+           Named(limits.test_permits_that_a_claim_did_not_need_are_given_back)),
+    Mutant("N3", permits.nobody_has_a_turn,
+           Named(limits.test_who_is_refused_is_next_and_more_urgent_jobs_before_it)),
+    Mutant("N4", permits.a_claim_outlasts_its_permits,
+           Named(limits.test_a_claim_lasts_no_longer_than_its_permits, on_memory)),
+    Mutant("N4", permits.who_lost_a_permit_goes_on,
+           Named(limits.test_a_job_whose_permit_went_to_another_is_lost)),
+    Mutant("N4", permits.a_lapsed_permit_is_held_again_though_another_has_it,
+           Named(limits.test_a_job_whose_permit_went_to_another_is_lost)),
     Mutant("Z1", times.a_time_has_another_job_each_try, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_before_how_far_they_come, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_behind_how_far_they_come, BROKEN_OFF),

@@ -8,9 +8,9 @@ from functools import cached_property
 import typer
 
 from dueline import Dueline
-from dueline.app import as_app
-from dueline.config import find_config, load_object
+from dueline.config import find_config
 from dueline.errors import ConfigError
+from dueline.loading import load_app
 from dueline.queue import Queues
 
 
@@ -53,7 +53,7 @@ class Session:
                 hint="Give --app MODULE:ATTR, or set DUELINE_APP, or write dueline.toml.",
             )
         if place not in self._imported:
-            app = as_app(load_object(place), place)
+            app = load_app(place)
             if self._store is not None:
                 app.use_store(self._store)
             self._imported[place] = app

@@ -104,8 +104,8 @@ def before(permits: Permits, worker: str, wish: Wish, now_us: int) -> Sequence[s
 def spare(permits: Permits, capacity: int, worker: str, wish: Wish, now_us: int) -> int:
     """Tell how many permits a worker may hold at most, those that it holds included.
 
-    Never more than there are beside what others hold (rule K1). What was just given back is
-    kept for those whose turn it is (rule K3).
+    Never more than there are beside what others hold (rule N1). What was just given back is
+    kept for those whose turn it is (rule N3).
     """
     free = capacity - permits.in_use(now_us) + permits.held(worker, now_us)
     if now_us < permits.freed_us + HANDOVER_US:

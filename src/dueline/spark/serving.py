@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from dueline.app import as_app
-from dueline.config import load_object
 from dueline.handler import Handler
 from dueline.hooks import Hooks
+from dueline.loading import load_app
 from dueline.policy import Retry
 from dueline.spark.gate import Address, come
 from dueline.spark.many import Many, ManyRunner
@@ -75,7 +74,7 @@ def load(work: Work) -> tuple[dict[str, Handler], Hooks]:
     if work.place is None:
         return {name: _handler(name, *bare) for name, bare in work.bare.items()}, Hooks()
     if work.place not in _loaded:
-        app = as_app(load_object(work.place), work.place)
+        app = load_app(work.place)
         _loaded[work.place] = dict(app.tasks), app.hooks
     return _loaded[work.place]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dueline.app import Dueline, as_app
-from dueline.config import load_object
+from dueline.app import Dueline
+from dueline.loading import load_app
 from dueline.testing.bench import AppOnBench, on_bench
 from dueline.testing.clock import VirtualClock
 
@@ -34,7 +34,7 @@ def dueline_target(request: pytest.FixtureRequest) -> Dueline:
             "or write a fixture dueline_target that returns it.",
             pytrace=False,
         )
-    return as_app(load_object(place), place)
+    return load_app(place)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ class HeldPermits:
         """Take permits for jobs that are about to be claimed, of each limit as many.
 
         All limits are looked at before permits of any are taken, and these in order; what one of
-        them then refuses is given back in the others by `settle` (rule K2).
+        them then refuses is given back in the others by `settle` (rule N2).
 
         Raises: StoreUnavailable: as far as any were taken, `settle` gives them back.
         """
@@ -191,6 +191,19 @@ class HeldPermits:
             for name in [name for name, count in self._told.items() if count > used[name]]:
                 self._lower(name, used[name])
 
+    def close(self) -> None:
+        """Give back everything, and wait for nothing any more."""
+        self.settle(list)
+        with self._lock:
+            for name in [*self._waiting]:
+                seen = self._see(name)
+                nothing = Wish(0, 0, seen.now_us, "")
+                permits = semaphore.turned(seen.permits, self._worker, nothing, seen.now_us)
+                semaphore.write(  # where it fails, the wait lapses by itself
+                    self._queues.store, name, permits, expect=seen.version, ids=self._queues.ids
+                )
+                del self._waiting[name]
+
     def _lower(self, name: str, count: int) -> None:
         for _ in range(_ROUNDS_MAX):
             seen = self._see(name)
@@ -203,7 +216,7 @@ class HeldPermits:
     # The beat
 
     def keep(self, held: Sequence[Job]) -> list[Job]:
-        """Let permits last for another lease; answer the jobs that have lost theirs (rule K4)."""
+        """Let permits last for another lease; answer the jobs that have lost theirs (rule N4)."""
         if not self._told:
             return []
         used = used_by(held)
@@ -232,7 +245,7 @@ class HeldPermits:
         return self._told.get(name, 0)
 
     def until_us(self, job: Job, until_us: int) -> int:
-        """Tell until when a claim may last: no longer than the permits for it (rule K4)."""
+        """Tell until when a claim may last: no longer than the permits for it (rule N4)."""
         if not self._told:
             return until_us
         return min(

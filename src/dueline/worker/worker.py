@@ -117,7 +117,7 @@ class Worker:
             self._runner.close()
             self._lookout.close()
         self._guarded(self._reports.write)
-        self._guarded(lambda: self._permits.settle(self._held.jobs))
+        self._guarded(self._permits.close)
         self._guarded(self._attendance.end)
 
     def _until(self, is_over: Callable[[], bool]) -> None:

@@ -1,0 +1,110 @@
+"""One life of a queue whose jobs are limited, from a seed to a verdict.
+
+Workers share a few permits while all goes wrong that can.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from dueline.handler import Context
+from dueline.job import Claim, JobId
+from dueline.lane import limits_of
+from dueline.queue import Calls, Queues
+from dueline.recipes import semaphore
+from simulation.data import Data
+from simulation.life import Life, lived
+from simulation.people import AHEAD_US, BETWEEN_US, SeededIds, Town
+from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
+from simulation.shop import Diary, Shop, call_of
+from simulation.tape import Tape
+from simulation.world import Process, World
+
+CAPACITIES: Final[Mapping[str, int]] = {"few": 2, "each": 1}
+LIMITS: Final = (("few",), ("each:a",), ("each:b",), ("few", "each:a"), ("each:a", "each:b"), ())
+MANY: Final = 1_000_000
+
+LIMITED_VERDICTS: Final = ("over capacity",)
+"""What can be wrong with such a life only: more jobs of a limit run at once than it allows."""
+
+
+class _LimitedShop(Shop):
+    """Sees, whenever a handler starts, which others run under claims that have not lapsed."""
+
+    def __init__(self, world: World, diary: Diary, data: Data) -> None:
+        """Take the world, its diary, and what is stored."""
+        super().__init__(world, diary)
+        self._seen_by = world
+        self._data = data
+        self._running: dict[Claim, Process] = {}
+        self.faults: list[str] = []
+
+    def work(self, context: Context, number: int, took_us: int, fate: str) -> int:
+        """Look who runs, and do what the job does."""
+        claim = Claim(JobId(bytes.fromhex(context.job_id.hex())), context.fence)
+        self._running[claim] = self._seen_by.here()
+        try:
+            self._look()
+            return super().work(context, number, took_us, fate)
+        finally:
+            del self._running[claim]
+
+    def _look(self) -> None:
+        """Count the jobs of each limit whose handlers run while their claims last."""
+        now_us = self._seen_by.now_us
+        running = {one.job_id.hex() for one, who in self._running.items() if not who.is_dead}
+        count: dict[str, list[str]] = {}
+        for row in self._data.rows(running):
+            is_held = row.at_us > now_us and not row.outcome
+            if row.claim() in self._running and row.id.hex() in running and is_held:
+                for name in limits_of(row.lane):
+                    count.setdefault(name, []).append(f"{row.id.hex()} by {row.worker}")
+        for name, jobs in count.items():
+            if len(jobs) > CAPACITIES[semaphore.semaphore_of(name)]:
+                self.faults.append(f"{name} at {now_us}: {', '.join(sorted(jobs))}")
+
+
+def live(
+    seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
+) -> Life:
+    """Lead one life; the same seed, or the same tape with it, is the same life.
+
+    Its verdicts are those of a queue's life, and LIMITED_VERDICTS.
+    """
+    tape = Tape(seed, given)
+    scenario = scenario_of(seed, tape)
+    world = World(tape, trace=trace)
+    data = Data(world, "steps" if scenario.is_stepped else "memory")
+    shops: list[_LimitedShop] = []
+    numbers = iter(range(1, MANY))
+
+    def open_shop(world: World, diary: Diary) -> Shop:
+        shops.append(_LimitedShop(world, diary, data))
+        return shops[-1]
+
+    def begin(town: Town) -> None:
+        for name, capacity in CAPACITIES.items():
+            semaphore.define(data.store, name, capacity, ids=SeededIds(f"{seed}/{name}"))
+        for _ in range(scenario.producers):
+            town.start_person("caller", call)
+        if scenario.has_operator:
+            town.start_operator()
+        town.look_after_workers()
+
+    def call(town: Town, queues: Queues) -> None:
+        for _ in range(scenario.calls):
+            bodies = [call_of(tape, next(numbers)) for _ in range(1 + tape.pick(2))]
+            ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
+            due_us = world.now_us + ahead_us if ahead_us else None
+            priority = PRIORITIES[tape.pick(len(PRIORITIES))]
+            tenant = TENANTS[tape.pick(len(TENANTS))]
+            limits = [LIMITS[tape.pick(len(LIMITS))] for _ in bodies]
+            town.put(
+                queues, Calls(QUEUE, "work", 0, bodies, due_us, priority, tenant, limits=limits)
+            )
+            world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
+
+    def judge(_diary: Diary, faults: dict[str, list[str]]) -> None:
+        if shops[0].faults:
+            faults["over capacity"] = shops[0].faults
+
+    return lived(world, scenario, data, begin, seed=seed, judge=judge, open_shop=open_shop)

@@ -1,0 +1,69 @@
+"""Rules of permits, broken."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dueline.ids import Ids
+from dueline.job import Job
+from dueline.recipes import semaphore
+from dueline.recipes.semaphore import Permits, Wish
+from dueline.store import Records
+from dueline.worker.permits import HeldPermits
+
+Patch = pytest.MonkeyPatch
+
+
+def permits_of_others_do_not_count(patch: Patch) -> None:
+    def spare(_permits: Permits, capacity: int, _worker: str, _wish: Wish, _now_us: int) -> int:
+        return capacity
+
+    patch.setattr(semaphore, "spare", spare)
+
+
+def a_number_is_written_whatever_was_read(patch: Patch) -> None:
+    write_if = semaphore.write
+
+    def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: Ids) -> bool:
+        del expect
+        _, version = semaphore.read(records, name)
+        return write_if(records, name, permits, expect=version, ids=ids)
+
+    patch.setattr(semaphore, "write", write)
+
+
+def what_cannot_be_used_is_kept(patch: Patch) -> None:
+    patch.setattr(HeldPermits, "settle", lambda _self, _held: None)
+
+
+def nobody_has_a_turn(patch: Patch) -> None:
+    def before(*_: object) -> Sequence[str]:
+        return []
+
+    patch.setattr(semaphore, "before", before)
+
+
+def a_claim_outlasts_its_permits(patch: Patch) -> None:
+    def until_us(_self: HeldPermits, _job: Job, until_us: int) -> int:
+        return until_us + 60_000_000
+
+    patch.setattr(HeldPermits, "until_us", until_us)
+
+
+def who_lost_a_permit_goes_on(patch: Patch) -> None:
+    keep = HeldPermits.keep
+
+    def keep_all(self: HeldPermits, held: Sequence[Job]) -> list[Job]:
+        keep(self, held)
+        return []
+
+    patch.setattr(HeldPermits, "keep", keep_all)
+
+
+def a_lapsed_permit_is_held_again_though_another_has_it(patch: Patch) -> None:
+    def renew(self: HeldPermits, name: str, lease_us: int) -> int:
+        seen = self._see(name)
+        self._hold(name, seen, seen.permits, self._told[name], lease_us, always=True)
+        return self._told[name]
+
+    patch.setattr(HeldPermits, "_renew", renew)

@@ -1,0 +1,65 @@
+"""Lives of queues with limits: they end well, and go wrong where a rule is broken."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from simulation.lives import LIMITED, live, seeds_from
+from tests.mutants import permits
+from tests.mutants.table import tell
+
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
+LIVES = 16
+LIVES_MAX = 60
+"""In so many lives at most a broken rule has to show; each of these does in nine."""
+
+
+@pytest.mark.timeout(600)
+def test_lives_with_limits_end_well() -> None:
+    # F1, F2, R12
+    lives = [live(LIMITED + number) for number in range(LIVES)]
+    assert {life.seed: life.faults for life in lives if life.faults} == {}
+    assert sum(life.counts["done"] for life in lives) > 10 * LIVES
+    assert sum(life.counts["crashes"] for life in lives) > 0  # there are accidents
+
+
+def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
+    life = live(LIMITED + 3)
+    assert live(LIMITED + 3, life.tape).digest == life.digest
+    assert live(LIMITED + 4).digest != life.digest
+
+
+def test_one_life_of_sixteen_has_limits() -> None:
+    seeds = seeds_from(1000, 32)
+    assert [seed - LIMITED for seed in seeds if seed >= LIMITED] == [1003, 1019]
+
+
+@pytest.mark.mutants
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("rule", "breaks"),
+    [
+        ("N1", permits.permits_of_others_do_not_count),
+        ("N1", permits.a_number_is_written_whatever_was_read),
+        ("N2", permits.what_cannot_be_used_is_kept),
+        ("N4", permits.a_claim_outlasts_its_permits),
+    ],
+)
+def test_without_its_rule_some_life_with_limits_goes_wrong(
+    rule: str,
+    breaks: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
+    breaks(monkeypatch)
+    began_s = time.process_time()
+    for number in range(LIVES_MAX):
+        faults = set(live(LIMITED + number).faults) - {"broken"}
+        if faults:
+            noticed = f"simulation with limits, life {number + 1}: {', '.join(sorted(faults))}"
+            name = f"{rule:<3} {breaks.__name__.replace('_', ' ')}"
+            tell(record_property, name, noticed, time.process_time() - began_s)
+            return
+    pytest.fail(f"nobody notices: {breaks.__name__}")
