@@ -9,9 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from dueline.app import Dueline, as_app
+from dueline.app import Dueline
 from dueline.config import Config, find_config, load_object, module_name, place_of
 from dueline.errors import ConfigError
+from dueline.loading import load_app
 
 
 @pytest.fixture
@@ -172,11 +173,12 @@ def test_a_file_that_fails_leaves_no_half_made_module(folder: Path) -> None:
     assert "broken_y" not in sys.modules
 
 
-def test_only_an_application_is_one() -> None:
+def test_only_an_application_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Dueline("memory://")
-    assert as_app(app, "tasks:app") is app
-    with pytest.raises(ConfigError, match="tasks:app is a str, not a Dueline application"):
-        as_app("app", "tasks:app")
+    module(monkeypatch, "some_tasks", app=app, name="app")
+    assert load_app("some_tasks:app") is app
+    with pytest.raises(ConfigError, match="some_tasks:name is a str, not a Dueline application"):
+        load_app("some_tasks:name")
 
 
 # --- naming ----------------------------------------------------------------------------------
