@@ -175,10 +175,10 @@ def test_a_file_that_fails_leaves_no_half_made_module(folder: Path) -> None:
 
 def test_only_an_application_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Dueline("memory://")
-    module(monkeypatch, "some_tasks", app=app, name="app")
+    module(monkeypatch, "some_tasks", app=app, word="app")
     assert load_app("some_tasks:app") is app
-    with pytest.raises(ConfigError, match="some_tasks:name is a str, not a Dueline application"):
-        load_app("some_tasks:name")
+    with pytest.raises(ConfigError, match="some_tasks:word is a str, not a Dueline application"):
+        load_app("some_tasks:word")
 
 
 # --- naming ----------------------------------------------------------------------------------
