@@ -60,6 +60,8 @@ def run(
     target: Annotated[
         str, typer.Option(metavar="TIME", help="A start that is no later than this is in time.")
     ] = "1s",
+    since: SinceOption = None,
+    until: UntilOption = None,
     objective: Annotated[
         float, typer.Option(metavar="SHARE", help="The share of starts that should be in time.")
     ] = 0.99,
@@ -73,6 +75,7 @@ def run(
 
     Bronze is the history as it is, silver a row an attempt, gold counts and histograms by minute,
     and tables for operators: slo, fairness, suspicious, poison, flow. Each run does what is new.
+    Tables that are begun with --since or --until hold that period ever after.
 
     Example: dueline pipeline run --out lake --engine arrow
     """
@@ -82,8 +85,11 @@ def run(
         raise BadInput(f"--objective {objective} is no share below 1.", hint="Write 0.99.")
     if print_submit:
         names = [word for one in queue or () for word in ("--queue", one)]
+        names += [] if since is None else ["--since", since]
+        names += [] if until is None else ["--until", until]
         print(_submit(context, [*(steps or ()), *names], out, master, conf or ()))  # noqa: T201
         return Exit.DONE
+    since_us, until_us = read_period(since, until)
     made = open_pipeline(
         context, out, queue, engine, master=master, conf=conf,
         target_us=parse_span(target), objective=objective,
@@ -92,7 +98,7 @@ def run(
     while True:
         begun = time.monotonic()
         try:
-            done = made.run(steps or (), progress(begun))
+            done = made.run(steps or (), progress(begun), since_us=since_us, until_us=until_us)
         except StoreCorrupt as error:  # the history has lost rows that were not copied
             show_error(error)
             return Exit.CHECK
@@ -180,19 +186,26 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Ids of all jobs that were acknowledged, one a line."),
     ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
 ) -> int:
     """Prove from the history that no job was lost, early, or finished twice; exits 6 if one was.
 
     Copies what is new first. Says of each queue whether it is clean, failed, or not audited: that
-    nothing was lost can be told only where the history is `all`.
+    nothing was lost can be told only where the history is `all` or `arguments`. Jobs that were
+    enqueued before the tables begin, or outside of --since and --until, are counted as unjudged.
 
     Example: dueline pipeline audit --out lake --engine arrow
     """
     known = None if expected is None else _ids_in(expected)
     made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
-    said = made.audit(progress(time.monotonic()), expected=known)
+    from dueline.spark.bounds import NO_END, Births  # noqa: PLC0415  (may not be installed)
+
+    since_us, until_us = read_period(since, until)
+    births = Births(since_us or 0, until_us or NO_END)
+    said = made.audit(progress(time.monotonic()), expected=known, births=births)
     _show_audit(context, said)
     if not said.has_failed:
         return Exit.DONE
@@ -205,12 +218,15 @@ def audit(
 
 
 def _show_audit(context: typer.Context, said: "Judged") -> None:
-    standings: list[Entry] = [one._asdict() for one in said.queues]
+    standings: list[Entry] = [
+        _instants({**one._asdict(), "since_us": one.since_us or None}) for one in said.queues
+    ]
     findings: list[Entry] = [dict(one) for one in said.findings[:SHOWN]]
+    columns = ("queue", "history", "verdict", "findings", "unjudged", "since")
     output = output_of(context)
     output.tables(
         [
-            Part("queues", standings, ("queue", "history", "verdict", "findings")),
+            Part("queues", standings, columns),
             Part("findings", findings, ("queue", "verdict", "job_id", "attempt", "words")),
         ]
     )

@@ -12,21 +12,29 @@ from dueline.job import JobId
 from dueline.lane import dead_queue
 from dueline.queue import Queues
 from dueline.settings import tells_all
+from dueline.spark.bounds import Births, is_inside
 from dueline.spark.engine import Engine, Say
-from dueline.spark.folder import BRONZE, Folder
+from dueline.spark.folder import BRONZE, Folder, Manifest
 from dueline.spark.rules import RULES
 
 PAGE: Final = 1000
+ALL: Final = Births()
 _LOST: Final = frozenset(words for verdict, words in RULES.values() if verdict == "lost")
 
 
 class Standing(NamedTuple):
-    """How an audit leaves a queue: clean, failed, or not audited."""
+    """How an audit leaves a queue: clean, failed, or not audited.
+
+    unjudged: jobs of which nothing is said, since they were enqueued before the tables begin, or
+    outside of the period that was asked for. since_us: from when on the tables hold its history.
+    """
 
     queue: str
     history: str
     verdict: str
     findings: int
+    unjudged: int
+    since_us: int
 
 
 class Judged(NamedTuple):
@@ -46,11 +54,23 @@ class Judged(NamedTuple):
 class Auditor:
     """Judges what was copied of some queues' history, beside what they hold."""
 
-    def __init__(self, folder: Folder, queues: Queues, history: Mapping[str, str]) -> None:
-        """Take the tables, the store, and how much the history of each queue holds."""
+    def __init__(
+        self,
+        folder: Folder,
+        queues: Queues,
+        history: Mapping[str, str],
+        bounds: Manifest,
+        births: Births,
+    ) -> None:
+        """Take the tables, the store, how much the history of each queue holds, and bounds.
+
+        Args: bounds: the manifest of bronze. births: of which jobs something is to be said.
+        """
         self._folder = folder
         self._queues = queues
         self._history = history
+        self._bounds = bounds
+        self._births = births
 
     def judge(self, engine: Engine, say: Say, expected: Collection[str] | None) -> Judged:
         """Copy what is new, and judge.
@@ -71,12 +91,23 @@ class Auditor:
         say(f"audit: {len(living):,} jobs have a row")
         given = None if expected is None else list(expected)
         engine.bronze(say)
+        if self._bounds.until_us:  # who has ended after it seems lost
+            whole = []
         said = engine.audit(living, whole, given)
         findings = self._confirmed(said.findings, since_us)
         homes = self._of_jobs({one["job_id"] for one in findings}, "queue")
+        findings = self._asked(findings, homes)
         counts = Counter(homes.get(one["job_id"], "") for one in findings)
+        jobs, judged = self._jobs()
         standings = [
-            Standing(name, kept, _verdict(kept, counts[name]), counts[name])
+            Standing(
+                name,
+                kept,
+                _verdict(counts[name], name in whole and judged[name] >= min(1, jobs[name])),
+                counts[name],
+                jobs[name] - judged[name],
+                self._bounds.begins.get(name, 0),
+            )
             for name, kept in self._history.items()
         ]
         told = [{"queue": homes.get(one["job_id"], ""), **one} for one in findings]
@@ -97,6 +128,37 @@ class Auditor:
         sure |= {one for one in lost if born.get(one, 0) >= since_us}
         return [one for one in told if one["words"] not in _LOST or one["job_id"] not in sure]
 
+    def _asked(
+        self, findings: Sequence[Mapping[str, Any]], homes: Mapping[str, str]
+    ) -> list[Mapping[str, Any]]:
+        """Leave out jobs of which nothing can be said, and those that nobody asks about."""
+        born = self._of_jobs({one["job_id"] for one in findings}, "enqueued")
+        begins = self._bounds.begins
+        return [
+            one
+            for one in findings
+            for job_id in (one["job_id"],)
+            if is_inside(self._births, begins, job_id, homes.get(job_id), born.get(job_id))
+        ]
+
+    def _jobs(self) -> tuple[Counter[str], Counter[str]]:
+        """Count the jobs of each queue that the tables tell of, and those that are judged."""
+        begins = self._bounds.begins
+        if self._births == ALL and not any(begins.values()):  # all are
+            return Counter(), Counter()
+        table = self._folder.read(BRONZE, columns=("queue", "job_id", "enqueued"))
+        if table is None:
+            return Counter(), Counter()
+        keys = ["queue", "job_id"]
+        table = table.group_by(keys).aggregate([("enqueued", "min")])
+        born = table.column("enqueued_min").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        jobs, judged = Counter[str](), Counter[str]()
+        columns = (table.column(name).to_pylist() for name in keys)
+        for queue, job_id, born_us in zip(*columns, born.to_pylist(), strict=True):
+            jobs[queue] += 1
+            judged[queue] += is_inside(self._births, begins, job_id, queue, born_us)
+        return jobs, judged
+
     def _of_jobs(self, ids: Collection[str], column: str) -> dict[str, Any]:
         table = None
         if ids and self._folder.manifest(BRONZE).parts:
@@ -111,10 +173,10 @@ class Auditor:
         return dict(zip(table.column("job_id").to_pylist(), values.to_pylist(), strict=True))
 
 
-def _verdict(history: str, findings: int) -> str:
+def _verdict(findings: int, is_audited: bool) -> str:  # noqa: FBT001  (both of it)
     if findings:
         return "failed"
-    return "clean" if tells_all(history) else "not audited"
+    return "clean" if is_audited else "not audited"
 
 
 def _rows_of(queues: Queues, name: str) -> Iterable[Any]:

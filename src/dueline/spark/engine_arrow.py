@@ -4,6 +4,7 @@ Plain rows between Parquet files: no Java, no Spark. Tests hold it to the same r
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +73,7 @@ class ArrowEngine:
 
         Raises: StoreCorrupt: rows were let go of that were not copied.
         """
+        bounds = self._folder.manifest(BRONZE)
         for queue in self._settings.queues or queues.catalog.names():
             stream = queue + HISTORY_SUFFIX
             for shard in range(queues.catalog.settings(queue).shards_read):
@@ -80,11 +82,12 @@ class ArrowEngine:
                     begin = offsets[key][0], bytes.fromhex(offsets[key][1])
                 else:  # what had gone by now is not missed, and what goes from now on is
                     begin = gone.places(queues.store, stream).get(shard, (0, b""))
+                    begin = max(begin, (bounds.since_us, b""))
                     offsets[key] = [begin[0], begin[1].hex()]
                 reader = ShardReader(
                     queues.store, stream, shard, after=begin, time=queues.time, clock=SystemClock()
                 )
-                while rows := reader.read(_PAGE):
+                while rows := _before(bounds.until_us, reader.read(_PAGE)):
                     for row in rows:
                         offsets[key] = [row.at_us, row.id.hex()]
                         yield queue, row
@@ -104,7 +107,8 @@ class ArrowEngine:
         }
         self._folder.publish(
             BRONZE,
-            Manifest(
+            replace(
+                before,
                 engine=NAME,
                 done=done,
                 parts={**before.parts, part: part},
@@ -272,6 +276,11 @@ def _ended(files: Sequence[Path], chosen: Chosen) -> list[Line]:
 def _lines(files: Sequence[Path]) -> Iterator[Line]:
     for file in files:
         yield from lake_arrow.lines_in(parquet.ParquetFile(file).iter_batches(_PAGE))
+
+
+def _before(until_us: int, rows: Sequence[Row]) -> Sequence[Row]:
+    """Leave out what lies behind the end of the period, if it has one."""
+    return [row for row in rows if row.at_us < until_us] if until_us else rows
 
 
 def _check_kept(queues: Queues, queue: str, shard: int, begin: Place) -> None:

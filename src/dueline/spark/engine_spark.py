@@ -1,7 +1,9 @@
 """The pipeline on Spark."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,18 +12,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from dueline import gone
 from dueline.clock import DAY_US
 from dueline.errors import DuelineError, StoreCorrupt
+from dueline.history import HISTORY_SUFFIX
+from dueline.recipes.checkpoint import Place
 from dueline.spark import lake, lake_insights, lake_replays
 from dueline.spark.archive import ORDER, Period
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
+from dueline.spark.offsets import offset_of
+from dueline.spark.options import existing_queues
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
 from dueline.spark.rules import Audited
 from dueline.spark.session import enqueue
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
+from dueline.spark.slices import START
 
 NAME: Final = "spark"
 _ROWS_PER_TRIGGER: Final = 500_000
@@ -69,6 +77,9 @@ class SparkEngine:
             queue=",".join(self._settings.queues),
             maxRowsPerTrigger=_ROWS_PER_TRIGGER,
         )
+        since_us = self._folder.manifest(BRONZE).since_us
+        if since_us:
+            stream = stream.option("startingOffsets", self._begin(since_us))
         query = (
             stream.load()
             .writeStream.foreachBatch(put)
@@ -78,10 +89,32 @@ class SparkEngine:
         )
         query.awaitTermination()
 
+    def _begin(self, since_us: int) -> str:
+        """Tell where tables begin that hold a part of the history only: where it is kept at all.
+
+        What is above a mark would not be offered yet, so marks are raised to there.
+        """
+        places: dict[str, Place] = {}
+        with existing_queues(self._settings.store) as queues:
+            for queue in self._settings.queues or queues.catalog.names():
+                stream = queue + HISTORY_SUFFIX
+                lost = gone.places(queues.store, stream)
+                for shard in range(queues.catalog.settings(queue).shards_read):
+                    queues.store.close_until(stream, shard, at_us=since_us - 1)
+                    begin = max(lost.get(shard, START), (since_us, b""))
+                    places[f"{queue}/{shard:05}"] = begin
+        return json.dumps(offset_of(places))
+
     def _put(self, batch: DataFrame, number: int) -> int:
         """Write a batch as a part, and let it count."""
         part = f"{number:06}"
         path = str(self._folder.path(BRONZE, part))
+        bounds = self._folder.manifest(BRONZE)
+        at_us = F.unix_micros("at")
+        if bounds.since_us:
+            batch = batch.where(at_us >= bounds.since_us)
+        if bounds.until_us:
+            batch = batch.where(at_us < bounds.until_us)
         batch.select(*BRONZE_SHAPE.names).write.mode("overwrite").parquet(path)
         for file in (*Path(path).glob("*.parquet"), Path(path), Path(path).parent):
             flush(file)  # the store may let go of what is in it
@@ -92,7 +125,8 @@ class SparkEngine:
             parts[part] = part
             facts[part] = {"rows": rows, "first_us": first, "last_us": last}
         done = max(before.done, number)
-        self._folder.publish(BRONZE, Manifest(engine=NAME, done=done, parts=parts, facts=facts))
+        after = replace(before, engine=NAME, done=done, parts=parts, facts=facts)
+        self._folder.publish(BRONZE, after)
         return rows
 
     def silver(self, say: Say) -> Step:

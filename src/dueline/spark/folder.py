@@ -40,7 +40,9 @@ class Manifest:
 
     parts: folders below the table's, by name: a day (silver, gold), or a batch (bronze). done:
     the last bronze batch that is in it. offsets: how far the store was read (arrow's bronze).
-    facts: of each part: rows, and the first and last instant.
+    facts: of each part: rows, and the first and last instant. since_us, until_us: of bronze, the
+    period that is copied; 0 for from the beginning, and for without an end. begins: from when on
+    the history of each queue is whole in it.
     """
 
     version: int = VERSION
@@ -49,6 +51,9 @@ class Manifest:
     parts: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     offsets: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    since_us: int = 0
+    until_us: int = 0
+    begins: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -17,9 +17,10 @@ from dueline.queue import Queues
 from dueline.settings import tells_all
 from dueline.spark import shelves
 from dueline.spark.archive import Archive, Archived, Check, Period, asked_of
-from dueline.spark.auditing import Auditor, Judged
+from dueline.spark.auditing import ALL, Auditor, Judged
+from dueline.spark.bounds import NO_END, Births, bound
 from dueline.spark.engine import STEPS, Engine, Say, Settings, Step
-from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder
+from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
 from dueline.spark.lake_arrow import lines_in
 from dueline.spark.lake_arrow_past import STATES, state_at
 from dueline.spark.options import existing_queues, open_existing
@@ -47,16 +48,27 @@ class Pipeline:
             self._started = self._start()
         return self._started
 
-    def run(self, steps: Sequence[str], say: Say) -> list[Step]:
+    def run(
+        self,
+        steps: Sequence[str],
+        say: Say,
+        *,
+        since_us: int | None = None,
+        until_us: int | None = None,
+    ) -> list[Step]:
         """Take steps, in their order; all of them by default.
 
-        Raises: BadInput: there is no such step.
+        Args: since_us, until_us: of the history, what tables hold that are begun now.
+
+        Raises: BadInput: there is no such step. Conflict: the tables hold another period.
         """
         for name in steps:
             if name not in STEPS:
                 raise BadInput(f"There is no step {name!r}.", hint=f"Use {', '.join(STEPS)}.")
         with self._folder.writing():
             chosen = [name for name in STEPS if not steps or name in steps]
+            if BRONZE in chosen or since_us is not None or until_us is not None:
+                self._bound(since_us, until_us)
             return [getattr(self._engine(), name)(say) for name in chosen]
 
     def status(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
@@ -73,14 +85,20 @@ class Pipeline:
                 }
             )  # fmt: skip
         ends = self._ends()
+        bounds = self._folder.manifest(BRONZE)
         with existing_queues(self._settings.store) as queues:
             shards: list[Mapping[str, Any]] = [
                 {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
-                 "behind": _count(queues.store, queue, shard, ends.get((queue, shard)))}
+                 "behind": _count(queues.store, queue, shard, ends.get((queue, shard)), bounds)}
                 for queue in self._names(queues)
                 for shard in range(queues.catalog.settings(queue).shards_read)
             ]  # fmt: skip
         return tables, shards
+
+    def _bound(self, since_us: int | None = None, until_us: int | None = None) -> Manifest:
+        """Begin bronze with a period, or see that it goes on in its own."""
+        with existing_queues(self._settings.store) as queues:
+            return bound(self._folder, queues, self._names(queues), since_us, until_us)
 
     def _names(self, queues: Queues) -> list[str]:
         if not self._settings.queues:
@@ -106,10 +124,12 @@ class Pipeline:
     def past(self, instant_us: int) -> list[Mapping[str, Any]]:
         """Count what each queue held at an instant, by state, from what was copied.
 
-        Returns: queue, history, verdict (told, or not audited), and a count for each state.
+        Returns: queue, history, verdict, and a count for each state. The verdict is `told`,
+        `not audited`, or `in part` where the tables do not hold all that was before.
         """
         with existing_queues(self._settings.store) as queues:
             history = self._histories(queues)
+        bounds = self._folder.manifest(BRONZE)
         bronze = lines_in(self._folder.batches(BRONZE))
         lines = (line for line in bronze if tells_all(history.get(line["queue"], "off")))
         counts: dict[str, Counter[str]] = {name: Counter() for name in history}
@@ -119,7 +139,7 @@ class Pipeline:
             {
                 "queue": name,
                 "history": kept,
-                "verdict": "told" if tells_all(kept) else "not audited",
+                "verdict": _told_of(kept, is_whole=not bounds.begins.get(name, 0)),
                 **{state: counts[name][state] for state in STATES},
             }
             for name, kept in history.items()
@@ -149,14 +169,23 @@ class Pipeline:
         held = archive.held(asked)
         if held is not None:
             return held
+        with self._folder.writing():
+            bounds = self._bound()
+        if since_us is not None and since_us < bounds.since_us:
+            raise BadInput(
+                "The tables begin later than that period.",
+                hint="Give a later --since, or other tables with --out.",
+            )
         settled_us = self._settled_us()
+        if bounds.until_us:
+            settled_us = min(settled_us, bounds.until_us)
         if until_us is not None and until_us > settled_us:
             raise BadInput(
                 "The end of that period is not past: rows may still come into it.",
                 hint="Give an earlier --until, or none for all that is settled.",
             )
         end_us = settled_us if until_us is None else until_us
-        period = Period(self._settings.queues, since_us or 0, end_us)
+        period = Period(self._settings.queues, since_us or bounds.since_us, end_us)
         with self._folder.writing():
             place = archive.clear()
             self._engine().bronze(say)
@@ -226,11 +255,12 @@ class Pipeline:
             return [Check("bronze", is_good=True, finding="no rows yet")]
         known = set(bronze.column("id").to_pylist())
         ends = self._ends()
+        since_us = self._folder.manifest(BRONZE).since_us
         with closing(open_existing(self._settings.store)) as store:
             missing = [
                 row_id
                 for (queue, shard), end_us in ends.items()
-                for row_id in _ids(store, queue, shard, end_us)
+                for row_id in _ids(store, queue, shard, since_us, end_us)
                 if row_id not in known
             ]
         attempts = bronze.filter(compute.not_equal(bronze.column("worker"), ""))
@@ -269,27 +299,39 @@ class Pipeline:
         found = self._folder.read(table, columns=("attempts",))
         return 0 if found is None else int(compute.sum(found.column("attempts")).as_py())
 
-    def audit(self, say: Say, *, expected: Collection[str] | None = None) -> Judged:
+    def audit(
+        self, say: Say, *, expected: Collection[str] | None = None, births: Births = ALL
+    ) -> Judged:
         """Copy what is new, and judge the history; the queues may be in use.
 
         Args: expected: the ids of all jobs that were acknowledged, where somebody knows them.
+        births: of which jobs something is to be said.
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
         """
         with existing_queues(self._settings.store) as queues, self._folder.writing():
-            auditor = Auditor(self._folder, queues, self._histories(queues))
+            history = self._histories(queues)
+            bounds = bound(self._folder, queues, list(history), None, None)
+            auditor = Auditor(self._folder, queues, history, bounds, births)
             return auditor.judge(self._engine(), say, expected)
 
 
-def _count(store: Store, queue: str, shard: int, end_us: int | None) -> int:
-    """Count the rows of a history behind an instant."""
-    after = None if end_us is None else (end_us, _LAST)
-    return sum(1 for _ in rows_in(store, queue + HISTORY_SUFFIX, shard, after=after))
+def _told_of(history: str, *, is_whole: bool) -> str:
+    if not tells_all(history):
+        return "not audited"
+    return "told" if is_whole else "in part"
 
 
-def _ids(store: Store, queue: str, shard: int, end_us: int) -> Iterator[str]:
-    """Name the rows of a history up to an instant, that instant included."""
-    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=None)
+def _count(store: Store, queue: str, shard: int, end_us: int | None, bounds: Manifest) -> int:
+    """Count the rows of a history behind an instant, and inside of what tables hold."""
+    after = (bounds.since_us, b"") if end_us is None else (end_us, _LAST)
+    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=after)
+    return sum(1 for _ in takewhile(lambda row: row.at_us < (bounds.until_us or NO_END), rows))
+
+
+def _ids(store: Store, queue: str, shard: int, since_us: int, end_us: int) -> Iterator[str]:
+    """Name the rows of a history from an instant up to another, both included."""
+    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
     return (row.id.hex() for row in takewhile(lambda row: row.at_us <= end_us, rows))
 
 
