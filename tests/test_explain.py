@@ -14,6 +14,7 @@ from dueline.codec import encode
 from dueline.explain import Explanation, Reason, explain
 from dueline.finishing import finish_of
 from dueline.job import JobId
+from dueline.recipes import semaphore
 from dueline.store import Move
 from tests.world import World, world_on
 
@@ -217,6 +218,74 @@ def test_a_ready_job_of_a_paused_tenant_waits_for_the_end_of_that_pause(world: W
     )
     assert "jobs without a tenant are paused" in why(world, nobodys, "paused").sentence
     why(world, others, "waiting")
+
+
+def test_a_ready_job_waits_for_permits_that_others_hold(world: World) -> None:
+    job_id, later = (world.put(limits=["warehouse"], after_s=after_s) for after_s in (0, 90))
+    world.live()
+    semaphore.define(world.store, "warehouse", 3, ids=world.queues.ids)
+    world.hold("warehouse", "w1", 2, lasts_s=40)
+    why(world, job_id, "waiting")
+    world.hold("warehouse", "w2", 1, lasts_s=20)
+    world.wait_for("warehouse", "w3", 5)
+    found = why(world, job_id, "limit")
+    assert found.sentence == (
+        "It is ready, but of its limit warehouse no permit is left (capacity 3): "
+        "w1 holds 2 until 2026-01-01T00:00:40Z (in 40s), "
+        "w2 holds 1 until 2026-01-01T00:00:20Z (in 20s); w3 waits for 5."
+    )
+    assert found.facts == {
+        "queue": "q", "limit": "warehouse", "semaphore": "warehouse", "capacity": 3, "held": 3,
+        "holders": "w1=2, w2=1", "waiting": "w3=5", "until_us": world.now_us + 20 * SECOND_US,
+    }  # fmt: skip
+    why(world, later, "scheduled")
+    world.clock.advance(20)
+    world.live()
+    why(world, job_id, "waiting")  # w2's have lapsed
+
+
+def test_the_permits_of_a_key_are_told_apart_and_one_is_all_that_nobody_set(world: World) -> None:
+    mine, others = (world.put(limits=[f"host:{host}", "any"]) for host in ("a", "b"))
+    world.live()
+    world.hold("host:a")
+    found = why(world, mine, "limit")
+    assert "of its limit host:a no permit is left (capacity 1, as nobody has" in found.sentence
+    why(world, others, "waiting")
+
+
+def test_a_limit_of_capacity_0_says_how_to_raise_it(world: World) -> None:
+    job_id = world.put(limits=["any", "warehouse"])
+    world.live()
+    world.hold("any")
+    why(world, job_id, "limit")
+    semaphore.define(world.store, "warehouse", 0, ids=world.queues.ids)
+    found = why(world, job_id, "limit")
+    assert found.sentence == (
+        "It is ready, but its limit warehouse has a capacity of 0, which lets nothing run "
+        "(`dueline limits set warehouse 4`)."
+    )
+    assert "until_us" not in found.facts
+
+
+def test_a_limit_is_no_reason_where_a_pause_or_a_missing_worker_is_one(world: World) -> None:
+    job_id = world.put(limits=["warehouse"])
+    world.hold("warehouse")
+    why(world, job_id, "no worker")
+    world.live()
+    why(world, job_id, "limit")
+    world.queues.catalog.configure("q", is_paused=True)
+    why(world, job_id, "paused")
+
+
+def test_a_few_holders_are_named_and_the_others_counted(world: World) -> None:
+    job_id = world.put(limits=["warehouse"])
+    world.live()
+    for number in range(7):
+        world.hold("warehouse", f"w{number}")
+    found = why(world, job_id, "limit")
+    assert found.sentence.endswith("(in 30s), and 2 more.")
+    assert "w4 holds" in found.sentence
+    assert "w5 holds" not in found.sentence
 
 
 @pytest.mark.parametrize("state", [state for state in get_args(FinalState) if state != "dead"])

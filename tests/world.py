@@ -12,7 +12,9 @@ from dueline.ids import Ids
 from dueline.job import Job, JobId
 from dueline.lane import bucket_of
 from dueline.queue import Calls, Queues
+from dueline.recipes import semaphore
 from dueline.recipes.registry import Presence, announce, leave
+from dueline.recipes.semaphore import Hold, Wish
 from dueline.settings import QueueSettings
 from dueline.store import Extend, Move, Store, Want
 from dueline.stores.memory import MemoryStore
@@ -56,11 +58,27 @@ class World:
         after_s: float = 0,
         priority: int = 0,
         tenant: str = "",
+        limits: Sequence[str] = (),
     ) -> JobId:
         """Enqueue a job; answer its id."""
         due_us = self.now_us + round(after_s * SECOND_US)
-        call = Calls(queue, task, 0, [b"[1]"], due_us, priority, tenant)
+        call = Calls(queue, task, 0, [b"[1]"], due_us, priority, tenant,
+                     limits=[limits] if limits else ())  # fmt: skip
         return self.queues.enqueue(call)[0].id
+
+    def hold(self, limit: str, worker: str = "w1", count: int = 1, *, lasts_s: float = 30) -> None:
+        """Let a worker hold so many permits of a limit from now on."""
+        permits, version = semaphore.read(self.store, limit)
+        hold = Hold(count, self.now_us + round(lasts_s * SECOND_US))
+        held = semaphore.held_then(permits, worker, hold, self.now_us)
+        assert semaphore.write(self.store, limit, held, expect=version, ids=self.queues.ids)
+
+    def wait_for(self, limit: str, worker: str, count: int = 1, *, queue: str = "q") -> None:
+        """Let a worker wait for so many permits of a limit."""
+        permits, version = semaphore.read(self.store, limit)
+        asked = semaphore.asked(permits, worker, Wish(count, 0, self.now_us, queue), self.now_us)
+        assert asked is not None
+        assert semaphore.write(self.store, limit, asked, expect=version, ids=self.queues.ids)
 
     def row(self, job_id: JobId) -> Job:
         """Read a job's row."""

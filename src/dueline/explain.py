@@ -9,11 +9,13 @@ from dueline.aside import is_aside
 from dueline.attempt import FinalState, Outcome, read_epitaph
 from dueline.errors import NotFound
 from dueline.job import Job, JobId, State
-from dueline.lane import tenant_of
+from dueline.lane import limits_of, tenant_of
+from dueline.limited import Use, use_of
 from dueline.options import read_options
 from dueline.policy import CRASHES_MAX
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
+from dueline.recipes.semaphore import semaphore_of
 from dueline.span import distance_text, instant_text
 from dueline.status import status_of
 
@@ -33,6 +35,7 @@ Reason = Literal[
     "paused",
     "no worker",
     "task unknown",
+    "limit",
     "suspect",
     "waiting",
 ]
@@ -43,6 +46,7 @@ AHEAD_MAX = 10_000
 """How many jobs are counted that stand before a waiting one."""
 
 _ERROR_CHARACTERS = 200
+_WORKERS_NAMED = 5
 _PAGE = 500
 
 
@@ -84,7 +88,12 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     if job.at_us > now_us:
         aside = _paused(queues, job) if is_aside(job) else None
         return aside or _later(job, workers, now_us)
-    return _paused(queues, job) or _unserved(job, workers) or _ready(queues, job, workers, now_us)
+    return (
+        _paused(queues, job)
+        or _unserved(job, workers)
+        or _limited(queues, job, now_us)
+        or _ready(queues, job, workers, now_us)
+    )
 
 
 # It has ended
@@ -245,6 +254,54 @@ def _unserved(
 
 def _knowing(job: Job, workers: Sequence[Presence]) -> list[Presence]:
     return [one for one in workers if job.task in one.tasks]
+
+
+def _limited(queues: Queues, job: Job, now_us: int) -> Explanation | None:
+    """Name the first limit that allows nothing; a closed one before one whose permits are taken."""
+    full = [use for name in limits_of(job.lane) if (use := use_of(queues, name)).is_full]
+    if not full:
+        return None
+    use = min(full, key=lambda one: one.capacity > 0)
+    semaphore = semaphore_of(use.name)
+    facts: Facts = {
+        "queue": job.lane.queue,
+        "limit": use.name,
+        "semaphore": semaphore,
+        "capacity": use.capacity,
+        "held": use.held,
+        "holders": ", ".join(f"{who}={one.count}" for who, one in use.holders.items()),
+        "waiting": ", ".join(f"{who}={one.count}" for who, one in use.waiting.items()),
+    }
+    if use.capacity == 0:
+        return Explanation(
+            "limit",
+            f"It is ready, but its limit {use.name} has a capacity of 0, which lets nothing run "
+            f"(`dueline limits set {semaphore} 4`).",
+            facts,
+        )
+    facts = {**facts, "until_us": min(one.until_us for one in use.holders.values())}
+    default = "" if use.is_set else ", as nobody has set it"
+    return Explanation(
+        "limit",
+        f"It is ready, but of its limit {use.name} no permit is left (capacity {use.capacity}"
+        f"{default}): {_holders(use, now_us)}.",
+        facts,
+    )
+
+
+def _holders(use: Use, now_us: int) -> str:
+    """Say who holds permits, and who waits for some."""
+    holding = [
+        f"{who} holds {one.count} until {_when(one.until_us, now_us)}"
+        for who, one in use.holders.items()
+    ]
+    waiting = [f"{who} waits for {one.count}" for who, one in use.waiting.items()]
+    return "; ".join(_some(names) for names in (holding, waiting) if names)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = len(texts) - _WORKERS_NAMED
+    return ", ".join([*texts[:_WORKERS_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:

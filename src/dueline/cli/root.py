@@ -25,6 +25,7 @@ _PLACES = {
     "dead": "dead.dead",
     "queues": "queues.queues",
     "queues set": "settings.set_queue",
+    "limits": "limits.limits",
     "shards": "shards.shards",
     "streams": "streams.streams",
     "streams read": "streams_reading.read",
@@ -113,7 +114,7 @@ def version(context: typer.Context) -> None:
 
 _ANYWHERE = ("--store", "--app", "--output", "-o")
 _GROUPS = (
-    "jobs", "dead", "queues", "shards", "schedules", "workers", "bench", "pipeline",
+    "jobs", "dead", "queues", "limits", "shards", "schedules", "workers", "bench", "pipeline",
 )  # fmt: skip
 
 

@@ -1,0 +1,141 @@
+"""`dueline limits`: how many jobs run at once, and who holds permits for them."""
+
+from typing import Annotated
+
+import typer
+
+from dueline.cli.output import Entry, Instant, Output, Part, note
+from dueline.cli.session import session_of
+from dueline.errors import BadInput, NotFound
+from dueline.limited import Use, semaphores, use_of, uses_of
+from dueline.limiting import check_semaphore
+from dueline.queue import Queues
+from dueline.recipes import semaphore
+from dueline.recipes.semaphore import CAPACITY_DEFAULT, semaphore_of
+
+COLUMNS = ("semaphore", "capacity", "set", "keys", "held", "waiting")
+HOLDER_COLUMNS = ("limit", "worker", "permits", "until")
+WAITER_COLUMNS = ("limit", "waiting", "permits", "priority", "queue", "since")
+
+limits = typer.Typer(help="See and set how many jobs run at once.")
+
+SemaphoreArgument = Annotated[str, typer.Argument(metavar="NAME", help="The semaphore's name.")]
+
+
+@limits.command("list")
+def list_limits(context: typer.Context) -> None:
+    """List the semaphores: those that were set, and those that jobs in queues name.
+
+    One that nobody has set has a capacity of 1. `keys` counts its limits, such as
+    host:example.org, of which permits are held or waited for; `held` the permits; `waiting` the
+    workers that wait for some.
+    """
+    with session_of(context).queues() as queues:
+        shown = [_semaphore(queues, name, one) for name, one in semaphores(queues).items()]
+        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    if not shown:
+        note("Nobody has set a semaphore, and no job has a limit.")
+
+
+@limits.command("set")
+def set_capacity(
+    context: typer.Context,
+    name: SemaphoreArgument,
+    capacity: Annotated[
+        int, typer.Argument(metavar="N", help="How many jobs run at once; 0 for none.")
+    ],
+) -> None:
+    """Let at most so many jobs run at once that have this limit, or so many of each key.
+
+    Workers know it within two seconds; jobs that run go on.
+
+    Example: dueline limits set warehouse 4
+    """
+    if ":" in name:
+        raise BadInput(
+            f"{name} is one key of a semaphore, and all keys have the same capacity.",
+            hint=f"Set that of {semaphore_of(name)}.",
+        )
+    check_semaphore(name, capacity)
+    with session_of(context).queues() as queues:
+        semaphore.define(queues.store, name, capacity, ids=queues.ids)
+        Output.of(context, queues).entry({"semaphore": name, "capacity": capacity})
+
+
+@limits.command()
+def holders(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A semaphore, or one limit such as host:example.org."),
+    ],
+) -> None:
+    """Show which workers hold permits of a limit, or of all keys of a semaphore, and who waits.
+
+    Example: dueline limits holders host:example.org
+    """
+    check_semaphore(semaphore_of(name))
+    with session_of(context).queues() as queues:
+        one = use_of(queues, name)
+        uses = [one] if ":" in name else uses_of(queues, name)
+        shown: Entry = {
+            "limit": name,
+            "capacity": one.capacity,
+            "set": one.is_set,
+            "held": sum(use.held for use in uses),
+        }
+        parts = [
+            Part("holders", [entry for use in uses for entry in _holders(use)], HOLDER_COLUMNS),
+            Part("waiters", [entry for use in uses for entry in _waiters(use)], WAITER_COLUMNS),
+        ]
+        Output.of(context, queues).entry(shown, parts=parts)
+    if not shown["held"]:
+        note("Nobody holds a permit.")
+
+
+@limits.command()
+def remove(context: typer.Context, name: SemaphoreArgument) -> None:
+    """Forget what a semaphore was set to: its capacity is 1 again, and its permits stay.
+
+    Example: dueline limits remove warehouse
+    """
+    with session_of(context).queues() as queues:
+        if name not in semaphore.capacities(queues.store):
+            raise NotFound(f"Nobody has set {name:.80}.", hint="See `dueline limits list`.")
+        semaphore.forget(queues.store, name)
+        entry: Entry = {"semaphore": name, "capacity": CAPACITY_DEFAULT, "set": False}
+        Output.of(context, queues).entry(entry)
+    note(f"The capacity of {name} is {CAPACITY_DEFAULT} again, as of all that nobody has set.")
+
+
+def _semaphore(queues: Queues, name: str, capacity: int | None) -> Entry:
+    uses = uses_of(queues, name)
+    return {
+        "semaphore": name,
+        "capacity": CAPACITY_DEFAULT if capacity is None else capacity,
+        "set": capacity is not None,
+        "keys": len(uses),
+        "held": sum(use.held for use in uses),
+        "waiting": len({worker for use in uses for worker in use.waiting}),
+    }
+
+
+def _holders(use: Use) -> list[Entry]:
+    return [
+        {"limit": use.name, "worker": who, "permits": one.count, "until": Instant(one.until_us)}
+        for who, one in use.holders.items()
+    ]
+
+
+def _waiters(use: Use) -> list[Entry]:
+    return [
+        {
+            "limit": use.name,
+            "waiting": who,
+            "permits": one.count,
+            "priority": one.priority,
+            "queue": one.queue,
+            "since": Instant(one.since_us),
+        }
+        for who, one in use.waiting.items()
+    ]
