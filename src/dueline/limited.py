@@ -1,4 +1,4 @@
-"""What limits allow now, for people to see: who holds permits, and who waits for some."""
+"""What limits allow now, for people: who holds permits, and who waits for some."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -2,20 +2,23 @@
 
 Dead is who is on the roster and not in the registry (rule M3): three beats were missed, by the
 store's clock, or its process has ended for certain. That may be wrong: whoever only stood still
-finds the token changed, and its verdicts refused, as after a lease.
+finds the token changed, and its verdicts refused, as after a lease. Its permits go the same way.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from dueline.ahead import AHEAD_US
+from dueline.chores import permits
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.job import Job, JobId
-from dueline.lane import Lane, bucket_of
+from dueline.lane import Lane, bucket_of, limits_of
 from dueline.queue import Queues
 from dueline.recipes import registry, roster
 from dueline.recipes.registry import Presence, present
 from dueline.recipes.roster import Member
+from dueline.recipes.semaphore import semaphore_of
 from dueline.store import NO_VERSION, Commit, Delete, Group, Move
 from dueline.waker import place_of
 from dueline.whereabouts import Whereabouts, is_gone, own
@@ -33,7 +36,10 @@ def is_gone_here(member: Member) -> bool:
 
 
 def free(queues: Queues, after: str | None, *, is_gone: IsGone = is_gone_here) -> Report:
-    """Free what one dead worker holds, the first behind `after`, and strike it off the roster."""
+    """Free what one dead worker holds, the first behind `after`, and strike it off the roster.
+
+    Its permits come last: who is woken for its jobs then waits for them, and is woken again.
+    """
     store = queues.store
     entries = [one for one in roster.members(store) if after is None or one.member.worker > after]
     alive = {one.worker: one for one in present(store)}  # read later: who is enrolled was there
@@ -41,7 +47,11 @@ def free(queues: Queues, after: str | None, *, is_gone: IsGone = is_gone_here) -
         said = alive.get(member.worker)
         if said is not None and not (is_gone(member) and _sign_off(queues, said)):
             continue
-        freed = sum(_free(queues, member.worker, queue) for queue in member.queues)
+        freed, semaphores = 0, set[str]()
+        for lane in chain.from_iterable(_lanes(queues, queue) for queue in member.queues):
+            freed += _free(queues, member.worker, lane)
+            semaphores.update(map(semaphore_of, limits_of(lane)))
+        freed += permits.give_back(queues, member.worker, semaphores)
         roster.strike(store, member.worker, version=version)  # not if it has come back
         return Report(freed, after=member.worker)
     return Report()
@@ -52,13 +62,9 @@ def _sign_off(queues: Queues, said: Presence) -> bool:
     return queues.store.commit(registry.PARTITION, (Delete(said.worker),))
 
 
-def _free(queues: Queues, worker: str, queue: str) -> int:
-    """Free what a worker holds in a queue; answer how many jobs."""
-    return sum(
-        _let_lapse(queues, worker, jobs)
-        for lane in _lanes(queues, queue)
-        for jobs in _held_in(queues, lane, worker)
-    )
+def _free(queues: Queues, worker: str, lane: Lane) -> int:
+    """Free what a worker holds in a lane; answer how many jobs."""
+    return sum(_let_lapse(queues, worker, jobs) for jobs in _held_in(queues, lane, worker))
 
 
 def _lanes(queues: Queues, queue: str) -> Iterator[Lane]:

@@ -19,7 +19,7 @@ from dueline.clock import SECOND_US
 from dueline.codec import decode, encode
 from dueline.ids import Ids
 from dueline.paging import record_at, records_in
-from dueline.store import NO_VERSION, Delete, Put, Records, Write
+from dueline.store import NO_VERSION, Commit, Delete, Put, Records, Write
 
 CAPACITY_DEFAULT: Final = 1
 """The capacity of a semaphore that nobody has made."""
@@ -163,6 +163,13 @@ def awaited_by(permits: Permits, worker: str, now_us: int) -> set[str]:
     }
 
 
+def departed(permits: Permits, worker: str, now_us: int) -> Permits | None:
+    """Leave out a worker that is no more; None: it holds nothing, and waits for nothing."""
+    if worker not in permits.holders and worker not in permits.waiting:
+        return None
+    return _without(held_then(permits, worker, Hold(0, 0), now_us), {worker}, now_us)
+
+
 def _without(permits: Permits, gone: Collection[str], now_us: int) -> Permits:
     """Leave out those who wait no more, and those who have said so long ago."""
     waiting = {
@@ -196,20 +203,24 @@ def read(records: Records, name: str) -> tuple[Permits, bytes]:
 def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: Ids) -> bool:
     """Write the permits of a limit, if they stand as they were read.
 
-    The record goes with the last that holds or waits.
-
     Raises: Unknown: it was written or not.
     """
+    if expect == NO_VERSION and not (permits.holders or permits.waiting):
+        return True
+    change = change_of(name, permits, expect=expect, ids=ids)
+    return records.commit(change.partition, change.writes)
+
+
+def change_of(name: str, permits: Permits, *, expect: bytes, ids: Ids) -> Commit:
+    """Make the write of permits that were read; the record goes with the last that has a part."""
     change: Write
     if permits.holders or permits.waiting:
         ends_us = [one.until_us for one in permits.holders.values()]
         ends_us += [one.until_us for one in permits.waiting.values()]
         change = Put(name, ids.token(), encode(permits), expect=expect, expires_us=max(ends_us))
-    elif expect == NO_VERSION:
-        return True
     else:
         change = Delete(name, expect=expect)
-    return records.commit(_partition(name), (change,))
+    return Commit(_partition(name), (change,))
 
 
 def in_use(records: Records, semaphore: str) -> Mapping[str, Permits]:

@@ -1,0 +1,55 @@
+"""Give back the permits of the dead, sooner than they lapse."""
+
+from collections.abc import Collection
+from typing import Final
+
+from dueline.queue import Queues
+from dueline.recipes import registry, semaphore
+from dueline.recipes.semaphore import Permits
+from dueline.store import NO_VERSION, Commit, Delete, Group
+
+_ROUNDS_MAX: Final = 5
+
+
+def give_back(queues: Queues, worker: str, semaphores: Collection[str]) -> int:
+    """Give back what a dead worker has of these semaphores, and of all that were set.
+
+    Returns: of how many limits.
+    """
+    names = {*semaphores, *semaphore.capacities(queues.store)}
+    return sum(
+        _give_back(queues, worker, limit)
+        for name in sorted(names)
+        for limit, permits in semaphore.in_use(queues.store, name).items()
+        if worker in permits.holders or worker in permits.waiting
+    )
+
+
+def _give_back(queues: Queues, worker: str, limit: str) -> bool:
+    """Give back what a worker has of a limit, and wake who waits for it (rule M3)."""
+    for _ in range(_ROUNDS_MAX):
+        permits, version = semaphore.read(queues.store, limit)
+        now_us = queues.time.earliest_us()
+        left = semaphore.departed(permits, worker, now_us)
+        if left is None:
+            return False
+        if _is_written(queues, worker, limit, left, version):
+            queues.waker.wake(semaphore.awaited_by(left, worker, now_us))
+            return True
+    return False  # it is back, or so many change this that it lapses before
+
+
+def _is_written(queues: Queues, worker: str, limit: str, left: Permits, version: bytes) -> bool:
+    """Write what is left, unless somebody else has changed it, or the worker is back.
+
+    As with its jobs: that it is absent is a condition of the write where there are transactions,
+    else it is looked at right before.
+    """
+    store = queues.store
+    change = semaphore.change_of(limit, left, expect=version, ids=queues.ids)
+    if store.transactional:
+        is_absent = Commit(registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
+        return store.together([Group(commits=(is_absent, change))])[0]
+    if any(one.worker == worker for one in registry.present(store)):
+        return False
+    return store.commit(change.partition, change.writes)
