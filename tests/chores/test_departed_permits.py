@@ -7,6 +7,7 @@ import pytest
 from dueline.recipes import semaphore
 from dueline.recipes.semaphore import HANDOVER_US, Wish, spare
 from dueline.store import Record
+from dueline.worker.permits import HeldPermits
 from dueline.worker.presence import Attendance
 from tests.chores.test_departed import LONG_US, SHORT_S, beat, free_all
 from tests.world import World
@@ -114,3 +115,22 @@ def test_what_another_changes_meanwhile_stays_changed(world: World) -> None:
     once_read(world, lambda: world.hold("warehouse", "w2", lasts_s=LONG_S))
     assert free_all(world, "w1") == 1
     assert holders(world, "warehouse") == {"w2": 1, "w3": 1}
+
+
+def test_one_that_only_stood_still_takes_what_is_left_and_loses_the_other_jobs(
+    world: World,
+) -> None:
+    # P2
+    world.queues.catalog.configure("q", lease_us=LONG_US)
+    semaphore.define(world.store, "warehouse", 2, ids=world.queues.ids)
+    ids = [world.put(limits=["warehouse"]) for _ in range(2)]
+    beat(world, queues=("q", "other"))
+    mine = HeldPermits(world.queues, "w1")
+    mine.begin(list, 4)
+    assert mine.take(["warehouse"], 2, priority=0, queue="q", lease_us=LONG_US).jobs == 2
+    jobs = [world.claim(job_id) for job_id in ids]
+    world.clock.advance(SHORT_S)
+    free_all(world)
+    world.hold("warehouse", "w2", lasts_s=LONG_S)
+    assert mine.keep(jobs) == jobs[1:]
+    assert holders(world, "warehouse") == {"w1": 1, "w2": 1}
