@@ -6,11 +6,12 @@ import pytest
 
 from dueline import gone, groups, retention
 from dueline.catalog import Catalog, Entry
-from dueline.chores import departed, diary, vanish
+from dueline.chores import departed, diary, permits, vanish
 from dueline.job import Job
 from dueline.queue import Queues
-from dueline.recipes import notes
+from dueline.recipes import notes, semaphore
 from dueline.recipes.checkpoint import Checkpoint
+from dueline.recipes.semaphore import Permits
 from dueline.settings import StreamSettings
 from dueline.store import Put, Records
 
@@ -48,6 +49,14 @@ def whoever_is_in_no_registry_is_dead(patch: Patch) -> None:
         return (jobs for name in names for jobs in held_in(queues, lane, name))  # type: ignore[arg-type]
 
     patch.setattr(departed, "_held_in", of_anybody)
+
+
+def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
+    def written(queues: Queues, worker: str, limit: str, left: Permits, version: bytes) -> bool:
+        assert worker
+        return semaphore.write(queues.store, limit, left, expect=version, ids=queues.ids)
+
+    patch.setattr(permits, "_is_written", written)
 
 
 def a_freed_claim_counts_no_crash(patch: Patch) -> None:

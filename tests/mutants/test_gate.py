@@ -10,6 +10,7 @@ import pytest
 from dueline.contract.failing import Fault
 from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
+from tests.chores import test_departed_permits as departed_permits
 from tests.chores import test_expire as expiring
 from tests.chores import test_monitor as monitor
 from tests.chores import test_vanish as vanishing
@@ -150,6 +151,8 @@ MUTANTS = (
            in_a_world(departed.test_a_worker_that_comes_back_meanwhile_keeps_its_claims)),
     Mutant("M3", chores.whoever_is_in_no_registry_is_dead, in_a_world(
         departed.test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster)),
+    Mutant("M3", chores.permits_are_given_back_without_a_look_whether_their_worker_is_back,
+           in_a_world(departed_permits.test_a_worker_that_comes_back_meanwhile_keeps_its_permits)),
     Mutant("M4", chores.a_freed_claim_counts_no_crash, in_a_world(
         departed.test_what_a_dead_worker_held_is_due_long_before_its_lease_ends)),
     Mutant("Q1", chores.nobody_looks_whether_a_queue_still_stands,
