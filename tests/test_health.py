@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from dueline.clock import SECOND_US, SystemClock
-from dueline.health import PROBES, Check, examine, is_ready, is_writable
+from dueline.health import PROBES, Check, examine, is_ready, is_writable, neglected
 from dueline.ids import Ids
 from dueline.queue import Queues
+from dueline.recipes import semaphore
+from dueline.recipes.registry import present
 from dueline.settings import QueueSettings
 from dueline.shards import LATE_US
 from dueline.store import Write
@@ -124,6 +126,40 @@ def test_a_job_that_waits_too_long_though_it_is_served_is_told(tmp_path: Path) -
     (found,) = is_ready(world.queues, max_age_us=99 * SECOND_US)
     assert (found.name, found.verdict) == ("queue q", "bad")
     assert found.finding == "the oldest ready job waits for 1m40s"
+
+
+@pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])
+def test_nobody_is_late_with_what_waits_for_permits(tmp_path: Path, kind: str) -> None:
+    world = world_on(kind, tmp_path)
+
+    def is_late() -> bool:
+        queue = [one.verdict for one in is_ready(world.queues, max_age_us=LATE_US)]
+        shards = [*neglected(world.queues, ["q"], present(world.store))]
+        assert (queue == ["bad"]) == bool(shards)
+        return bool(shards)
+
+    world.put(limits=["host:a"])
+    world.put(limits=["host:b", "warehouse"])
+    world.clock.advance(us=LATE_US + 1)
+    world.live()
+    assert is_late()
+    world.hold("host:b")
+    assert is_late()  # host:a is free
+    semaphore.define(world.store, "host", 2, ids=world.queues.ids)
+    world.hold("host:a", "w1", 2)
+    assert is_late()  # now host:b is
+    world.hold("warehouse")
+    assert not is_late()
+    world.hold("host:a", "w1", 1)
+    assert is_late()
+    world.wait_for("host:a", "w2")  # it comes in a moment
+    assert not is_late()
+    semaphore.define(world.store, "host", 0, ids=world.queues.ids)
+    world.clock.advance(60)  # all permits have lapsed
+    world.live()
+    assert not is_late()
+    semaphore.define(world.store, "host", 1, ids=world.queues.ids)
+    assert is_late()
 
 
 @pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])

@@ -7,6 +7,7 @@ from typing import Literal
 
 from dueline import cuts, groups
 from dueline.clock import SECOND_US
+from dueline.limited import Waiting
 from dueline.queue import Queues
 from dueline.recipes.findings import findings
 from dueline.recipes.offices import holder_of
@@ -87,15 +88,17 @@ def is_writable(queues: Queues) -> Check:
 
 
 def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
-    """See whether jobs that are ready are served, where they are not paused."""
+    """See whether jobs that are ready are served, where nothing keeps them: no pause, no limit."""
     now_us = queues.time.latest_us()
     workers = present(queues.store)
+    waiting = Waiting(queues)
     checks: list[Check] = []
     for name in queues.catalog.names():
         settings = queues.catalog.settings(name)
         if settings.is_paused:
             continue
-        oldest = search(queues, Like("ready", name, but=settings.paused_tenants), limit=1).jobs
+        like = Like("ready", name, but=settings.paused_tenants)
+        oldest = search(queues, like, limit=1, leave_out=waiting.has).jobs
         if not oldest:
             continue
         age_us = now_us - oldest[0].at_us

@@ -1,9 +1,9 @@
 """What limits allow now, for people: who holds permits, and who waits for some."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dueline.lane import limits_of
+from dueline.lane import Lane, limits_of
 from dueline.queue import Queues
 from dueline.recipes import semaphore
 from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait, semaphore_of
@@ -32,6 +32,11 @@ class Use(NamedTuple):
         """Whether no permit is left."""
         return self.held >= self.capacity
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs have to wait for permits; some that were just given back change nothing."""
+        return self.is_full or bool(self.waiting)
+
 
 def use_of(queues: Queues, name: str) -> Use:
     """Look at one limit."""
@@ -56,6 +61,30 @@ def semaphores(queues: Queues) -> Mapping[str, int | None]:
         for limit in limits_of(lane)
     }
     return dict(sorted({**found, **semaphore.capacities(queues.store)}.items()))
+
+
+class Waiting:
+    """Tells which lanes wait for permits, so that nobody is late with them.
+
+    Each semaphore is read once.
+    """
+
+    def __init__(self, queues: Queues) -> None:
+        """Take the engine; reads nothing yet."""
+        self._queues = queues
+        self._uses: dict[str, Mapping[str, Use]] = {}
+
+    def has(self, lane: Lane) -> bool:
+        """Tell whether some limit of a lane is busy."""
+        return any(self._is_busy(name) for name in limits_of(lane))
+
+    def _is_busy(self, name: str) -> bool:
+        key = semaphore_of(name)
+        if key not in self._uses:
+            uses: Sequence[Use] = [use_of(self._queues, key), *uses_of(self._queues, key)]
+            self._uses[key] = {use.name: use for use in uses}
+        known = self._uses[key]
+        return known[name].is_busy if name in known else known[key].capacity == 0
 
 
 def _use(queues: Queues, name: str, permits: Permits, capacities: Mapping[str, int]) -> Use:

@@ -1,7 +1,7 @@
 """Jobs found by what they are like."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -78,10 +78,17 @@ class _Budget:
         self.left = rows
 
 
-def search(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> Rows:
+def search(
+    queues: Queues,
+    like: Like,
+    *,
+    limit: int,
+    most: int = SCAN_MAX,
+    leave_out: Callable[[Lane], bool] = lambda _: False,
+) -> Rows:
     """Find jobs that have a row, the earliest `at` first.
 
-    Args: most: rows that are read for it.
+    Args: most: rows that are read for it. leave_out: tells lanes that are not meant.
 
     Raises: NotFound: no such queue.
     """
@@ -90,7 +97,11 @@ def search(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> R
     until_us = now_us if like.state == "ready" else None
     page = min(limit + 1, _PAGE_MAX)
     rows = heapq.merge(
-        *(_lane_rows(queues, lane, until_us, page, budget) for lane in lanes_like(queues, like)),
+        *(
+            _lane_rows(queues, lane, until_us, page, budget)
+            for lane in lanes_like(queues, like)
+            if not leave_out(lane)
+        ),
         key=lambda job: (job.at_us, job.id),
     )
     found = list(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from dueline.clock import SECOND_US
 from dueline.lane import Lane, Marks, bucket_of, tenant_of
+from dueline.limited import Waiting
 from dueline.paging import lane_pages
 from dueline.queue import Queues
 
@@ -20,8 +21,8 @@ class Shard(NamedTuple):
 
     takes_new: new jobs come to it; one that is left over from a larger number is only read.
     lanes: those listed that may hold jobs now. ready_since_us: since when its oldest job that
-    is ready waits, paused tenants' aside; None without one. is_capped: there are more lanes
-    than were looked at.
+    is ready waits, aside of paused tenants and of what waits for permits; None without one.
+    is_capped: there are more lanes than were looked at.
     """
 
     queue: str
@@ -51,11 +52,11 @@ def _look(queues: Queues, queue: str, number: int, today: int, *, takes_new: boo
     now_us = queues.time.latest_us()
     settings = queues.catalog.settings(queue)
     lanes: set[Lane] = set()
-    heads_us: list[int] = []
+    heads: list[tuple[int, Lane]] = []
     for page in lane_pages(queues.store, queue, number, until_bucket=today):
         new = {pointer.lane for pointer in page.pointers} - lanes
-        heads_us += [
-            at_us
+        heads += [
+            (at_us, lane)
             for lane in new
             if tenant_of(lane) not in settings.paused_tenants
             and (at_us := _head(queues, lane, page.heads, now_us))
@@ -63,10 +64,12 @@ def _look(queues: Queues, queue: str, number: int, today: int, *, takes_new: boo
         lanes |= new
         if len(lanes) >= LANES_MAX:
             break
-    ready_us = [at_us for at_us in heads_us if at_us <= now_us]
+    waiting = Waiting(queues)
+    ready = sorted(head for head in heads if head[0] <= now_us)
+    ready_us = (at_us for at_us, lane in ready if not waiting.has(lane))
     return Shard(
         queue, number, takes_new, len(lanes), page.marks,
-        min(ready_us, default=None), is_capped=page.after is not None,
+        next(ready_us, None), is_capped=page.after is not None,
     )  # fmt: skip
 
 
