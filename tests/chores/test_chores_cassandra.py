@@ -18,6 +18,7 @@ from dueline.recipes import notes
 from dueline.recipes.findings import findings
 from dueline.stores.memory_steps import nothing
 from tests.cassandra_node import expect_node, session_on_a_node
+from tests.chores import test_departed_permits as departed_permits
 from tests.chores.test_audit import look, wait
 from tests.chores.test_expire import kept, old_stream, one_more
 from tests.clocks import HandClock
@@ -65,6 +66,11 @@ def test_a_job_that_landed_late_in_a_lane_listed_nowhere_is_recovered(
     (finding,) = findings(world.store)
     assert (finding.queue, finding.job) == ("hidden", job.id.hex())
     assert look(world) == 0
+
+
+def test_permits_of_a_dead_worker_are_given_back_and_others_stay(world: World) -> None:
+    # F1
+    departed_permits.test_what_another_changes_meanwhile_stays_changed(world)
 
 
 def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:
