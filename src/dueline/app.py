@@ -75,7 +75,8 @@ class Dueline:
         self.schedule, self.cron = self.schedules.schedule, self.schedules.cron
         steering = Steering(self)
         self.pause, self.resume = steering.pause, steering.resume
-        self.semaphore, self._store_semaphores = steering.semaphore, steering.store
+        self.semaphore, self.rate = steering.semaphore, steering.rate
+        self._store_limits = steering.store
         self._kit = kit = Coordination(self)
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming
@@ -112,7 +113,7 @@ class Dueline:
         for name, changes in self._declared.items():
             queues.catalog.configure(name, **changes)
         self.schedules.store(queues)
-        self._store_semaphores(queues)
+        self._store_limits(queues)
         return queues
 
     @property

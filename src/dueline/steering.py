@@ -1,12 +1,15 @@
 """What an application lets wait, and how much of it runs at once."""
 
+from datetime import timedelta
 from typing import Any, Protocol
 
 from dueline import pausing
+from dueline.clock import asked_span_us
 from dueline.errors import BadInput
 from dueline.limiting import check_semaphore
 from dueline.queue import Queues
-from dueline.recipes import semaphore
+from dueline.recipes import rate, semaphore
+from dueline.recipes.rate import Rate, check_rate
 
 
 class Host(Protocol):
@@ -33,12 +36,13 @@ class Named(Protocol):
 
 
 class Steering:
-    """Pauses of queues, and of tenants and tasks in them; semaphores."""
+    """Pauses of queues, and of tenants and tasks in them; semaphores, rates."""
 
     def __init__(self, host: Host) -> None:
         """Take the application; opens nothing."""
         self._host = host
         self._semaphores: dict[str, int] = {}
+        self._rates: dict[str, Rate] = {}
 
     def semaphore(self, name: str, *, capacity: int) -> None:
         """Let at most so many jobs run at once that have this limit, in all workers.
@@ -57,10 +61,33 @@ class Steering:
         else:
             self._semaphores[name] = capacity
 
+    def rate(
+        self, name: str, count: int, *, per: timedelta | float, burst: int | None = None
+    ) -> None:
+        """Let at most so many jobs start in a span of time that have this limit, in all workers.
+
+        Where a limit has a key, as "host:{host}" has, as many of each key. Workers know a change
+        within two seconds. Stored at the first use of the store, or now if that was before.
+
+        Args:
+          per: the span, a timedelta or seconds.
+          burst: None: in no span of this length do more start. Otherwise they start evenly, one
+            each `per / count`, and after a pause so many at once.
+
+        Raises: BadInput: a name or number out of range.
+        """
+        one = check_rate(name, count, asked_span_us(per, "per"), burst)
+        if self._host.is_open:
+            rate.define(self._host.queues.store, name, one, ids=self._host.queues.ids)
+        else:
+            self._rates[name] = one
+
     def store(self, queues: Queues) -> None:
-        """Store the semaphores that were declared before the first use."""
+        """Store the semaphores and rates that were declared before the first use."""
         for name, capacity in self._semaphores.items():
             semaphore.define(queues.store, name, capacity, ids=queues.ids)
+        for name, one in self._rates.items():
+            rate.define(queues.store, name, one, ids=queues.ids)
 
     def pause(
         self, queue: str, *, tenant: str | None = None, task: Named | str | None = None

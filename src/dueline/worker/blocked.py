@@ -1,6 +1,6 @@
 """Lanes that a worker lets be because of their limits."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from dueline.lane import Lane
 
@@ -22,10 +22,9 @@ class Blocked:
         """List those of some limits that need not be asked again yet."""
         return [name for name in limits if self._until_us.get(name, now_us) > now_us]
 
-    def refused(self, limits: Iterable[str], until_us: int) -> None:
-        """Learn that these limits allow nothing more; they are asked again at `until_us`."""
-        for name in limits:
-            self._until_us[name] = until_us
+    def refused(self, until_us: Mapping[str, int]) -> None:
+        """Learn which limits allow nothing more, and when they are to be asked again."""
+        self._until_us.update(until_us)
 
     def let_be(self, lanes: Collection[Lane], limits: Collection[str]) -> int:
         """Let lanes be because of these limits, which were refused; tell until when."""

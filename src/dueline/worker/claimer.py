@@ -19,7 +19,7 @@ from dueline.tuples import made
 from dueline.waker import WAKE_AHEAD_US
 from dueline.weights import LOOKED_AT, Weights
 from dueline.worker.blocked import Blocked
-from dueline.worker.permits import RETRY_US, HeldPermits
+from dueline.worker.permits import HeldPermits
 
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
@@ -226,8 +226,8 @@ class Claimer:
             )
             if granted.jobs:
                 return granted.jobs, granted.until_us
-            lacking = granted.lacking
-            self._limited.refused(lacking, now_us + RETRY_US)
+            self._limited.refused(granted.lacking)
+            lacking = granted.lacking.keys()
         lanes = [want.lane for want in wants]
         self._rota.visited(dict.fromkeys(lanes, self._limited.let_be(lanes, lacking)))
         return 0, 0

@@ -15,8 +15,10 @@ from dueline.clock import SECOND_US
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, limits_of
 from dueline.queue import Queues
-from dueline.recipes import semaphore
+from dueline.recipes import rate, semaphore
+from dueline.recipes.rate import Rate
 from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wish
+from dueline.worker.meters import Meters
 
 RETRY_US: Final = SECOND_US // 4
 """So long after a refusal a worker asks again that nobody has woken."""
@@ -24,18 +26,21 @@ RETRY_US: Final = SECOND_US // 4
 SLOTS: Final = ""
 """Stands among limits for the worker's own slots: no more jobs with limits are held than it has."""
 
-CAPACITIES_AGE_US: Final = 2 * SECOND_US
+DEFINITIONS_AGE_US: Final = 2 * SECOND_US
 
 _ROUNDS_MAX: Final = 20
 _WAITS_MAX: Final = 10_000
 
 
 class Granted(NamedTuple):
-    """For how many jobs there are permits, and until when; lacking: which limits allow none."""
+    """For how many jobs there are permits, and until when.
+
+    lacking: which limits allow none, and when they are to be asked again.
+    """
 
     jobs: int
     until_us: int
-    lacking: Sequence[str]
+    lacking: Mapping[str, int]
 
 
 class _Seen(NamedTuple):
@@ -59,9 +64,12 @@ class HeldPermits:
         self._until_us: dict[str, int] = {}
         self._used: Counter[str] = Counter()
         self._room = 0
+        self._is_asked = False
         self._waits: dict[tuple[tuple[str, ...], int], tuple[int, int]] = {}
         self._waiting: dict[str, set[tuple[tuple[str, ...], int]]] = {}
         self._capacities: Mapping[str, int] = {}
+        self._rates: Mapping[str, Rate] = {}
+        self._meters = Meters(queues)
         self._read_us: int | None = None
 
     # A claim
@@ -72,7 +80,7 @@ class HeldPermits:
         Returns: the limits of which permits have come free here.
         """
         self._used, self._room = Counter(), most
-        if not self._told:  # then no job that is held has a limit
+        if not self._is_asked:  # then no job that is held has a limit
             return ()
         jobs = held()
         self._used = used_by(jobs)
@@ -91,29 +99,57 @@ class HeldPermits:
 
         Raises: StoreUnavailable: as far as any were taken, `settle` gives them back.
         """
+        self._is_asked = True
         now_us = self._queues.time.latest_us()
         count = min(count, self._room)
         if count <= 0:
-            return Granted(0, now_us, (SLOTS,))
+            return Granted(0, now_us, {SLOTS: now_us + RETRY_US})
+        self._read_definitions(now_us)
+        metered = [name for name in limits if semaphore.semaphore_of(name) in self._rates]
+        names = [name for name in limits if name not in metered]
+        readings = {name: self._meters.look(name, self._rate(name)) for name in metered}
+        lacking = {name: one.next_us for name, one in readings.items() if one.left <= 0}
+        count = min([count, *(one.left for one in readings.values())])
+        if lacking:
+            return Granted(0, now_us, lacking)
         wish = Wish(count, priority, self._since(limits, priority, now_us), queue)
-        with self._lock:
-            seen = {name: self._see(name) for name in limits}
-            more = {name: self._more(name, one, wish) for name, one in seen.items()}
-            lacking = [name for name in limits if not more[name]]
-            least = min(more.values())
-            if lacking:
-                self._wait_for(lacking, seen, wish)
-            for name in limits if least else ():
-                least = min(least, self._ask(name, seen[name], wish._replace(more=least), lease_us))
-                if not least:
-                    lacking = [name]
-                    break
-            until_us = min((self._until_us.get(name, now_us) for name in limits), default=now_us)
+        least, refused = self._take_permits(names, wish, lease_us)
+        lacking = dict.fromkeys(refused, now_us + RETRY_US)
+        most: dict[str, int] = {}
+        for name in metered if least else ():
+            most[name], next_us = self._meters.take(name, self._rate(name), readings[name], least)
+            least = min(least, most[name])
+            if not least:
+                lacking = {name: next_us}
+        for name, taken in most.items():
+            self._meters.unused(name, taken - least)
         if least:
             del self._waits[tuple(limits), priority]
-            self._used.update(dict.fromkeys(limits, least))
+            self._used.update(dict.fromkeys(names, least))
             self._room -= least
+        with self._lock:
+            until_us = min([now_us + lease_us, *(self._until_us.get(name, 0) for name in names)])
         return Granted(least, until_us, lacking)
+
+    def _take_permits(
+        self, names: Sequence[str], wish: Wish, lease_us: int
+    ) -> tuple[int, Collection[str]]:
+        """Take permits of semaphores; tell for how many jobs, and which of them allow none."""
+        if not names:
+            return wish.more, ()
+        with self._lock:
+            seen = {name: self._see(name) for name in names}
+            more = {name: self._more(name, one, wish) for name, one in seen.items()}
+            lacking = [name for name in names if not more[name]]
+            if lacking:
+                self._wait_for(lacking, seen, wish)
+                return 0, lacking
+            least = min(more.values())
+            for name in names:
+                least = min(least, self._ask(name, seen[name], wish._replace(more=least), lease_us))
+                if not least:
+                    return 0, [name]
+        return least, ()
 
     def _since(self, limits: Sequence[str], priority: int, now_us: int) -> int:
         """Tell when permits of these limits were asked for first; who has long not asked, anew."""
@@ -128,12 +164,16 @@ class HeldPermits:
 
     def unused(self, limits: Sequence[str], count: int) -> None:
         """Say that a claim brought so many jobs fewer than there were permits for."""
-        self._used.subtract(dict.fromkeys(limits, count))
+        for name in limits:
+            if semaphore.semaphore_of(name) in self._rates:
+                self._meters.unused(name, count)
+            else:
+                self._used[name] -= count
         self._room += count
 
     def is_open(self, name: str) -> bool:
         """Tell whether a limit allows anything at all, as was last seen."""
-        return self._capacity(name) > 0
+        return semaphore.semaphore_of(name) in self._rates or self._capacity(name) > 0
 
     def _more(self, name: str, seen: _Seen, wish: Wish) -> int:
         """Tell how many permits more than are used may be held, up to what is wished for."""
@@ -184,6 +224,7 @@ class HeldPermits:
 
         Args: held: lists all jobs that the worker holds.
         """
+        self._meters.settle(self._rates)
         if not self._told:
             return
         used = used_by(held())
@@ -259,11 +300,18 @@ class HeldPermits:
 
     def _see(self, name: str) -> _Seen:
         now_us = self._queues.time.earliest_us()  # nobody's hold lapses early
-        if self._read_us is None or now_us - self._read_us > CAPACITIES_AGE_US:
-            self._capacities = semaphore.capacities(self._queues.store)
-            self._read_us = now_us
+        self._read_definitions(now_us)
         permits, version = semaphore.read(self._queues.store, name)
         return _Seen(permits, version, self._capacity(name), now_us)
+
+    def _read_definitions(self, now_us: int) -> None:
+        if self._read_us is None or now_us - self._read_us > DEFINITIONS_AGE_US:
+            self._capacities = semaphore.capacities(self._queues.store)
+            self._rates = rate.rates(self._queues.store)
+            self._read_us = now_us
+
+    def _rate(self, name: str) -> Rate:
+        return self._rates[semaphore.semaphore_of(name)]
 
     def _capacity(self, name: str) -> int:
         return self._capacities.get(semaphore.semaphore_of(name), CAPACITY_DEFAULT)

@@ -1,0 +1,106 @@
+"""Jobs that start no more often than a rate says."""
+
+from pathlib import Path
+
+import pytest
+
+from dueline import Dueline
+from dueline.clock import SECOND_US
+from dueline.errors import BadInput
+from dueline.queue import Calls
+from dueline.recipes import rate, semaphore
+from dueline.recipes.rate import Meter, Rate
+from dueline.worker.claimer import Claimer
+from dueline.worker.permits import HeldPermits
+from tests.world import EVERY_KIND, World, world_on
+
+
+def claimer_of(world: World, worker: str) -> tuple[Claimer, HeldPermits]:
+    permits = HeldPermits(world.queues, worker)
+    return Claimer(world.queues, ["q"], worker, permits=permits), permits
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
+    # F5: global across workers
+    world = world_on(kind, tmp_path)
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
+    workers = [claimer_of(world, "w1"), claimer_of(world, "w2")]
+    claimed: list[int] = []
+    for _ in range(40):
+        for claimer, permits in workers:
+            claimer.refresh()
+            permits.begin(list, 3)
+            taken = claimer.claim(3, {})
+            permits.settle(list)
+            claimed += [world.now_us] * len(taken)
+        world.clock.advance(us=SECOND_US // 10)
+    assert all(
+        sum(us <= one < us + SECOND_US for one in claimed) <= 5 for us in claimed
+    )  # fmt: skip
+    assert len(claimed) >= 18  # in four seconds
+    world.store.close()
+
+
+def test_a_worker_knows_when_it_may_claim_again() -> None:
+    world = world_on("memory", Path())
+    rate.define(world.store, "mail", Rate(1, 10 * SECOND_US), ids=world.queues.ids)
+    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("mail",)] * 2))
+    claimer, permits = claimer_of(world, "w1")
+    claimer.refresh()
+    permits.begin(list, 3)
+    assert len(claimer.claim(2, {})) == 1
+    assert claimer.claim(2, {}) == []
+    next_us = claimer.next_us()
+    assert next_us is not None
+    assert 9 * SECOND_US < next_us - world.now_us <= 11 * SECOND_US
+    world.clock.advance(us=next_us - world.now_us)
+    assert len(claimer.claim(2, {})) == 1
+
+
+def test_what_a_claim_did_not_need_is_given_back() -> None:
+    world = world_on("memory", Path())
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    semaphore.define(world.store, "few", 9, ids=world.queues.ids)
+    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("mail", "few")] * 2))
+    claimer, permits = claimer_of(world, "w1")
+    claimer.refresh()
+    permits.begin(list, 9)
+    taken = claimer.claim(9, {})
+    assert len(taken) == 2
+    permits.settle(lambda: [one.job for one in taken])
+    meter, _ = rate.read(world.store, "mail")
+    assert rate.left(meter, Rate(5, SECOND_US), world.now_us) == 3
+    assert semaphore.read(world.store, "few")[0].in_use(world.now_us) == 2
+
+
+def test_a_rate_takes_no_token_for_what_a_semaphore_refuses() -> None:
+    world = world_on("memory", Path())
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    semaphore.define(world.store, "few", 0, ids=world.queues.ids)
+    _, permits = claimer_of(world, "w1")
+    permits.begin(list, 9)
+    assert permits.take(("few", "mail"), 3, priority=0, queue="q", lease_us=SECOND_US).jobs == 0
+    assert rate.read(world.store, "mail")[0] == Meter()
+
+
+@pytest.mark.memory
+def test_an_app_sets_rates_and_its_worker_ends_all_jobs() -> None:
+    app, ran = Dueline("memory://"), list[str]()
+    app.rate("mail", 20, per=0.02)
+
+    @app.task(limits=["mail:{to}"])
+    def send(to: str) -> None:
+        ran.append(to)
+
+    send.enqueue_many([(to,) for to in "ab" * 40])
+    app.run_worker(burst=True)
+    assert sorted(ran) == ["a"] * 40 + ["b"] * 40
+    app.rate("mail", 1, per=3600, burst=2)  # live
+    app.run_worker(burst=True)
+    with pytest.raises(BadInput):
+        app.rate("mail", 0, per=1)
+    with pytest.raises(BadInput):
+        app.rate("mail", 1, per=-1)
+    app.close()
