@@ -10,7 +10,7 @@ from dueline.attempt import FinalState, Outcome, read_epitaph
 from dueline.errors import NotFound
 from dueline.job import Job, JobId, State
 from dueline.lane import limits_of, tenant_of
-from dueline.limited import Use, use_of
+from dueline.limited import Metered, Use, is_rate, metered, rate_text, use_of
 from dueline.options import read_options
 from dueline.policy import CRASHES_MAX
 from dueline.queue import Queues
@@ -258,7 +258,14 @@ def _knowing(job: Job, workers: Sequence[Presence]) -> list[Presence]:
 
 def _limited(queues: Queues, job: Job, now_us: int) -> Explanation | None:
     """Name the first limit that allows nothing; a closed one before one whose permits are taken."""
-    full = [use for name in limits_of(job.lane) if (use := use_of(queues, name)).is_full]
+    slow = metered(queues, limits_of(job.lane))
+    if slow:
+        return _too_often(job, max(slow, key=lambda one: one.next_us), now_us)
+    full = [
+        use
+        for name in limits_of(job.lane)
+        if not is_rate(queues, name) and (use := use_of(queues, name)).is_full
+    ]
     if not full:
         return None
     use = min(full, key=lambda one: one.capacity > 0)
@@ -285,6 +292,17 @@ def _limited(queues: Queues, job: Job, now_us: int) -> Explanation | None:
         "limit",
         f"It is ready, but of its limit {use.name} no permit is left (capacity {use.capacity}"
         f"{default}): {_holders(use, now_us)}.",
+        facts,
+    )
+
+
+def _too_often(job: Job, one: Metered, now_us: int) -> Explanation:
+    """Say of a limit that is a rate when it lets the next job start."""
+    facts: Facts = {"queue": job.lane.queue, "limit": one.name, "at_us": one.next_us}
+    return Explanation(
+        "limit",
+        f"It is ready, but its limit {one.name} ({rate_text(one.rate)}) lets the next job start "
+        f"at {_when(one.next_us, now_us)}.",
         facts,
     )
 

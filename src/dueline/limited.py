@@ -1,12 +1,14 @@
 """What limits allow now, for people: who holds permits, and who waits for some."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dueline.lane import Lane, limits_of
 from dueline.queue import Queues
-from dueline.recipes import semaphore
+from dueline.recipes import rate, semaphore
+from dueline.recipes.rate import Rate
 from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait, semaphore_of
+from dueline.span import span_text
 
 
 class Use(NamedTuple):
@@ -60,7 +62,42 @@ def semaphores(queues: Queues) -> Mapping[str, int | None]:
         for lane in queues.lanes_of(queue)
         for limit in limits_of(lane)
     }
+    known = rate.rates(queues.store)
+    found = {name: None for name in found if name not in known}
     return dict(sorted({**found, **semaphore.capacities(queues.store)}.items()))
+
+
+class Metered(NamedTuple):
+    """A limit that is a rate, at an instant: when at least one job may start."""
+
+    name: str
+    rate: Rate
+    next_us: int
+
+
+def metered(queues: Queues, names: Iterable[str]) -> list[Metered]:
+    """Look at those of some limits that are rates and allow nothing now."""
+    known = rate.rates(queues.store)
+    now_us = queues.time.earliest_us()
+    found = []
+    for name in names:
+        one = known.get(semaphore_of(name))
+        if one is not None:
+            meter, _ = rate.read(queues.store, name)
+            if rate.left(meter, one, now_us) <= 0:
+                found.append(Metered(name, one, rate.next_us(meter, one, now_us)))
+    return found
+
+
+def rate_text(one: Rate) -> str:
+    """Write a rate for people."""
+    burst = f", {one.burst} at once" if one.burst else ""
+    return f"{one.count} in {span_text(one.per_us)}{burst}"
+
+
+def is_rate(queues: Queues, name: str) -> bool:
+    """Tell whether a limit is a rate, and no semaphore."""
+    return semaphore_of(name) in rate.rates(queues.store)
 
 
 class Waiting:
@@ -76,7 +113,8 @@ class Waiting:
 
     def has(self, lane: Lane) -> bool:
         """Tell whether some limit of a lane is busy."""
-        return any(self._is_busy(name) for name in limits_of(lane))
+        limits = limits_of(lane)
+        return any(map(self._is_busy, limits)) or bool(limits and metered(self._queues, limits))
 
     def _is_busy(self, name: str) -> bool:
         key = semaphore_of(name)

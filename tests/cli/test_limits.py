@@ -7,9 +7,11 @@ import pytest
 from dueline import Dueline
 from dueline.clock import SECOND_US
 from dueline.ids import Ids
-from dueline.recipes import semaphore
+from dueline.recipes import rate, semaphore
+from dueline.recipes.rate import Rate
 from dueline.recipes.registry import Presence, announce
 from dueline.recipes.semaphore import Hold, Permits, Wait
+from dueline.store import NO_VERSION
 from tests.cli.conftest import Shell
 
 TASKS = """
@@ -79,6 +81,36 @@ def test_a_capacity_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
     assert "The capacity of warehouse is 1 again" in answer.err
     assert semaphore.capacities(app.store) == {}
     assert shell.app("limits", "remove", "warehouse").code == 4
+
+
+def test_a_rate_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
+    # F5
+    data = shell.app("limits", "rate", "mail", "10", "--per", "2s", "-o", "json").data
+    assert data == {"rate": "mail", "count": 10, "per_s": 2.0, "burst": None}
+    shell.app("limits", "rate", "sms", "1", "--per", "1m", "--burst", "3")
+    assert rate.rates(app.store)["sms"] == Rate(1, 60 * SECOND_US, 3)
+    assert [one["rate"] for one in shell.app("limits", "rates", "-o", "json").data] == [
+        "mail",
+        "sms",
+    ]
+    for wrong in (("0", "1s"), ("1", "1ms"), ("1", "2d"), ("x", "1s")):
+        assert shell.app("limits", "rate", "new", wrong[0], "--per", wrong[1]).code == 2, wrong
+    assert shell.app("limits", "remove", "sms").code == 0
+    assert rate.rates(app.store).keys() == {"mail"}
+
+
+def test_a_job_tells_when_its_rate_lets_it_start(shell: Shell, app: Dueline) -> None:
+    mine = shell.enqueue("tasks.fetch", "a")
+    app.rate("host", 1, per=3600)
+    now_us = app.queues.time.latest_us()
+    meter = rate.less(rate.Meter(), Rate(1, 3600 * SECOND_US), 1, now_us)
+    one = Rate(1, 3600 * SECOND_US)
+    assert rate.write(app.store, "host:a", meter, one, expect=NO_VERSION, ids=Ids())
+    worker = Presence("w1", ("default",), ("tasks.fetch",), 4, 0, now_us, now_us, 0)
+    announce(app.store, worker, version=bytes(16), beat_every_us=60 * SECOND_US)
+    data = shell.app("jobs", "explain", mine, "-o", "json").data
+    assert (data["reason"], data["facts"]["limit"]) == ("limit", "host:a")
+    assert "host:a (1 in 1h) lets the next job start" in data["sentence"]
 
 
 def test_a_capacity_or_a_name_that_is_wrong_changes_nothing(shell: Shell, app: Dueline) -> None:

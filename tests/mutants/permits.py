@@ -6,9 +6,11 @@ import pytest
 
 from dueline.ids import Ids
 from dueline.job import Job
-from dueline.recipes import semaphore
+from dueline.recipes import rate, semaphore
+from dueline.recipes.rate import Meter, Rate
 from dueline.recipes.semaphore import Permits, Wish
 from dueline.store import Records
+from dueline.worker.meters import Meters
 from dueline.worker.permits import HeldPermits
 
 Patch = pytest.MonkeyPatch
@@ -67,3 +69,20 @@ def a_lapsed_permit_is_held_again_though_another_has_it(patch: Patch) -> None:
         return self._told[name]
 
     patch.setattr(HeldPermits, "_renew", renew)
+
+
+def a_meter_is_written_whatever_was_read(patch: Patch) -> None:
+    write_if = rate.write
+
+    def write(
+        records: Records, name: str, meter: Meter, one: Rate, *, expect: bytes, ids: Ids
+    ) -> bool:
+        del expect
+        _, version = rate.read(records, name)
+        return write_if(records, name, meter, one, expect=version, ids=ids)
+
+    patch.setattr(rate, "write", write)
+
+
+def what_a_claim_did_not_bring_is_not_given_back(patch: Patch) -> None:
+    patch.setattr(Meters, "unused", lambda _self, _name, _count: None)

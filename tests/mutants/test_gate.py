@@ -25,6 +25,7 @@ from tests.schedules import test_storing as storing
 from tests.simulation import broken
 from tests.simulation import test_found as found
 from tests.worker import test_limits as limits
+from tests.worker import test_rates as rates
 from tests.worker import test_steered as steered
 from tests.world import World, world_on
 
@@ -181,6 +182,10 @@ MUTANTS = (
            Named(limits.test_a_job_whose_permit_went_to_another_is_lost)),
     Mutant("N4", permits.a_lapsed_permit_is_held_again_though_another_has_it,
            Named(limits.test_a_job_whose_permit_went_to_another_is_lost)),
+    Mutant("N5", permits.a_meter_is_written_whatever_was_read,
+           Named(rates.test_two_who_looked_at_once_take_no_more_than_there_is)),
+    Mutant("N5", permits.what_a_claim_did_not_bring_is_not_given_back,
+           Named(rates.test_what_a_claim_did_not_need_is_given_back)),
     Mutant("Z1", times.a_time_has_another_job_each_try, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_before_how_far_they_come, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_behind_how_far_they_come, BROKEN_OFF),

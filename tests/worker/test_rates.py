@@ -11,6 +11,7 @@ from dueline.queue import Calls
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Meter, Rate
 from dueline.worker.claimer import Claimer
+from dueline.worker.meters import Meters
 from dueline.worker.permits import HeldPermits
 from tests.world import EVERY_KIND, World, world_on
 
@@ -41,6 +42,15 @@ def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert len(claimed) >= 18  # in four seconds
     world.store.close()
+
+
+def test_two_who_looked_at_once_take_no_more_than_there_is() -> None:
+    # Rule N5
+    world, one = world_on("memory", Path()), Rate(5, SECOND_US)
+    first, second = Meters(world.queues), Meters(world.queues)
+    seen = [who.look("mail", one) for who in (first, second)]
+    assert first.take("mail", one, seen[0], 4)[0] == 4
+    assert second.take("mail", one, seen[1], 4)[0] == 1
 
 
 def test_a_worker_knows_when_it_may_claim_again() -> None:

@@ -1,23 +1,26 @@
-"""`dueline limits`: how many jobs run at once, and who holds permits for them."""
+"""`dueline limits`: how many jobs run at once, or start in a time, and who holds permits."""
 
 from typing import Annotated
 
 import typer
 
-from dueline.cli.output import Entry, Instant, Output, Part, note
+from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.session import session_of
 from dueline.errors import BadInput, NotFound
 from dueline.limited import Use, semaphores, use_of, uses_of
 from dueline.limiting import check_semaphore
 from dueline.queue import Queues
-from dueline.recipes import semaphore
+from dueline.recipes import rate, semaphore
+from dueline.recipes.rate import Rate, check_rate
 from dueline.recipes.semaphore import CAPACITY_DEFAULT, semaphore_of
+from dueline.span import parse_span
 
 COLUMNS = ("semaphore", "capacity", "set", "keys", "held", "waiting")
+RATE_COLUMNS = ("rate", "count", "per", "burst")
 HOLDER_COLUMNS = ("limit", "worker", "permits", "until")
 WAITER_COLUMNS = ("limit", "waiting", "permits", "priority", "queue", "since")
 
-limits = typer.Typer(help="See and set how many jobs run at once.")
+limits = typer.Typer(help="See and set how many jobs run at once, and how often they start.")
 
 SemaphoreArgument = Annotated[str, typer.Argument(metavar="NAME", help="The semaphore's name.")]
 
@@ -35,6 +38,16 @@ def list_limits(context: typer.Context) -> None:
         Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("Nobody has set a semaphore, and no job has a limit.")
+
+
+@limits.command("rates")
+def list_rates(context: typer.Context) -> None:
+    """List the rates: how many jobs start in which span."""
+    with session_of(context).queues() as queues:
+        shown = [_rate(name, one) for name, one in rate.rates(queues.store).items()]
+        Output.of(context, queues).entries(shown, RATE_COLUMNS, count=len(shown))
+    if not shown:
+        note("Nobody has set a rate.")
 
 
 @limits.command("set")
@@ -60,6 +73,29 @@ def set_capacity(
     with session_of(context).queues() as queues:
         semaphore.define(queues.store, name, capacity, ids=queues.ids)
         Output.of(context, queues).entry({"semaphore": name, "capacity": capacity})
+
+
+@limits.command("rate")
+def set_rate(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The rate's name.")],
+    count: Annotated[int, typer.Argument(metavar="N", help="How many jobs start in the span.")],
+    per: Annotated[str, typer.Option(help="The span, such as 1s or 1h.")],
+    burst: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Start evenly, and so many at once after a pause."),
+    ] = None,
+) -> None:
+    """Let at most so many jobs start in a span that have this limit, or so many of each key.
+
+    Without --burst no span of that length sees more of them start.
+
+    Example: dueline limits rate mailchimp 10 --per 1s
+    """
+    one = check_rate(name, count, parse_span(per), burst)
+    with session_of(context).queues() as queues:
+        rate.define(queues.store, name, one, ids=queues.ids)
+        Output.of(context, queues).entry(_rate(name, one))
 
 
 @limits.command()
@@ -95,14 +131,18 @@ def holders(
 
 @limits.command()
 def remove(context: typer.Context, name: SemaphoreArgument) -> None:
-    """Forget what a semaphore was set to: its capacity is 1 again, and its permits stay.
+    """Forget what a limit was set to: it is a semaphore with a capacity of 1 again.
+
+    Permits that are held stay.
 
     Example: dueline limits remove warehouse
     """
     with session_of(context).queues() as queues:
-        if name not in semaphore.capacities(queues.store):
+        known = rate.rates(queues.store).keys() | semaphore.capacities(queues.store).keys()
+        if name not in known:
             raise NotFound(f"Nobody has set {name:.80}.", hint="See `dueline limits list`.")
         semaphore.forget(queues.store, name)
+        rate.forget(queues.store, name)
         entry: Entry = {"semaphore": name, "capacity": CAPACITY_DEFAULT, "set": False}
         Output.of(context, queues).entry(entry)
     note(f"The capacity of {name} is {CAPACITY_DEFAULT} again, as of all that nobody has set.")
@@ -117,6 +157,15 @@ def _semaphore(queues: Queues, name: str, capacity: int | None) -> Entry:
         "keys": len(uses),
         "held": sum(use.held for use in uses),
         "waiting": len({worker for use in uses for worker in use.waiting}),
+    }
+
+
+def _rate(name: str, one: Rate) -> Entry:
+    return {
+        "rate": name,
+        "count": one.count,
+        "per": Span(one.per_us),
+        "burst": one.burst or None,
     }
 
 

@@ -25,7 +25,7 @@ class Meters:
     """One worker's part in rates; for its loop alone.
 
     What was taken and not used is given back. If that fails, or the worker dies, it counts as
-    used: a rate is never passed, and for its span it may not be reached.
+    used: a rate is never passed, and for its span it may not be reached (rule N5).
     """
 
     def __init__(self, queues: Queues) -> None:
