@@ -1,4 +1,4 @@
-"""`dueline limits`: how many jobs run at once, or start in a time, and who holds permits."""
+"""`dueline limits`: how many jobs run at once, or start in a time."""
 
 from typing import Annotated
 
