@@ -11,6 +11,7 @@ from dueline import BadInput, ConfigError, Dueline
 from dueline.attempt import Told
 from dueline.clock import SystemClock
 from dueline.codec import decode
+from dueline.errors import Conflict
 from dueline.ids import Ids
 from dueline.job import Job, JobId
 from dueline.lane import Lane
@@ -92,6 +93,38 @@ def test_a_write_that_is_repeated_adds_nothing_even_after_its_jobs_have_run(
     assert len(ran) == 100
     other = writer_of(app, writeId="tuesday").write(batches_of(range(100)))
     assert other.added == 100
+
+
+@pytest.mark.parametrize("mode", ["direct", "staged"])
+def test_a_job_that_is_alive_by_another_write_is_left_or_an_error(app: Dueline, mode: str) -> None:
+    # P2
+    def write(rows: int, **options: Any) -> int:
+        writer = writer_of(app, writeMode=mode, chunkRows=10, **options)
+        writer.commit([writer.write(batches_of(range(rows)))])
+        return living(app)
+
+    assert write(10, writeId="first", onConflict="reject") == 10
+    for _ in range(2):
+        with pytest.raises(Conflict, match=r"alive by another: 10, such as .*onConflict=existing"):
+            write(14, onConflict="reject")
+    assert living(app) == 10
+    assert write(10, writeId="first", onConflict="reject") == 10  # they are its own
+    assert write(14) == 14
+    with pytest.raises(BadInput, match="Use one of existing, reject"):
+        write(14, onConflict="replace")
+
+
+def test_a_task_that_runs_twice_at_once_does_not_reject_its_own_jobs(app: Dueline) -> None:
+    one = writer_of(app, writeId="both", chunkRows=7, onConflict="reject")
+
+    def halfway() -> Iterator[Any]:
+        batches = batches_of(range(21))
+        yield next(batches)
+        one.write(batches_of(range(21)))  # the other attempt overtakes this one
+        yield from batches
+
+    assert one.write(halfway()).rows == 21
+    assert living(app) == 21
 
 
 @pytest.mark.parametrize("mode", ["direct", "staged"])

@@ -8,10 +8,10 @@ of chunks, so of two tasks that write the same partition at once one finds its p
 looks again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dueline.errors import StoreUnavailable, Unknown
+from dueline.errors import Conflict, StoreUnavailable, Unknown
 from dueline.job import Job, JobId
 from dueline.paging import records_in
 from dueline.store import NO_VERSION, Commit, Group, Put, Store
@@ -55,16 +55,19 @@ class Ledger:
         *,
         token: Callable[[], bytes],
         expires_us: int,
+        rejects: bool = False,
     ) -> None:
         """Take the store, the write's name, the partition's number; reads what was put before.
 
         Args: token: makes versions. expires_us: until when a replay finds what was put.
+        rejects: jobs that are alive by another write are an error.
         """
         self._store = store
         self._place = f"spark/{write}"
         self._partition = partition
         self._token = token
         self._expires_us = expires_us
+        self._rejects = rejects
         self._chunks: dict[str, Chunk] = {}
         self._put: set[JobId] = set()
         self._read("")
@@ -72,7 +75,10 @@ class Ledger:
     def put(self, ids: Sequence[JobId], make: Make, *, now_us: int) -> int:
         """Put the jobs of some ids, each once and for all; tell how many were not there before.
 
-        Raises: StoreUnavailable: some may have been put; putting them again puts the rest.
+        Raises:
+          StoreUnavailable: some may have been put; putting them again puts the rest.
+          Conflict: a job is alive by another write, and that is to be an error; of these jobs
+            none is put.
         """
         wanted = list(dict.fromkeys(ids))
         for _ in range(ROUNDS_MAX):
@@ -88,6 +94,9 @@ class Ledger:
             fresh = [one for one in fresh if one not in of_begun]
             rows = self._store.find(fresh)
             born = [one for one, row in zip(fresh, rows, strict=True) if row is None]
+            if self._rejects and len(born) < len(fresh):
+                self._read("")  # another task of this write may just have put them
+                reject(set(fresh) - set(born) - self._known())
             if not fresh or self._put_chunk(fresh, make(born, now_us, {}), now_us):
                 self._put.update(wanted)
                 return len(born) + again
@@ -105,6 +114,10 @@ class Ledger:
                     self._place,
                     [self._record(chunk.key, chunk.now_us, chunk.ids, chunk.version)],
                 )
+
+    def _known(self) -> set[JobId]:
+        """Tell what this write has put, or has begun to."""
+        return {one for chunk in self._chunks.values() for one in chunk.ids} | self._put
 
     def _put_chunk(self, ids: Sequence[JobId], jobs: Sequence[Job], now_us: int) -> bool:
         """Put a new chunk; False where its place is taken, or nobody knows.
@@ -175,6 +188,18 @@ class Ledger:
             )
         value = state + now_us.to_bytes(8) + entries
         return Put(key, self._token(), value, expect=expect, expires_us=self._expires_us)
+
+
+def reject(living: Collection[JobId]) -> None:
+    """Say that jobs are alive by another write, if any are.
+
+    Raises: Conflict.
+    """
+    if living:
+        raise Conflict(
+            f"Jobs of this write are alive by another: {len(living)}, such as {min(living).hex()}.",
+            hint="Say onConflict=existing to leave them as they are, and put the others.",
+        )
 
 
 def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:

@@ -35,6 +35,7 @@ WRITING: Final = (
     "sinkId",
     "keepDays",
     "writeMode",
+    "onConflict",
 )
 ALIASES: Final = {"maxoffsetspertrigger": "maxRowsPerTrigger", "subscribe": "stream"}
 OF_SPARK: Final = ("path", "checkpointlocation", "queryname")

@@ -24,15 +24,23 @@ class Written(NamedTuple):
 
 
 def put_all(
-    queues: Queues, chunks: Iterable[Sequence[Birth]], write: str, partition: int, *, keep_us: int
+    queues: Queues,
+    chunks: Iterable[Sequence[Birth]],
+    write: str,
+    partition: int,
+    *,
+    keep_us: int,
+    rejects: bool = False,
 ) -> Written:
     """Put chunks of a partition of a write; what this write has put before is not put again.
 
-    Args: keep_us: how long that is known.
+    Args: keep_us: how long that is known. rejects: jobs alive by another write are an error.
     """
     expires_us = queues.time.earliest_us() + keep_us
     token = queues.ids.token
-    ledger = Ledger(queues.told, write, partition, token=token, expires_us=expires_us)
+    ledger = Ledger(
+        queues.told, write, partition, token=token, expires_us=expires_us, rejects=rejects
+    )
     done = Written()
     for some in chunks:
         by_id = {birth.id: birth for birth in some}

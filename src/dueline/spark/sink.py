@@ -28,6 +28,9 @@ from dueline.spark.staging import Staged
 from dueline.store import Commit, Put, Store
 
 KEEP_DAYS: Final = 7
+ON_CONFLICT: Final = ("existing", "reject")
+"""What becomes of a row whose job is alive by another write; the first by default."""
+
 WRITES_PARTITION: Final = "spark-writes"
 """The records' partition that holds what each write came to, by its name."""
 
@@ -69,6 +72,7 @@ class _Sink:
                 options.text("queue"), options.text("task"), tuple(options.names("idColumns"))
             )
         self._chunk = options.number("chunkRows", CHUNK)
+        self._rejects = options.one_of("onConflict", ON_CONFLICT, ON_CONFLICT[0]) == "reject"
         self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
         check_columns(schema.fieldNames(), self._form)
 
@@ -79,7 +83,9 @@ class _Sink:
         partition = context.partitionId() if context else 0
         with existing_queues(self._url) as queues:
             chunks = chunks_of(batches, self._form, self._chunk, queues.time.earliest_us())
-            done = put_all(queues, chunks, write, partition, keep_us=self._keep_us)
+            done = put_all(
+                queues, chunks, write, partition, keep_us=self._keep_us, rejects=self._rejects
+            )
         return Message(write, *done)
 
     def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -93,7 +99,14 @@ class _Sink:
                     put = _counts(staged[0].write, rows, added, expires_us)
                     return Commit(WRITES_PARTITION, (put,))
 
-                staging.publish(queues, staged, self._form, told=told, expires_us=expires_us)
+                staging.publish(
+                    queues,
+                    staged,
+                    self._form,
+                    told=told,
+                    expires_us=expires_us,
+                    rejects=self._rejects,
+                )
         some = [one for one in messages if isinstance(one, Message)]
         if some:
             rows, added = sum(one.rows for one in some), sum(one.added for one in some)

@@ -20,6 +20,7 @@ from dueline.codec import encode
 from dueline.paging import record_at
 from dueline.queue import Queues
 from dueline.spark.births import Birth, Form, births, jobs_of
+from dueline.spark.ledger import reject
 from dueline.store import NO_VERSION, Commit, Group, Put
 
 STAGED_PARTITION: Final = "spark-staged"
@@ -62,10 +63,14 @@ def publish(
     *,
     told: Callable[[int, int], Commit],
     expires_us: int,
+    rejects: bool = False,
 ) -> None:
     """Put all that tasks have laid ready, in one transaction, unless it was put before.
 
-    Args: told: makes the write that keeps the counts (rows, added).
+    Args: told: makes the write that keeps the counts (rows, added). rejects: jobs that are alive
+    by another write are an error.
+
+    Raises: Conflict: that error; nothing is put, and what was laid ready goes.
     """
     write, store = some[0].write, queues.store
     if record_at(store, STAGED_PARTITION, write) is None:
@@ -73,7 +78,12 @@ def publish(
         rows = [birth for one in some for birth in _births(one.path, form, now_us)]
         by_id = {birth.id: birth for birth in rows}
         jobs = jobs_of(list(by_id.values()), now_us=now_us, settings=queues.catalog.settings)
-        added = sum(job is None for job in store.find(list(by_id)))
+        living = {job.id for job in store.find(list(by_id)) if job is not None}
+        if rejects and living:
+            clear(some)
+            reject(living)
+        jobs = [job for job in jobs if job.id not in living]
+        added = len(jobs)
         put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
         commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), added))
         if queues.told.together([Group(commits=commits, jobs=jobs)])[0]:
