@@ -27,14 +27,18 @@ class Crew:
         self.runner.submit([Assignment(job, keep=True) for job in jobs])
         return jobs
 
-    def wait(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so, woken by the runner's news."""
+    def wait(self, is_so: Callable[[], bool], *, spreads: bool = True) -> None:
+        """Wait until something is so, woken by the runner's news.
+
+        Args: spreads: whether more threads are woken, as a worker does each time it looks.
+        """
         give_up_s = time.monotonic() + WAIT_S
         while not is_so():
             assert time.monotonic() < give_up_s, f"it never came to be; ended: {self.ended}"
             self.news.wait(0.01)
             self.news.clear()
-            self.runner.spread()
+            if spreads:
+                self.runner.spread()
             self.runner.interrupt_overdue()
             self.ended += self.runner.collect()
 
