@@ -159,7 +159,7 @@ def test_new_jobs_spread_over_the_new_number_and_old_ones_are_found_where_they_a
     rows: list[Job] = []
     for shards in (1, *COUNTS):
         engine.catalog.configure("default", shards=shards)
-        born = put(engine, calls(0, 50))
+        born = put(engine, calls(0, 200))  # so many that some come to each
         assert {job.lane.shard for job in born} == set(range(shards))
         rows += born
     assert worker.catalog.settings("default").shards_read == 1  # it has not heard of it

@@ -133,6 +133,16 @@ def faults_of(tmp_path: Path, seed: int) -> set[str]:
     return set().union(*(contradictions(known, rows) for known, rows in found))
 
 
+def is_found_out(tmp_path: Path, fault: str) -> bool:
+    """Let lives fail until one has this fault: when threads are called is not ours to say."""
+    for seed in range(LIVES_MAX):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        if fault in faults_of(folder, seed):
+            return True
+    return False
+
+
 def test_a_restart_contradicts_nothing_that_anybody_was_told(tmp_path: Path) -> None:  # rule P8
     faults = set[str]()
     for seed in range(LIVES_MAX):
@@ -146,7 +156,7 @@ def test_a_restart_contradicts_nothing_that_anybody_was_told(tmp_path: Path) -> 
 
 def test_what_is_not_flushed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteConnection, "write", SqliteConnection.write_unflushed)
-    assert "a job runs twice that may not" in faults_of(tmp_path, seed=2)
+    assert is_found_out(tmp_path, "a job runs twice that may not")
 
 
 def test_births_that_are_not_flushed_are_found_out(
@@ -159,11 +169,11 @@ def test_births_that_are_not_flushed_are_found_out(
 
     commit = SqliteConnection.commit
     monkeypatch.setattr(SqliteConnection, "commit", lightly)
-    assert "a job is lost" in faults_of(tmp_path, seed=3)
+    assert is_found_out(tmp_path, "a job is lost")
 
 
 def test_fences_that_are_not_flushed_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SqliteStore, "flush", lambda _: None)
-    assert "a fence is told twice" in faults_of(tmp_path, seed=4)
+    assert is_found_out(tmp_path, "a fence is told twice")

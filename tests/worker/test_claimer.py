@@ -212,15 +212,15 @@ def test_lane_lists_of_any_length_are_read(queues: Queues) -> None:
 
 def test_every_shard_is_read_also_those_of_an_earlier_setting(queues: Queues) -> None:
     queues.catalog.configure("default", shards=4)
-    put(queues, *(call(n) for n in range(40)))
+    put(queues, *(call(n) for n in range(200)))  # so many that some come to each
     queues.catalog.configure("default", shards=1)
-    put(queues, *(call(n) for n in range(40, 50)))
+    put(queues, *(call(n) for n in range(200, 210)))
     assert len({job.lane.shard for job in queues.jobs_of("default")}) == 4
     claimer = claimer_of(queues)
     found: list[int] = []
     while some := claimed(claimer):
         found += some
-    assert sorted(found) == list(range(50))
+    assert sorted(found) == list(range(210))
 
 
 def test_changed_settings_are_read_at_the_next_refresh(queues: Queues, clock: HandClock) -> None:
