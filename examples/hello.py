@@ -21,7 +21,7 @@ def greet(name: str) -> str:
 def main() -> None:
     """Store two jobs, run what is due, and wait for what is not."""
     ben = greet.enqueue("Ben")  # on disk once this returns
-    ann = greet.using(after=timedelta(seconds=1), priority=10).enqueue("Ann")
+    ann = greet.using(after=timedelta(hours=1), priority=10).enqueue("Ann")
     print("Ben's job is", ben.status)
     app.run_worker(burst=True)  # in production: `dueline worker hello:app`
     print(ben.result(timeout=5))

@@ -17,6 +17,9 @@ LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
+UNMEASURED = {"chores", "cli", "failures", "kills", "power", "simulation", "spark", "worker"}
+"""Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
+
 UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
 
 settings.register_profile(
@@ -49,10 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     One sees to the laws, the other to the rest: two of the rest would start the same nodes at
     once. Nor is the coverage of either measured: the store's own modules are left out of it.
-    Nor is that of random lives: every call that they make is also made by some law.
+    Nor is that of random examples: what they find to run is also run by an example that somebody
+    chose; and Hypothesis takes three times as long when it is measured.
     """
     for item in items:
-        if "any_life" in item.name:
+        is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if is_random or "any_life" in item.name or UNMEASURED & set(item.nodeid.split("/")):
             item.add_marker(pytest.mark.no_cover)
         if item.get_closest_marker("cassandra"):
             item.add_marker(pytest.mark.no_cover)

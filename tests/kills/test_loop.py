@@ -7,8 +7,6 @@ import pytest
 from tests.kills.disk import MountError, small_disk
 from tests.kills.loop import Loop
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 KILLS, PAUSES, JOBS = 8, 4, 2000
 FILLS, FULL_JOBS = 3, 800
 JUMPING_JOBS = 600

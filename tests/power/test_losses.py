@@ -6,8 +6,6 @@ import pytest
 
 from tests.power.losses import Synchronous, fail, judge, record
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 IMAGES = 100
 IMAGES_OF_A_LIE = 25
 """More than half of them find out a disk that flushes nothing."""

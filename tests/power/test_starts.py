@@ -15,8 +15,6 @@ from dueline.stores.sqlite_connection import Database, SqliteConnection, fetch
 from tests.power.disk import Mark, Platter, Step, recording
 from tests.power.losses import NAME
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 T = TypeVar("T")
 JOBS = 8
 IMAGES = 150

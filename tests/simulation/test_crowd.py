@@ -10,8 +10,6 @@ from simulation.crowd import Sum, lead
 from simulation.life import Life, live
 from simulation.report import JUDGED, Progress, summary
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 SEEDS = range(900, 906)
 
 

@@ -19,8 +19,6 @@ from tests.clocks import NOW_US, HandClock
 from tests.engine.conftest import clock, queues, store
 from tests.worker.bench import Bench
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 __all__ = ["clock", "queues", "store"]
 
 

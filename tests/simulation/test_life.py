@@ -12,8 +12,6 @@ from simulation.life import live
 from simulation.scenario import scenario_of
 from simulation.tape import Tape
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 SEEDS = range(40)
 ALIKE = 16
 """Lives led twice, two of them streams'; one place that follows hashes shows in most of them."""

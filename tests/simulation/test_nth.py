@@ -7,8 +7,6 @@ from simulation.faults import Fault
 from simulation.nth import KINDS, fail, played, points
 from simulation.scripts import SCRIPTS
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 FAULT_POINTS_MIN = 5_000
 
 

@@ -4,8 +4,6 @@ import pytest
 
 from tests.simulation.flow import Flow, flowing
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 KINDS = pytest.mark.parametrize("is_stepped", [False, True], ids=["memory", "steps"])
 
 

@@ -12,8 +12,6 @@ from simulation.tape import Tape
 from tests.mutants import times
 from tests.mutants.table import tell
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 LIVES = 16
 LIVES_MAX = 200
 """In so many lives at most a broken rule has to show; each of these does in six."""

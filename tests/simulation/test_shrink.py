@@ -11,8 +11,6 @@ from simulation.report import story
 from simulation.shrink import Shrinker
 from tests.mutants import claims
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 LIVES_MAX = 25
 """Many a life has lost most of its accidents after five; what more lives find is seen below."""
 

@@ -13,8 +13,6 @@ from simulation.tape import Tape
 from tests.mutants.table import tell
 from tests.simulation import broken_streams
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 SEEDS = range(-60, -1)
 LIVES_MAX = 400
 """In so many lives at most a broken rule has to show; most do in ten."""

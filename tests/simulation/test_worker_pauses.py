@@ -21,8 +21,6 @@ from simulation.tape import Tape
 from simulation.world import BEGIN_US, World
 from tests.simulation.outage import Away, Outage
 
-pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
-
 EVERY_US = 100_000
 
 
