@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dueline.lane import Lane, Pointer
+from dueline.lane import Lane, Pointer, lane_tenant
 from dueline.rota import Rota
 
 NOW_US = 1_000_000
@@ -45,6 +45,33 @@ def test_larger_priorities_come_first() -> None:
 def test_all_lanes_of_a_kind_come_with_it() -> None:
     old, new = lane(bucket=4), lane(bucket=5)
     assert first(rota_of(old, new, lane(tenant="b")), 1) == [old, new]
+
+
+def test_a_tenant_with_many_keys_has_no_more_turns_than_others() -> None:
+    # F8
+    keys = [lane(tenant=lane_tenant("a", [f"host:{n:03}"])) for n in range(100)]
+    plain, other = lane(tenant="a"), lane(tenant="b")
+    rota = rota_of(*keys, plain, other)
+    assert first(rota, 2) == [keys[0], other]
+    assert first(rota, 4) == [keys[0], other, keys[1], keys[2]]
+    rota.visited({keys[0]: NOW_US, other: NOW_US})
+    assert first(rota, 3) == [keys[1], other, keys[2]]
+    rota.renew([Pointer(5, each) for each in (*keys, plain, other)], {})  # turns go on
+    assert first(rota, 3) == [keys[1], other, keys[2]]
+    rota.visited(dict.fromkeys(keys, NOW_US))
+    assert first(rota, 9)[:2] == [other, plain]
+
+
+def test_who_has_nothing_left_under_its_limits_has_no_turn_until_something_is_due() -> None:
+    some, plain = lane(tenant=lane_tenant("a", ["s"])), lane(tenant="a")
+    rota = rota_of(some, plain)
+    rota.visited({some: None})
+    assert first(rota, 9) == [plain]
+    rota.visited({plain: NOW_US + 5})
+    assert first(rota, 9) == []
+    assert first(rota, 9, now_us=NOW_US + 5) == [plain]
+    rota.visited({some: NOW_US})
+    assert set(first(rota, 9, now_us=NOW_US + 5)) == {some, plain}
 
 
 def test_tenants_come_in_turn_also_after_the_list_is_read_again() -> None:

@@ -1,16 +1,16 @@
 """Which lanes a claim looks at."""
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 
 from dueline.lane import Lane, Pointer
+from dueline.turns import Turns
 
 _priority_of = itemgetter(0)  # of a Kind
 Kind = tuple[int, str]
-"""A priority and a tenant: of those of one priority, each has its turn."""
+"""A priority, and a tenant with what limits its jobs: those of one priority have turns."""
 
 
 class Rota:
@@ -26,7 +26,7 @@ class Rota:
         self.lanes = 0
         self.next_at_us: dict[Lane, int | None] = {}
         self._lanes: dict[Kind, list[Pointer]] = {}
-        self._turns: dict[int, OrderedDict[str, None]] = {}
+        self._turns: dict[int, Turns] = {}
         self._asleep: list[tuple[int, Kind]] = []  # a heap: from when a kind may have a turn again
 
     def renew(self, pointers: Iterable[Pointer], heads: Mapping[Lane, int | None]) -> None:
@@ -49,11 +49,9 @@ class Rota:
         for priority, turns in before.items():
             known = [tenant for tenant in turns if (priority, tenant) in self._lanes]
             if known:
-                self._turns[priority] = OrderedDict.fromkeys(known)
+                self._turns[priority] = Turns(known)
         for priority, same in groupby(self._lanes, key=_priority_of):
-            turns = self._turns.setdefault(priority, OrderedDict())
-            for _, tenant in same:
-                turns.setdefault(tenant)
+            self._turns.setdefault(priority, Turns()).add(tenant for _, tenant in same)
 
     def visited(self, next_at_us: Mapping[Lane, int | None]) -> None:
         """Learn what visits to lanes said; their tenants have had their turn."""
@@ -64,9 +62,9 @@ class Rota:
             turns = self._turns.get(priority)
             if turns is not None and tenant in turns:
                 if at_us is None and len(self._lanes[kind]) == 1:
-                    del turns[tenant]  # its only one is empty
+                    turns.remove(tenant)  # its only one is empty
                 else:
-                    turns.move_to_end(tenant)
+                    turns.had(tenant)
             elif at_us is not None and kind in self._lanes:
                 heapq.heappush(self._asleep, (at_us, kind))
 
@@ -130,7 +128,7 @@ class Rota:
     def _put_to_sleep(self, priority: int, tenants: Sequence[str]) -> None:
         """Give no more turns to tenants without a lane to look at, until a job of theirs is due."""
         for tenant in tenants:
-            del self._turns[priority][tenant]
+            self._turns[priority].remove(tenant)
             known = [self.next_at_us[pointer.lane] for pointer in self._lanes[priority, tenant]]
             at_us = min((at_us for at_us in known if at_us is not None), default=None)
             if at_us is not None:
@@ -139,4 +137,4 @@ class Rota:
     def _wake(self, now_us: int) -> None:
         while self._asleep and self._asleep[0][0] <= now_us:
             _, (priority, tenant) = heapq.heappop(self._asleep)
-            self._turns.setdefault(priority, OrderedDict())[tenant] = None
+            self._turns.setdefault(priority, Turns()).add([tenant])
