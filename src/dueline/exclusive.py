@@ -18,6 +18,7 @@ from dueline.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, State
+from dueline.lane import bucket_of
 from dueline.options import Rule, read_options
 from dueline.recipes import results, unique
 from dueline.store import NO_VERSION, Group, Move, Store
@@ -80,7 +81,7 @@ class Exclusive:
                 return job
             holder = None if born is None else self._holder(born)
             if holder is not None and holder.holds():
-                standing = self._stand(job, rule, holder)
+                standing = self._stand(job, rule, holder, again=again)
                 if standing is not None:
                     return standing
             elif self._put(job, rule, NO_VERSION if born is None else born.id):
@@ -148,7 +149,7 @@ class Exclusive:
 
     # What becomes of a call
 
-    def _stand(self, job: Job, rule: Rule, holder: _Holder) -> Job | None:
+    def _stand(self, job: Job, rule: Rule, holder: _Holder, *, again: bool) -> Job | None:
         """Do what the mode says while another job holds the key; None: it is changing."""
         row = holder.row
         if rule.mode == "reject":
@@ -164,9 +165,24 @@ class Exclusive:
                 waits, Change(at_us=job.at_us), token=self._ids.token(), width_us=width_us
             )
             return waits if self._store.settle([move])[0] else None
-        if waits is None:
+        if rule.mode == "last":
+            if waits is None:
+                return job if self._put(job, rule, holder.born.id) else None
+            if not again:  # what may have been sent keeps its key (rule E1)
+                job = self._no_later(job, waits)
+        elif waits is None:
             raise _duplicate(rule, holder.born)
         return job if self._replace(waits, job) else None
+
+    def _no_later(self, job: Job, waits: Job) -> Job:
+        """Let a call be due when the one was in whose place it comes, if that is sooner."""
+        at_us = max(waits.at_us, self._time.earliest_us())
+        if at_us >= job.at_us:
+            return job
+        width_us = self._catalog.settings(job.lane.queue).width_us
+        lane = job.lane._replace(bucket=bucket_of(at_us, width_us))
+        due_us = min(job.due_us, waits.due_us)
+        return job._replace(lane=lane, at_us=at_us, pos_us=at_us, due_us=due_us)
 
     def _replace(self, old: Job, job: Job) -> bool:
         """End a waiting job, and let another be born by that: one decision."""

@@ -12,7 +12,7 @@ from dueline.errors import BadInput, StoreCorrupt
 from dueline.job import Job
 from dueline.policy import WAIT_US_MAX
 
-Mode = Literal["reject", "existing", "replace", "earliest"]
+Mode = Literal["reject", "existing", "replace", "earliest", "last"]
 
 KEY_CHARACTERS_MAX = 512
 TAGS_MAX = 20
@@ -122,7 +122,9 @@ class Unique:
       ends sooner. None: as long as the job is scheduled, ready, running or retrying.
     mode: what becomes of a call while another job holds the key: "reject" raises Duplicate,
       "existing" answers that job, "replace" cancels it for this call if it still waits and
-      raises Duplicate otherwise, "earliest" answers it, made due at the earlier of both times.
+      raises Duplicate otherwise, "earliest" answers it, made due at the earlier of both times,
+      "last" cancels it if it waits, for this call at the earlier of both times, and otherwise
+      stores this call beside it.
     """
 
     key: str
@@ -134,6 +136,11 @@ class Unique:
         if self.mode not in get_args(Mode):
             raise BadInput(
                 f"mode is {self.mode!r:.80}.", hint=f"Use one of {', '.join(get_args(Mode))}."
+            )
+        if self.within is not None and self.mode == "last":
+            raise BadInput(
+                'A key of the mode "last" is held while its job waits, and not for a period.',
+                hint="Leave within out, and say after=, so that the first call waits for others.",
             )
         if self.within is not None and not 0 < duration_us(self.within) <= WAIT_US_MAX:
             raise BadInput(

@@ -60,6 +60,11 @@ def test_a_key_holds_names_alone(key: str) -> None:
         Unique(key)
 
 
+def test_a_key_of_the_last_call_is_held_for_no_period() -> None:
+    with pytest.raises(BadInput, match="while its job waits"):
+        Unique("a", within=5, mode="last")
+
+
 @pytest.mark.parametrize("within", [0, -1, timedelta(days=9999)])
 def test_a_period_is_longer_than_nothing(within: float) -> None:
     with pytest.raises(BadInput):

@@ -24,7 +24,11 @@ from tests.clocks import NOW_US, HandClock
 from tests.engine.lives import Stopped
 from tests.world import EVERY_KIND, store_on
 
-MODES: tuple[Mode, ...] = ("reject", "existing", "replace", "earliest")
+MODES: tuple[Mode, ...] = ("reject", "existing", "replace", "earliest", "last")
+PAIRS = [
+    *((first, second) for first in MODES[:4] for second in MODES[:4]),
+    *(("last", "last"), ("last", "reject"), ("existing", "last")),
+]
 KEEPING_NOTHING = QueueSettings(history="off", keep_us=0)
 
 
@@ -134,6 +138,40 @@ def test_the_earlier_due_of_both_is_kept(queues: Queues, first_s: int, second_s:
 
 
 # --- the window ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first_s", "second_s"), [(60, 30), (30, 60), (60, 60)])
+def test_of_many_calls_the_last_runs_once_at_the_first_time(
+    queues: Queues, first_s: int, second_s: int
+) -> None:
+    # T13
+    first_us, second_us = NOW_US + first_s * SECOND_US, NOW_US + second_s * SECOND_US
+    queues.enqueue(keyed(1, mode="last", due_us=first_us))
+    queues.enqueue(keyed(2, mode="last", due_us=NOW_US + 90 * SECOND_US))
+    (last,) = queues.enqueue(keyed(3, mode="last", due_us=second_us))
+    assert alive(queues) == [3]
+    row = queues.find(last.id).row
+    assert row is not None
+    assert row.at_us == row.due_us == row.pos_us == min(first_us, second_us)
+    queues.enqueue_again([last])
+    assert alive(queues) == [3]
+
+
+def test_a_last_call_that_comes_while_the_one_before_runs_is_stored(
+    queues: Queues, clock: HandClock
+) -> None:
+    # T13
+    queues.enqueue(keyed(1, mode="last"))
+    (running,) = claim_all(queues)
+    queues.enqueue(keyed(2, mode="last", due_us=NOW_US + SECOND_US))
+    assert alive(queues) == [1, 2]
+    assert end_of(queues, running)
+    queues.enqueue(keyed(3, mode="last", due_us=NOW_US + 9 * SECOND_US))  # the key is still held
+    assert alive(queues) == [3]
+    clock.advance(us=2 * SECOND_US)
+    (row,) = claim_all(queues)
+    assert end_of(queues, row)
+    assert not keys_held(queues)
 
 
 @pytest.mark.parametrize("state", ["done", "cancelled", "dead", "expired", "lost"])
@@ -251,8 +289,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("second", MODES)
-@pytest.mark.parametrize("first", MODES)
+@pytest.mark.parametrize(("first", "second"), PAIRS)
 @pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
 def test_a_producer_is_stopped_at_any_call(
     queues: Queues, first: Mode, second: Mode, *, after: bool, held: bool

@@ -33,6 +33,7 @@ class UniqueMode(StrEnum):
     EXISTING = "existing"
     REPLACE = "replace"
     EARLIEST = "earliest"
+    LAST = "last"
 
 
 StateOption = Annotated[
