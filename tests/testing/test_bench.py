@@ -65,6 +65,14 @@ def test_what_is_due_runs_here_until_nothing_is(bench: AppOnBench) -> None:
     assert bench.drain() == Drained()
 
 
+def test_no_test_waits_for_a_limit(bench: AppOnBench) -> None:
+    app.semaphore("few", capacity=0)
+    app.rate("rare", 1, per=3600)
+    send.using(limits=["few", "rare"]).enqueue_many([("ann",), ("bob",)])
+    assert bench.drain().succeeded == 2
+    assert ran == ["ann", "bob"]
+
+
 def test_the_most_urgent_runs_first_also_of_what_jobs_enqueue(bench: AppOnBench) -> None:
     send.enqueue("later")
     send.using(priority=5).enqueue("first")

@@ -12,7 +12,7 @@ from typing import Any
 
 from dueline.app import Dueline
 from dueline.attempt import Cancelled, Done, Ended, Ending, Failed, GivenBack, Settled, Snoozed
-from dueline.clock import duration_us, to_datetime, to_us
+from dueline.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.handler import Handler
 from dueline.job import Claim, Job
 from dueline.queue import Calls, Queues
@@ -20,6 +20,7 @@ from dueline.task import AsyncTask, Task
 from dueline.testing.clock import VirtualClock
 from dueline.worker.claimer import Claimer
 from dueline.worker.execution import Assignment, Execution
+from dueline.worker.permits import Granted
 from dueline.worker.reports import Reports
 from dueline.worker.settler import Settler
 from dueline.worker.triage import triage
@@ -184,7 +185,8 @@ class _Engine:
 
     def step(self, counts: Drained, *, raises: bool) -> bool:
         """Run the most urgent job that is due; tell whether there was one."""
-        claimer = Claimer(self._queues, self._queues.catalog.names(), WORKER)
+        names = self._queues.catalog.names()
+        claimer = Claimer(self._queues, names, WORKER, permits=_Unlimited(self._queues.time))
         claimer.refresh()
         taken = claimer.claim(1, {})
         if not taken:
@@ -231,6 +233,25 @@ class _Engine:
                 counts.failed += 1
             case Failed():
                 counts.retried += 1
+
+
+class _Unlimited:
+    """Permits for all there is: one job runs at a time, and no test waits for a rate."""
+
+    def __init__(self, time: StoreTime) -> None:
+        self._time = time
+
+    def take(
+        self, _limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
+    ) -> Granted:
+        del priority, queue
+        return Granted(count, self._time.latest_us() + lease_us, {})
+
+    def unused(self, limits: Sequence[str], count: int) -> None:
+        """Need nothing back."""
+
+    def is_open(self, _name: str) -> bool:
+        return True
 
 
 class _Execution(Execution):

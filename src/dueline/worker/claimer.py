@@ -19,7 +19,7 @@ from dueline.tuples import made
 from dueline.waker import WAKE_AHEAD_US
 from dueline.weights import LOOKED_AT, Weights
 from dueline.worker.blocked import Blocked
-from dueline.worker.permits import HeldPermits
+from dueline.worker.permits import Permitting
 
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
@@ -49,7 +49,7 @@ class Claimer:
         worker: str,
         *,
         lease_us: int | None = None,
-        permits: HeldPermits | None = None,
+        permits: Permitting | None = None,
     ) -> None:
         """Take the engine, the names of the queues, and the worker's id; reads nothing yet.
 

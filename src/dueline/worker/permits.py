@@ -9,7 +9,7 @@ again.
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from dueline.clock import SECOND_US
 from dueline.job import Job
@@ -41,6 +41,24 @@ class Granted(NamedTuple):
     jobs: int
     until_us: int
     lacking: Mapping[str, int]
+
+
+class Permitting(Protocol):
+    """What a claim asks for permits."""
+
+    def take(
+        self, limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
+    ) -> Granted:
+        """Take permits for jobs that are about to be claimed, of each limit as many."""
+        ...
+
+    def unused(self, limits: Sequence[str], count: int) -> None:
+        """Say that a claim brought so many jobs fewer than there were permits for."""
+        ...
+
+    def is_open(self, name: str) -> bool:
+        """Tell whether a limit allows anything at all, as was last seen."""
+        ...
 
 
 class _Seen(NamedTuple):
