@@ -9,6 +9,8 @@ from tests.calls import call, put
 from tests.clocks import HandClock
 from tests.worker.bench import Bench
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 LISTING_AGE_US = 250_000
 URGED_AGE_US = 20_000
 RUN_US = 10_000

@@ -15,6 +15,8 @@ from tests.streams.stage import Stage, values
 from tests.worker.bench import Bench
 from tests.world import EVERY_KIND, store_on
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 AWAY_S = 600
 
 

@@ -25,6 +25,8 @@ from tests.engine.lives import Stage, Stopped, put_one
 from tests.worker.bench import Bench, words
 from tests.world import EVERY_KIND, store_on
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 TASK = "tests.task"
 OTHER = "tests.other"
 QUEUE = "default"

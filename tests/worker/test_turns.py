@@ -9,6 +9,8 @@ from tests.calls import call, put
 from tests.clocks import NOW_US, HandClock
 from tests.worker.bench import Bench
 
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
 AGING_US = 2 * SECOND_US
 LOW = 999
 
