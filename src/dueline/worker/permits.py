@@ -123,19 +123,23 @@ class HeldPermits:
         if count <= 0:
             return Granted(0, now_us, {SLOTS: now_us + RETRY_US})
         self._read_definitions(now_us)
-        metered = [name for name in limits if semaphore.semaphore_of(name) in self._rates]
-        names = [name for name in limits if name not in metered]
-        readings = {name: self._meters.look(name, self._rate(name)) for name in metered}
-        lacking = {name: one.next_us for name, one in readings.items() if one.left <= 0}
-        count = min([count, *(one.left for one in readings.values())])
+        rates = {
+            name: one
+            for name in limits
+            if (one := self._rates.get(semaphore.semaphore_of(name))) is not None
+        }
+        names = [name for name in limits if name not in rates]
+        readings = {name: self._meters.look(name, one) for name, one in rates.items()}
+        lacking = {name: seen.next_us for name, seen in readings.items() if seen.left <= 0}
+        count = min([count, *(reading.left for reading in readings.values())])
         if lacking:
             return Granted(0, now_us, lacking)
         wish = Wish(count, priority, self._since(limits, priority, now_us), queue)
         least, refused = self._take_permits(names, wish, lease_us)
         lacking = dict.fromkeys(refused, now_us + RETRY_US)
         most: dict[str, int] = {}
-        for name in metered if least else ():
-            most[name], next_us = self._meters.take(name, self._rate(name), readings[name], least)
+        for name, one in rates.items() if least else ():
+            most[name], next_us = self._meters.take(name, one, readings[name], least)
             least = min(least, most[name])
             if not least:
                 lacking = {name: next_us}
@@ -327,9 +331,6 @@ class HeldPermits:
             self._capacities = semaphore.capacities(self._queues.store)
             self._rates = rate.rates(self._queues.store)
             self._read_us = now_us
-
-    def _rate(self, name: str) -> Rate:
-        return self._rates[semaphore.semaphore_of(name)]
 
     def _capacity(self, name: str) -> int:
         return self._capacities.get(semaphore.semaphore_of(name), CAPACITY_DEFAULT)
