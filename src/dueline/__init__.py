@@ -28,7 +28,7 @@ from dueline.errors import (
 )
 from dueline.event import Event, Position
 from dueline.handle import Job
-from dueline.handler import Cancel, Context, Snooze
+from dueline.handler import Cancel, Context, Snooze, Throttled
 from dueline.options import Unique
 from dueline.policy import Retry
 from dueline.progress import Progress
@@ -72,6 +72,7 @@ __all__ = [
     "StoreUnavailable",
     "Stream",
     "Task",
+    "Throttled",
     "Transaction",
     "Unique",
 ]

@@ -39,9 +39,13 @@ class Failed(NamedTuple):
 
 
 class Snoozed(NamedTuple):
-    """The handler asked to be run again later; no attempt is spent."""
+    """The handler asked to be run again later; no attempt is spent.
+
+    throttles: and so shall no other job of its limits before.
+    """
 
     after_us: int
+    throttles: bool = False
 
 
 class Cancelled(NamedTuple):

@@ -28,6 +28,14 @@ class Snooze(DuelineError):
         super().__init__(f"Snoozed for {self.after_us / 1e6:g} s.")
 
 
+class Throttled(Snooze):
+    """Raised in a handler: run this job again later, and none of its limits before.
+
+    For an answer such as "429, come back in 30 seconds": of each limit of the job no other job
+    starts until then, in no worker. No attempt is spent, and what runs goes on.
+    """
+
+
 class Cancel(DuelineError):
     """Raised in a handler: end this job for good, without a result."""
 

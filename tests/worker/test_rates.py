@@ -1,15 +1,17 @@
 """Jobs that start no more often than a rate says."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from dueline import Dueline
+from dueline import Dueline, Throttled
 from dueline.clock import SECOND_US
 from dueline.errors import BadInput
 from dueline.queue import Calls
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Meter, Rate
+from dueline.throttling import close
 from dueline.worker.claimer import Claimer
 from dueline.worker.meters import Meters
 from dueline.worker.permits import HeldPermits
@@ -114,3 +116,59 @@ def test_an_app_sets_rates_and_its_worker_ends_all_jobs() -> None:
     with pytest.raises(BadInput):
         app.rate("mail", 1, per=-1)
     app.close()
+
+
+@pytest.mark.parametrize("url", ["memory://", "memory://?transactional=off"])
+@pytest.mark.parametrize("kind", ["rate", "semaphore"])
+@pytest.mark.memory
+def test_a_handler_closes_its_limits_for_a_while(url: str, kind: str) -> None:
+    # F6
+    app, ran = Dueline(url), list[str]()
+    if kind == "rate":
+        app.rate("api", 1000, per=1)
+    else:
+        app.semaphore("api", capacity=1)
+
+    @app.task(limits=["api:{key}"])
+    def call(key: str) -> None:
+        ran.append(key)
+        if key == "busy":
+            raise Throttled(minutes=5)
+
+    jobs = call.enqueue_many([("busy",)] * 3 + [("free",)] * 3)
+    app.run_worker(burst=True, concurrency=1)  # which waits no five minutes
+    assert sorted(ran) == ["busy", "free", "free", "free"]
+    assert Counter(job.status for job in jobs) == {"done": 3, "ready": 2, "scheduled": 1}
+    app.close()
+
+
+@pytest.mark.parametrize("kind", ["rate", "semaphore"])
+def test_a_limit_that_was_closed_opens_by_itself(kind: str) -> None:
+    # F6
+    world = world_on("memory", Path())
+    if kind == "rate":
+        rate.define(world.store, "api", Rate(5, SECOND_US), ids=world.queues.ids)
+    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("api",)] * 2))
+    close(world.queues, ["api"], world.now_us + 60 * SECOND_US)
+    close(world.queues, ["api"], world.now_us + 30 * SECOND_US)  # it is closed for longer
+    claimer, permits = claimer_of(world, "w1")
+    claimer.refresh()
+    permits.begin(list, 1)
+    assert claimer.claim(1, {}) == []
+    assert not claimer.has_due()
+    next_us = claimer.next_us()
+    assert next_us == world.now_us + 60 * SECOND_US
+    world.clock.advance(us=61 * SECOND_US)
+    assert len(claimer.claim(1, {})) == 1
+
+
+def test_who_holds_a_permit_of_a_closed_limit_keeps_it() -> None:
+    world = world_on("memory", Path())
+    _, permits = claimer_of(world, "w1")
+    permits.begin(list, 1)
+    assert permits.take(("api",), 1, priority=0, queue="q", lease_us=SECOND_US).jobs == 1
+    close(world.queues, ["api"], world.now_us + 60 * SECOND_US)
+    assert semaphore.read(world.store, "api")[0].in_use(world.now_us) == 1
+    permits.settle(list)
+    found, _ = semaphore.read(world.store, "api")
+    assert (found.in_use(world.now_us), found.closed_us > world.now_us) == (0, True)

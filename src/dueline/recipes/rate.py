@@ -40,10 +40,12 @@ class Meter:
     """What was taken of one key.
 
     full_us: when the bucket is full again. taken: of a window, how many until which instant.
+    closed_us: nothing may be taken before.
     """
 
     full_us: int = 0
     taken: tuple[tuple[int, int], ...] = ()
+    closed_us: int = 0
 
 
 def check_rate(name: str, count: object, per_us: int, burst: object = None) -> Rate:
@@ -62,6 +64,8 @@ def check_rate(name: str, count: object, per_us: int, burst: object = None) -> R
 
 def left(meter: Meter, rate: Rate, now_us: int) -> int:
     """Tell how many may be taken now."""
+    if now_us < meter.closed_us:
+        return 0
     if rate.burst:
         missing_us = max(0, meter.full_us - now_us) * rate.count
         return rate.burst - -(-missing_us // rate.per_us)
@@ -70,6 +74,7 @@ def left(meter: Meter, rate: Rate, now_us: int) -> int:
 
 def next_us(meter: Meter, rate: Rate, now_us: int) -> int:
     """Tell when at least one may be taken."""
+    now_us = max(now_us, meter.closed_us)
     if rate.burst:
         return max(now_us, meter.full_us - (rate.burst - 1) * rate.per_us // rate.count)
     free = left(meter, rate, now_us)
@@ -125,7 +130,9 @@ def write(
 
     Raises: Unknown: it was written or not.
     """
-    last_us = max([meter.full_us, *(at_us + rate.per_us for at_us, _ in meter.taken)])
+    last_us = max(
+        [meter.full_us, meter.closed_us, *(at_us + rate.per_us for at_us, _ in meter.taken)]
+    )
     put = Put(name, ids.token(), encode(meter), expect=expect, expires_us=last_us)
     return records.commit(_partition(name), (put,))
 

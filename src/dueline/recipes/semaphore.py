@@ -66,11 +66,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Permits:
-    """The permits of one key of a semaphore, by worker. freed_us: when some were given back."""
+    """The permits of one key of a semaphore, by worker.
+
+    freed_us: when some were given back. closed_us: no more are held before.
+    """
 
     holders: Mapping[str, Hold] = field(default_factory=dict)
     waiting: Mapping[str, Wait] = field(default_factory=dict)
     freed_us: int = 0
+    closed_us: int = 0
 
     def held(self, worker: str, now_us: int) -> int:
         """Tell how many permits a worker holds now."""
@@ -107,6 +111,8 @@ def spare(permits: Permits, capacity: int, worker: str, wish: Wish, now_us: int)
     Never more than there are beside what others hold (rule N1). What was just given back is
     kept for those whose turn it is (rule N3).
     """
+    if now_us < permits.closed_us:
+        return 0
     free = capacity - permits.in_use(now_us) + permits.held(worker, now_us)
     if now_us < permits.freed_us + HANDOVER_US:
         first = before(permits, worker, wish, now_us)
@@ -124,7 +130,8 @@ def held_then(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits
     freed_us = now_us if hold.count < permits.held(worker, now_us) else permits.freed_us
     if hold.count:
         holders[worker] = hold
-    return replace(permits, holders=holders, freed_us=freed_us)
+    closed_us = permits.closed_us if permits.closed_us > now_us else 0
+    return replace(permits, holders=holders, freed_us=freed_us, closed_us=closed_us)
 
 
 def turned(permits: Permits, worker: str, wish: Wish, now_us: int) -> Permits:
@@ -205,7 +212,7 @@ def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: 
 
     Raises: Unknown: it was written or not.
     """
-    if expect == NO_VERSION and not (permits.holders or permits.waiting):
+    if expect == NO_VERSION and permits == Permits(freed_us=permits.freed_us):
         return True
     change = change_of(name, permits, expect=expect, ids=ids)
     return records.commit(change.partition, change.writes)
@@ -214,8 +221,9 @@ def write(records: Records, name: str, permits: Permits, *, expect: bytes, ids: 
 def change_of(name: str, permits: Permits, *, expect: bytes, ids: Ids) -> Commit:
     """Make the write of permits that were read; the record goes with the last that has a part."""
     change: Write
-    if permits.holders or permits.waiting:
-        ends_us = [one.until_us for one in permits.holders.values()]
+    if permits.holders or permits.waiting or permits.closed_us:
+        ends_us = [permits.closed_us]
+        ends_us += [one.until_us for one in permits.holders.values()]
         ends_us += [one.until_us for one in permits.waiting.values()]
         change = Put(name, ids.token(), encode(permits), expect=expect, expires_us=max(ends_us))
     else:

@@ -13,10 +13,9 @@ class Blocked:
         self._until_us: dict[str, int] = {}
         self._lanes: dict[str, set[Lane]] = {}
 
-    @property
-    def names(self) -> Collection[str]:
-        """The limits."""
-        return self._until_us.keys()
+    def asked_before(self, instant_us: int) -> list[str]:
+        """List the limits that are to be asked again before an instant."""
+        return [name for name, until_us in self._until_us.items() if until_us < instant_us]
 
     def among(self, limits: Iterable[str], now_us: int) -> list[str]:
         """List those of some limits that need not be asked again yet."""

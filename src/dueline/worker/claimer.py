@@ -24,6 +24,9 @@ from dueline.worker.permits import Permitting
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
 
+MOMENT_US = 10 * SECOND_US
+"""A burst waits so long for a limit."""
+
 HEADS_MAX = 100
 """How many lanes' first jobs are looked at in a refresh, where jobs age."""
 
@@ -311,9 +314,10 @@ class Claimer:
         return [((*kind, names), list(some)) for (kind, names, _), some in limited]
 
     def has_due(self) -> bool:
-        """Tell whether some lane may hold jobs that are due, also where limits keep them."""
+        """Tell whether some lane may hold jobs that are due, or that a limit keeps for a moment."""
         now_us = self._queues.time.earliest_us()
-        waits = self._permits is not None and any(map(self._permits.is_open, self._limited.names))
+        soon = self._limited.asked_before(now_us + MOMENT_US)
+        waits = self._permits is not None and any(map(self._permits.is_open, soon))
         return waits or self._rota.has_due(now_us)
 
     def next_us(self, *, is_ahead: bool = False) -> int | None:

@@ -12,7 +12,7 @@ from dueline.attempt import Cancelled, Done, Ending, Expired, Failed, GivenBack,
 from dueline.clock import SECOND_US, duration_us
 from dueline.codec import encode_result
 from dueline.errors import BadInput, JobTimeout, LeaseLost
-from dueline.handler import Cancel, Context, Handler, Snooze
+from dueline.handler import Cancel, Context, Handler, Snooze, Throttled
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.options import is_past
@@ -197,7 +197,7 @@ class Execution:
     def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
         """Tell what an exception that a handler raised makes of the attempt."""
         if isinstance(error, Snooze):
-            return Snoozed(error.after_us)
+            return Snoozed(error.after_us, isinstance(error, Throttled))
         if isinstance(error, Cancel):
             return Cancelled(_readable(error.message))
         if isinstance(error, LeaseLost):

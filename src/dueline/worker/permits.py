@@ -135,8 +135,7 @@ class HeldPermits:
         if lacking:
             return Granted(0, now_us, lacking)
         wish = Wish(count, priority, self._since(limits, priority, now_us), queue)
-        least, refused = self._take_permits(names, wish, lease_us)
-        lacking = dict.fromkeys(refused, now_us + RETRY_US)
+        least, lacking = self._take_permits(names, wish, lease_us)
         most: dict[str, int] = {}
         for name, one in rates.items() if least else ():
             most[name], next_us = self._meters.take(name, one, readings[name], least)
@@ -155,23 +154,23 @@ class HeldPermits:
 
     def _take_permits(
         self, names: Sequence[str], wish: Wish, lease_us: int
-    ) -> tuple[int, Collection[str]]:
-        """Take permits of semaphores; tell for how many jobs, and which of them allow none."""
+    ) -> tuple[int, dict[str, int]]:
+        """Take permits of semaphores; tell for how many jobs, and where not, when to ask again."""
         if not names:
-            return wish.more, ()
+            return wish.more, {}
         with self._lock:
             seen = {name: self._see(name) for name in names}
             more = {name: self._more(name, one, wish) for name, one in seen.items()}
             lacking = [name for name in names if not more[name]]
             if lacking:
                 self._wait_for(lacking, seen, wish)
-                return 0, lacking
+                return 0, {name: _again_us(seen[name]) for name in lacking}
             least = min(more.values())
             for name in names:
                 least = min(least, self._ask(name, seen[name], wish._replace(more=least), lease_us))
                 if not least:
-                    return 0, [name]
-        return least, ()
+                    return 0, {name: _again_us(seen[name])}
+        return least, {}
 
     def _since(self, limits: Sequence[str], priority: int, now_us: int) -> int:
         """Tell when permits of these limits were asked for first; who has long not asked, anew."""
@@ -369,6 +368,11 @@ class HeldPermits:
         if not count:
             del self._told[name], self._until_us[name]
         return True
+
+
+def _again_us(seen: _Seen) -> int:
+    """Tell when a limit that allows nothing is to be asked again."""
+    return max(seen.now_us + RETRY_US, seen.permits.closed_us)
 
 
 def used_by(jobs: Iterable[Job]) -> Counter[str]:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import groupby
 
-from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled
+from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
 from dueline.finishing import (
     Finished,
     complete,
@@ -21,10 +21,11 @@ from dueline.handler import Handler
 from dueline.history import attempt_of, died, row_of
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
-from dueline.lane import LIMIT_MARK, bucket_of
+from dueline.lane import LIMIT_MARK, bucket_of, limits_of
 from dueline.policy import Again, Decision, Retry, cancelled, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
+from dueline.throttling import close
 from dueline.tuples import field, made
 from dueline.worker.claimer import Taken
 from dueline.worker.controls import Remembered
@@ -70,6 +71,8 @@ class Settler:
         kinds = set(map(type, map(_ending_of, ended)))
         if Settled in kinds:
             ended = self._unsettled(ended)
+        if Snoozed in kinds:
+            self._throttle(ended)
         are_done = kinds <= {Done}
         if are_done and self._leave_nothing(ended):
             return self._drop(ended, started)
@@ -184,6 +187,13 @@ class Settler:
             if isinstance(one.ending, Settled):
                 self._tell(one, Outcome("done", one.ended_us), is_lost=False)
         return [one for one in ended if not isinstance(one.ending, Settled)]
+
+    def _throttle(self, ended: Sequence[Ended]) -> None:
+        """Close the limits of jobs whose handlers say so, before anything else of them is told."""
+        for one in ended:
+            if isinstance(one.ending, Snoozed) and one.ending.throttles:
+                until_us = one.ended_us + one.ending.after_us
+                close(self._queues, limits_of(one.job.lane), until_us)
 
     def _tell(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
         """Log what became of an attempt, and call who wants to hear of it."""
