@@ -1,6 +1,7 @@
 """Executors of a small cluster are killed: `python -m tests.spark.cluster FOLDER`.
 
-It enqueues a table and runs the jobs; in both an executor is killed once, with all that it holds.
+It enqueues a table, runs the jobs, and reads what they told of themselves; in the first two an
+executor is killed once, with all that it holds.
 """
 
 import os
@@ -12,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from dueline import Dueline
-from dueline.spark import consume, enqueue, session
+from dueline.spark import consume, enqueue, read, session
 
 ROWS = 200
 QUEUE = "work"
 SHARDS = 2
 ENQUEUED, RAN = "killed while it enqueued", "killed while it ran"
-MASTER = "local-cluster[2,1,512]"
+MASTER_VARIABLE = "DUELINE_TEST_MASTER"
 CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -53,7 +54,7 @@ def main(folder: Path) -> None:
                 kill_executor(folder, ENQUEUED)
             yield batch
 
-    spark = session("cluster", master=MASTER, conf=CONF)
+    spark = session("cluster", master=os.environ[MASTER_VARIABLE], conf=CONF)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
     rows = spark.range(0, ROWS, 1, 2).selectExpr(
         "concat('n', id) AS job_id", "concat('[', id, ']') AS payload"
@@ -61,6 +62,8 @@ def main(folder: Path) -> None:
     app.queues.catalog.settings(QUEUE)
     enqueue(rows.mapInArrow(dies, rows.schema), app.url, queue=QUEUE, task="work", chunkRows=20)
     consume(spark, app, QUEUE, members=2, burst=True).awaitTermination()
+    told = read(spark, app.url, "attempts", queue=QUEUE, minPartitions=2)
+    assert told.groupBy("job_id").count().count() == ROWS
     spark.stop()
 
 

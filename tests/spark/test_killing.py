@@ -135,15 +135,17 @@ def test_drivers_that_die_or_stand_still_lose_nothing_and_end_nothing_twice(
 def test_executors_that_are_killed_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     import pyspark
 
-    from tests.spark import cluster
+    from tests.spark import cluster, standalone
 
     home = tmp_path / "home"  # Spark's workers write beside what is there
     home.mkdir()
     for name in ("bin", "jars", "python"):
         (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    crew = Crew(tmp_path, SPARK_HOME=str(home))
-    process = crew.start("tests.spark.cluster", tmp_path)
-    assert process.wait() == 0, crew.said()
+    with standalone.cluster(home, tmp_path) as master:
+        crew = Crew(tmp_path, SPARK_HOME=str(home), **{cluster.MASTER_VARIABLE: master})
+        process = crew.start("tests.spark.cluster", tmp_path)
+        assert process.wait() == 0, crew.said()
+    assert len(list(tmp_path.glob("worker-*/app-*"))) == standalone.WORKERS  # each ran some of it
     assert {cluster.ENQUEUED, cluster.RAN} <= {one.name for one in tmp_path.iterdir()}
     app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}")
     assert not list(app.queues.jobs_of(cluster.QUEUE))
