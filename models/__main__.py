@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from models import births, carry, claims, forward, leases, marks, memory, outcome
+from models import births, carry, claims, forward, leases, marks, memory, outcome, permits
 from models.explore import Finding, Model, explore
 
 # mypy cannot see that each model explores states of its own kind.
@@ -25,6 +25,7 @@ RIGHT: dict[str, Models] = {
     "births": {**births.MODELS},
     "carry": {**carry.MODELS},
     "leases": {**leases.MODELS},
+    "permits": {**permits.MODELS},
 }
 WRONG: dict[str, Models] = {
     "marks": {**marks.MUTANTS},
@@ -35,6 +36,7 @@ WRONG: dict[str, Models] = {
     "births": {**births.MUTANTS},
     "carry": {**carry.MUTANTS},
     "leases": {**leases.MUTANTS},
+    "permits": {**permits.MUTANTS},
 }
 
 
