@@ -255,8 +255,28 @@ def test_a_row_that_was_moved_to_the_same_time_is_not_claimed_on_memory(lane: Fa
 def test_a_birth_of_this_process_behind_the_cursor_is_known_at_once(lane: FakeLane) -> None:
     lane.claim(NOW_US)
     late = lane.born(NOW_US - 40 * SECOND_US)
-    lane.recall.learn(LANE, late, lane.rows[late])
+    lane.recall.learn_births(LANE, [(late, lane.rows[late])])
     assert lane.claim(NOW_US + 1) == [late]
+
+
+def test_a_birth_that_is_repeated_tells_nothing_of_what_became_of_the_row(lane: FakeLane) -> None:
+    old = lane.born(NOW_US - 60 * SECOND_US)
+    birth = lane.rows[old]
+    assert lane.claim(NOW_US) == [old]
+    lane.recall.learn_births(LANE, [(old, birth)])
+    visit = lane.visit(NOW_US + 1)
+    lane.recall.learn_births(LANE, [(old, birth)])  # also while a visit is on its way
+    lane.recall.close(visit)
+    assert lane.visit(NOW_US + 2).next_at_us() == NOW_US + LEASE_US
+
+
+def test_a_birth_during_a_visit_is_remembered_after_it(lane: FakeLane) -> None:
+    lane.claim(NOW_US)
+    visit = lane.visit(NOW_US + 1)
+    late = lane.born(NOW_US - 40 * SECOND_US)
+    lane.recall.learn_births(LANE, [(late, lane.rows[late])])
+    lane.recall.close(visit)
+    assert lane.claim(NOW_US + 2) == [late]
 
 
 def test_what_happens_during_a_visit_is_remembered_after_it(lane: FakeLane) -> None:

@@ -102,6 +102,7 @@ class Visit:
         self.last = start
         self.has_ended = False
         self._limit = 0
+        self.births: list[tuple[Key, Seen]] = []
         self.changes: list[tuple[Key, Seen | None]] = []
         """What others in this process did meanwhile."""
         self.memory: _Memory | None = None
@@ -195,6 +196,8 @@ class Recall:
             self._end(visit)
             if not self._is_on:
                 return
+            for key, birth in visit.births:
+                visit.rows.setdefault(key, birth)
             for key, seen in visit.changes:
                 visit.note(key, seen)
             cursor: Key = (visit.now_us - LATE_US, *START[1:])
@@ -207,8 +210,22 @@ class Recall:
         with self._lock:
             self._end(visit)
 
+    def learn_births(self, lane: Lane, births: Sequence[tuple[Key, Seen]]) -> None:
+        """Take in which rows of a lane this process bore.
+
+        A birth that is repeated says nothing of a row that is known already.
+        """
+        with self._lock:
+            for visit in self._visits.get(lane, ()):
+                visit.births += births
+            memory = self._memories.get(lane)
+            if memory is not None:
+                for key, seen in births:
+                    if key <= memory.cursor:
+                        memory.rows.setdefault(key, seen)
+
     def learn(self, lane: Lane, key: Key, seen: Seen | None) -> None:
-        """Take in what this process did to a row: born, moved, extended; None: it is gone."""
+        """Take in what this process did to a row: moved, extended; None: it is gone."""
         self.learn_all(lane, [(key, seen)])
 
     def learn_all(self, lane: Lane, changes: Sequence[tuple[Key, Seen | None]]) -> None:

@@ -182,8 +182,8 @@ class Verdicts:
             }
 
         failed, unlisted = self._lists.acknowledge(listings, insert)
-        for job in jobs:
-            self._recall.learn(job.lane, key_of(job), rows.seen(job))
+        for lane, some in by_lane.items():
+            self._recall.learn_births(lane, [(key_of(job), rows.seen(job)) for job in some])
         return [job.lane in unlisted or (job.lane, key_of(job)) in failed for job in jobs]
 
     def _index(self, batches: Sequence[Sequence[_Item]]) -> None:

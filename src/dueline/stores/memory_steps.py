@@ -111,8 +111,8 @@ class SteppedMemoryStore(SteppedCensus):
             except StoreUnavailable:  # those of other lanes are there, or will be
                 failed.add(lane)
                 continue
-            for job in jobs:
-                self._recall.learn(lane, key_of(job), Seen(job.at_us, job.token))
+            born = [(key_of(job), Seen(job.at_us, job.token)) for job in jobs]
+            self._recall.learn_births(lane, born)
         return failed
 
     def claim(
