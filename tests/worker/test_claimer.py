@@ -47,6 +47,25 @@ def test_nothing_is_claimed_where_nothing_is(queues: Queues) -> None:
     assert claimer.next_us() is None
 
 
+def test_a_job_that_may_be_due_by_an_uncertain_clock_keeps_a_burst(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_slowly() -> int:
+        clock.advance(us=10_000)
+        return clock.wall_us()
+
+    store = MemoryStore(clock)
+    monkeypatch.setattr(store, "clock_us", read_slowly)
+    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    (job,) = queues.enqueue(call(1))
+    queues.reschedule(job.id, queues.time.latest_us())
+    claimer = claimer_of(queues)
+    assert claimed(claimer) == []  # it is not sure that its time has come
+    assert claimer.has_due()
+    clock.advance(us=10_000)
+    assert claimed(claimer) == [1]
+
+
 def test_jobs_come_by_priority_then_in_the_order_of_enqueueing(queues: Queues) -> None:
     # T2, C3
     put(

@@ -314,8 +314,12 @@ class Claimer:
         return [((*kind, names), list(some)) for (kind, names, _), some in limited]
 
     def has_due(self) -> bool:
-        """Tell whether some lane may hold jobs that are due, or that a limit keeps for a moment."""
-        now_us = self._queues.time.earliest_us()
+        """Tell whether some lane may hold jobs that are due, or that a limit keeps for a moment.
+
+        What may be due, by a clock that is not known exactly, and cannot be claimed yet for sure
+        counts: it was just put there, say.
+        """
+        now_us = self._queues.time.latest_us()
         soon = self._limited.asked_before(now_us + MOMENT_US)
         waits = self._permits is not None and any(map(self._permits.is_open, soon))
         return waits or self._rota.has_due(now_us)
