@@ -24,13 +24,12 @@ NOT_AGAIN = Retry(attempts=1)
 
 
 def told(app: Dueline) -> list[Attempt]:
-    return list(attempts(app.store, "default", 1))
+    """List attempts job by job: their times are read off two clocks."""
+    return sorted(attempts(app.store, "default", 1), key=lambda one: (one.job, one.fence))
 
 
 def words(app: Dueline) -> list[str]:
-    """Tell how attempts ended, job by job: their times are read off two clocks."""
-    ended = sorted(told(app), key=lambda one: (one.job, one.fence))
-    return [one.outcome for one in ended]
+    return [one.outcome for one in told(app)]
 
 
 def work(app: Dueline) -> None:
