@@ -9,6 +9,7 @@ from typing import Final
 from dueline.handler import Context
 from dueline.job import Claim, JobId
 from dueline.lane import limits_of
+from dueline.limiting import semaphore_of
 from dueline.queue import Calls, Queues
 from dueline.recipes import semaphore
 from simulation.data import Data
@@ -59,7 +60,7 @@ class _LimitedShop(Shop):
                 for name in limits_of(row.lane):
                     count.setdefault(name, []).append(f"{row.id.hex()} by {row.worker}")
         for name, jobs in count.items():
-            if len(jobs) > CAPACITIES[semaphore.semaphore_of(name)]:
+            if len(jobs) > CAPACITIES[semaphore_of(name)]:
                 self.faults.append(f"{name} at {now_us}: {', '.join(sorted(jobs))}")
 
 

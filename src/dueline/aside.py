@@ -46,10 +46,10 @@ def set_aside(queues: Queues, claimed: Iterable[Job]) -> int:
     return _settle(queues, [_aside(queues, job, _stood(job)) for job in claimed])
 
 
-def put_under(queues: Queues, claimed: Sequence[Job], limits: Sequence[Sequence[str]]) -> int:
-    """Put claimed jobs back into lanes with limits, of each job its own; answer how many."""
+def put_under(queues: Queues, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
+    """Put claimed jobs back into lanes with limits, each with its own; answer how many."""
     moves = []
-    for job, names in zip(claimed, limits, strict=True):
+    for job, names in claimed:
         move = _move(queues, job, _stood(job), None)
         tenant = lane_tenant(tenant_of(job.lane), names)
         moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))

@@ -69,6 +69,10 @@ def refused(job_id: JobId, word: str, status: str) -> Conflict:
 def spread(job: Job, window_us: int, *, width_us: int) -> Job:
     """Put a job that is to be born somewhere into its window, evenly, by what its id draws."""
     chance = int.from_bytes(blake2b(job.id, digest_size=8).digest())
-    pos_us = job.pos_us + (chance * window_us >> 64)
+    return born_at(job, job.pos_us + (chance * window_us >> 64), width_us=width_us)
+
+
+def born_at(job: Job, pos_us: int, *, width_us: int) -> Job:
+    """Put a job that is to be born somewhere else in time."""
     lane = job.lane._replace(bucket=bucket_of(pos_us, width_us))
     return job._replace(lane=lane, pos_us=pos_us, at_us=pos_us)

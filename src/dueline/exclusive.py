@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from dueline.attempt import Outcome
 from dueline.catalog import Catalog
-from dueline.changes import Change, changed
+from dueline.changes import Change, born_at, changed
 from dueline.clock import DAY_US, StoreTime
 from dueline.errors import Conflict, Duplicate, EnqueueUnknown, StoreUnavailable, Unknown
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, State
-from dueline.lane import bucket_of
 from dueline.options import Rule, read_options
 from dueline.recipes import results, unique
 from dueline.store import NO_VERSION, Group, Move, Store
@@ -180,9 +179,8 @@ class Exclusive:
         if at_us >= job.at_us:
             return job
         width_us = self._catalog.settings(job.lane.queue).width_us
-        lane = job.lane._replace(bucket=bucket_of(at_us, width_us))
         due_us = min(job.due_us, waits.due_us)
-        return job._replace(lane=lane, at_us=at_us, pos_us=at_us, due_us=due_us)
+        return born_at(job, at_us, width_us=width_us)._replace(due_us=due_us)
 
     def _replace(self, old: Job, job: Job) -> bool:
         """End a waiting job, and let another be born by that: one decision."""

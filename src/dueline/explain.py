@@ -10,12 +10,12 @@ from dueline.attempt import FinalState, Outcome, read_epitaph
 from dueline.errors import NotFound
 from dueline.job import Job, JobId, State
 from dueline.lane import limits_of, tenant_of
-from dueline.limited import Metered, Use, is_rate, metered, rate_text, use_of
+from dueline.limited import Metered, Use, look, rate_text
+from dueline.limiting import semaphore_of
 from dueline.options import read_options
 from dueline.policy import CRASHES_MAX
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
-from dueline.recipes.semaphore import semaphore_of
 from dueline.span import distance_text, instant_text
 from dueline.status import status_of
 
@@ -258,14 +258,10 @@ def _knowing(job: Job, workers: Sequence[Presence]) -> list[Presence]:
 
 def _limited(queues: Queues, job: Job, now_us: int) -> Explanation | None:
     """Name the first limit that allows nothing; a closed one before one whose permits are taken."""
-    slow = metered(queues, limits_of(job.lane))
+    slow, uses = look(queues, limits_of(job.lane))
     if slow:
         return _too_often(job, max(slow, key=lambda one: one.next_us), now_us)
-    full = [
-        use
-        for name in limits_of(job.lane)
-        if not is_rate(queues, name) and (use := use_of(queues, name)).is_full
-    ]
+    full = [use for use in uses if use.is_full]
     if not full:
         return None
     use = min(full, key=lambda one: one.capacity > 0)

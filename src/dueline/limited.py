@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dueline.lane import Lane, limits_of
+from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate
-from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait, semaphore_of
+from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait
 from dueline.span import span_text
 
 
@@ -75,18 +76,28 @@ class Metered(NamedTuple):
     next_us: int
 
 
-def metered(queues: Queues, names: Iterable[str]) -> list[Metered]:
-    """Look at those of some limits that are rates and allow nothing now."""
-    known = rate.rates(queues.store)
-    now_us = queues.time.earliest_us()
-    found = []
+def look(queues: Queues, names: Iterable[str]) -> tuple[list[Metered], list[Use]]:
+    """Look at limits: those that are rates and allow nothing now, and all others."""
+    rates, capacities = rate.rates(queues.store), semaphore.capacities(queues.store)
+    slow: list[Metered] = []
+    uses: list[Use] = []
     for name in names:
-        one = known.get(semaphore_of(name))
-        if one is not None:
-            meter, _ = rate.read(queues.store, name)
-            if rate.left(meter, one, now_us) <= 0:
-                found.append(Metered(name, one, rate.next_us(meter, one, now_us)))
-    return found
+        one = rates.get(semaphore_of(name))
+        if one is None:
+            permits, _ = semaphore.read(queues.store, name)
+            uses.append(_use(queues, name, permits, capacities))
+        elif found := _metered(queues, name, one):
+            slow.append(found)
+    return slow, uses
+
+
+def _metered(queues: Queues, name: str, one: Rate) -> Metered | None:
+    """Look at a rate; None: it lets a job start now."""
+    meter, _ = rate.read(queues.store, name)
+    now_us = queues.time.earliest_us()
+    if rate.left(meter, one, now_us) > 0:
+        return None
+    return Metered(name, one, rate.next_us(meter, one, now_us))
 
 
 def rate_text(one: Rate) -> str:
@@ -95,29 +106,32 @@ def rate_text(one: Rate) -> str:
     return f"{one.count} in {span_text(one.per_us)}{burst}"
 
 
-def is_rate(queues: Queues, name: str) -> bool:
-    """Tell whether a limit is a rate, and no semaphore."""
-    return semaphore_of(name) in rate.rates(queues.store)
-
-
 class Waiting:
     """Tells which lanes wait for permits, so that nobody is late with them.
 
-    Each semaphore is read once.
+    Each semaphore and each rate is read once.
     """
 
     def __init__(self, queues: Queues) -> None:
         """Take the engine; reads nothing yet."""
         self._queues = queues
         self._uses: dict[str, Mapping[str, Use]] = {}
+        self._rates: Mapping[str, Rate] | None = None
+        self._slow: dict[str, bool] = {}
 
     def has(self, lane: Lane) -> bool:
         """Tell whether some limit of a lane is busy."""
-        limits = limits_of(lane)
-        return any(map(self._is_busy, limits)) or bool(limits and metered(self._queues, limits))
+        return any(map(self._is_busy, limits_of(lane)))
 
     def _is_busy(self, name: str) -> bool:
         key = semaphore_of(name)
+        if self._rates is None:
+            self._rates = rate.rates(self._queues.store)
+        one = self._rates.get(key)
+        if one is not None:
+            if name not in self._slow:
+                self._slow[name] = _metered(self._queues, name, one) is not None
+            return self._slow[name]
         if key not in self._uses:
             uses: Sequence[Use] = [use_of(self._queues, key), *uses_of(self._queues, key)]
             self._uses[key] = {use.name: use for use in uses}

@@ -19,6 +19,11 @@ _SEMAPHORE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _WHAT: Final = "limit"
 
 
+def semaphore_of(limit: str) -> str:
+    """Name the semaphore, or the rate, of a limit: "host" of "host:example.org"."""
+    return limit.partition(":")[0]
+
+
 def check_semaphore(name: object, capacity: object = 1) -> None:
     """Let a semaphore's name and capacity pass, or say what is wrong with them."""
     if not isinstance(name, str) or not _SEMAPHORE.fullmatch(name):
@@ -45,7 +50,7 @@ def read_limits(limits: object, names: Iterable[str], task: str) -> tuple[str, .
     for limit in read:
         if not isinstance(limit, str):
             raise BadInput(f"The limit {limit!r:.80} is no text.", hint='Write ["warehouse"].')
-        check_semaphore(limit.partition(":")[0])
+        check_semaphore(semaphore_of(limit))
         check_fields(limit, _WHAT, names, task)
     return read
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from dueline.errors import Conflict
+from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 
@@ -19,7 +20,7 @@ def close(queues: Queues, limits: Iterable[str], until_us: int) -> None:
     """
     rates = rate.rates(queues.store)
     for name in limits:
-        one = rates.get(semaphore.semaphore_of(name))
+        one = rates.get(semaphore_of(name))
         for _ in range(_ROUNDS_MAX):
             is_closed = (
                 _close_semaphore(queues, name, until_us)

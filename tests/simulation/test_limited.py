@@ -1,13 +1,12 @@
 """Lives of queues with limits: they end well, and go wrong where a rule is broken."""
 
-import time
 from collections.abc import Callable
 
 import pytest
 
 from simulation.lives import LIMITED, live, seeds_from
 from tests.mutants import permits
-from tests.mutants.table import tell
+from tests.simulation.noticing import some_life_goes_wrong
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
@@ -53,13 +52,12 @@ def test_without_its_rule_some_life_with_limits_goes_wrong(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
 ) -> None:
-    breaks(monkeypatch)
-    began_s = time.process_time()
-    for number in range(LIVES_MAX):
-        faults = set(live(LIMITED + number).faults) - {"broken"}
-        if faults:
-            noticed = f"simulation with limits, life {number + 1}: {', '.join(sorted(faults))}"
-            name = f"{rule:<3} {breaks.__name__.replace('_', ' ')}"
-            tell(record_property, name, noticed, time.process_time() - began_s)
-            return
-    pytest.fail(f"nobody notices: {breaks.__name__}")
+    seeds = range(LIMITED, LIMITED + LIVES_MAX)
+    some_life_goes_wrong(
+        seeds,
+        "with limits",
+        rule=rule,
+        breaks=breaks,
+        monkeypatch=monkeypatch,
+        record_property=record_property,
+    )

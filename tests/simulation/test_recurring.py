@@ -1,6 +1,5 @@
 """Lives of schedules: they end well, and go wrong where a rule is broken."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,7 @@ from simulation.lives import LIMITED, RECURRING, live, seeds_from
 from simulation.scenario import scenario_of
 from simulation.tape import Tape
 from tests.mutants import times
-from tests.mutants.table import tell
+from tests.simulation.noticing import some_life_goes_wrong
 
 LIVES = 16
 LIVES_MAX = 200
@@ -66,13 +65,12 @@ def test_without_its_rule_some_life_of_a_schedule_goes_wrong(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
 ) -> None:
-    breaks(monkeypatch)
-    began_s = time.process_time()
-    for number in range(LIVES_MAX):
-        faults = set(live(RECURRING + number).faults) - {"broken"}
-        if faults:
-            noticed = f"simulation of schedules, life {number + 1}: {', '.join(sorted(faults))}"
-            name = f"{rule:<3} {breaks.__name__.replace('_', ' ')}"
-            tell(record_property, name, noticed, time.process_time() - began_s)
-            return
-    pytest.fail(f"nobody notices: {breaks.__name__}")
+    seeds = range(RECURRING, RECURRING + LIVES_MAX)
+    some_life_goes_wrong(
+        seeds,
+        "of schedules",
+        rule=rule,
+        breaks=breaks,
+        monkeypatch=monkeypatch,
+        record_property=record_property,
+    )

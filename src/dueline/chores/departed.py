@@ -14,11 +14,11 @@ from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.job import Job, JobId
 from dueline.lane import Lane, bucket_of, limits_of
+from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import registry, roster
 from dueline.recipes.registry import Presence, present
 from dueline.recipes.roster import Member
-from dueline.recipes.semaphore import semaphore_of
 from dueline.store import NO_VERSION, Commit, Delete, Group, Move
 from dueline.waker import place_of
 from dueline.whereabouts import Whereabouts, is_gone, own

@@ -8,11 +8,11 @@ from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.session import session_of
 from dueline.errors import BadInput, NotFound
 from dueline.limited import Use, semaphores, use_of, uses_of
-from dueline.limiting import check_semaphore
+from dueline.limiting import check_semaphore, semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate, check_rate
-from dueline.recipes.semaphore import CAPACITY_DEFAULT, semaphore_of
+from dueline.recipes.semaphore import CAPACITY_DEFAULT
 from dueline.span import parse_span
 
 COLUMNS = ("semaphore", "capacity", "set", "keys", "held", "waiting")

@@ -13,7 +13,7 @@ from dueline.clock import DAY_US, SECOND_US
 from dueline.codec import decode, encode
 from dueline.errors import BadInput
 from dueline.ids import Ids
-from dueline.limiting import check_semaphore
+from dueline.limiting import check_semaphore, semaphore_of
 from dueline.paging import record_at, records_in
 from dueline.store import NO_VERSION, Delete, Put, Records
 
@@ -112,7 +112,7 @@ def _within(meter: Meter, rate: Rate, now_us: int) -> dict[int, int]:
 
 
 def _partition(name: str) -> str:
-    return f"meters/{name.partition(':')[0]}"
+    return f"meters/{semaphore_of(name)}"
 
 
 def read(records: Records, name: str) -> tuple[Meter, bytes]:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from dueline.clock import SECOND_US
 from dueline.codec import decode, encode
 from dueline.ids import Ids
+from dueline.limiting import semaphore_of
 from dueline.paging import record_at, records_in
 from dueline.store import NO_VERSION, Commit, Delete, Put, Records, Write
 
@@ -192,11 +193,6 @@ def _without(permits: Permits, gone: Collection[str], now_us: int) -> Permits:
 
 def _partition(name: str) -> str:
     return f"permits/{semaphore_of(name)}"
-
-
-def semaphore_of(name: str) -> str:
-    """Name the semaphore of a limit, "host" of "host:example.org"."""
-    return name.partition(":")[0]
 
 
 def read(records: Records, name: str) -> tuple[Permits, bytes]:

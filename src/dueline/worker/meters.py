@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from dueline.errors import StoreUnavailable
+from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import rate
 from dueline.recipes.rate import Meter, Rate
@@ -60,7 +61,7 @@ class Meters:
         """Give back what was not needed."""
         for name, count in [*self._unused.items()]:
             del self._unused[name]
-            one = rates.get(name.partition(":")[0])
+            one = rates.get(semaphore_of(name))
             if one is not None and count > 0:
                 self._give_back(name, one, count)
 

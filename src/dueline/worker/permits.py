@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from dueline.clock import SECOND_US
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, limits_of
+from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate
@@ -124,9 +125,7 @@ class HeldPermits:
             return Granted(0, now_us, {SLOTS: now_us + RETRY_US})
         self._read_definitions(now_us)
         rates = {
-            name: one
-            for name in limits
-            if (one := self._rates.get(semaphore.semaphore_of(name))) is not None
+            name: one for name in limits if (one := self._rates.get(semaphore_of(name))) is not None
         }
         names = [name for name in limits if name not in rates]
         readings = {name: self._meters.look(name, one) for name, one in rates.items()}
@@ -186,7 +185,7 @@ class HeldPermits:
     def unused(self, limits: Sequence[str], count: int) -> None:
         """Say that a claim brought so many jobs fewer than there were permits for."""
         for name in limits:
-            if semaphore.semaphore_of(name) in self._rates:
+            if semaphore_of(name) in self._rates:
                 self._meters.unused(name, count)
             else:
                 self._used[name] -= count
@@ -194,7 +193,7 @@ class HeldPermits:
 
     def is_open(self, name: str) -> bool:
         """Tell whether a limit allows anything at all, as was last seen."""
-        return semaphore.semaphore_of(name) in self._rates or self._capacity(name) > 0
+        return semaphore_of(name) in self._rates or self._capacity(name) > 0
 
     def _more(self, name: str, seen: _Seen, wish: Wish) -> int:
         """Tell how many permits more than are used may be held, up to what is wished for."""
@@ -332,7 +331,7 @@ class HeldPermits:
             self._read_us = now_us
 
     def _capacity(self, name: str) -> int:
-        return self._capacities.get(semaphore.semaphore_of(name), CAPACITY_DEFAULT)
+        return self._capacities.get(semaphore_of(name), CAPACITY_DEFAULT)
 
     def _hold(
         self,

@@ -49,31 +49,34 @@ class Steered:
         waiting: list[Taken] = []
         for one in taken:
             is_paused = one.job.task in paused[one.job.lane.queue]
-            (waiting if is_paused or self._is_unlimited(one.job) else fit).append(one)
+            (waiting if is_paused or self._lacking(one.job) else fit).append(one)
         return fit, waiting
 
-    def _is_unlimited(self, job: Job) -> bool:
-        """Tell whether a job was stored without the limits of its task.
+    def _lacking(self, job: Job) -> Sequence[str]:
+        """Name the limits of its task without which a job was stored.
 
         One that has any keeps them: others may know the task by other limits.
         """
-        return (
-            job.task in self._limited
-            and LIMIT_MARK not in job.lane.tenant
-            and bool(self._limited[job.task].limits_of(job.codec, job.body))
-        )
+        if job.task not in self._limited or LIMIT_MARK in job.lane.tenant:
+            return ()
+        return self._limited[job.task].limits_of(job.codec, job.body)
 
     def set_aside(self, taken: Sequence[Taken]) -> None:
         """Put claimed jobs out of the way: into a lane with limits, or that of a pause."""
         if not taken:
             return
         self._news.set()  # what stood behind them may be due
-        unlimited = [one.job for one in taken if self._is_unlimited(one.job)]
+        paused: list[Taken] = []
+        unlimited: list[tuple[Job, Sequence[str]]] = []
+        for one in taken:
+            limits = self._lacking(one.job)
+            if limits:
+                unlimited.append((one.job, limits))
+            else:
+                paused.append(one)
         if unlimited:
-            limits = [self._limited[job.task].limits_of(job.codec, job.body) for job in unlimited]
-            put_under(self._queues, unlimited, limits)
-        moved = {job.id for job in unlimited}
-        self._set_aside_paused([one for one in taken if one.job.id not in moved])
+            put_under(self._queues, unlimited)
+        self._set_aside_paused(paused)
 
     def _set_aside_paused(self, taken: Sequence[Taken]) -> None:
         """Set jobs of paused tasks aside, with more that wait beside them."""
