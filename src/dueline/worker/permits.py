@@ -82,6 +82,7 @@ class HeldPermits:
         self._told: dict[str, int] = {}  # the store says at most so many are held
         self._until_us: dict[str, int] = {}
         self._used: Counter[str] = Counter()
+        self._raised: Counter[str] = Counter()  # so many of those that are told were just taken
         self._room = 0
         self._is_asked = False
         self._waits: dict[tuple[tuple[str, ...], int], tuple[int, int]] = {}
@@ -207,7 +208,9 @@ class HeldPermits:
             if not more:
                 break
             permits = semaphore.turned(seen.permits, self._worker, wish, seen.now_us)
-            if self._hold(name, seen, permits, self._used[name] + more, lease_us):
+            total, before = self._used[name] + more, self._told.get(name, 0)
+            if self._hold(name, seen, permits, total, lease_us):
+                self._raised[name] += max(0, total - before)
                 self._waiting.pop(name, None)
                 return more
             seen = self._see(name)
@@ -242,15 +245,20 @@ class HeldPermits:
     def settle(self, held: Callable[[], Sequence[Job]]) -> None:
         """Give back what no job needs any more, and wake whoever waits for it.
 
+        Nobody is woken for what was taken a moment ago for a lane in which nothing was due: two
+        workers would wake each other without end. Whoever was refused meanwhile asks again.
+
         Args: held: lists all jobs that the worker holds.
         """
         self._meters.settle(self._rates)
+        raised, self._raised = self._raised, Counter()
         if not self._told:
             return
         used = used_by(held())
         with self._lock:
-            for name in [name for name, count in self._told.items() if count > used[name]]:
-                self._lower(name, used[name])
+            for name, count in [*self._told.items()]:
+                if count > used[name]:
+                    self._lower(name, used[name], wakes=count - used[name] > raised[name])
 
     def close(self) -> None:
         """Give back everything, and wait for nothing any more."""
@@ -265,12 +273,12 @@ class HeldPermits:
                 )
                 del self._waiting[name]
 
-    def _lower(self, name: str, count: int) -> None:
+    def _lower(self, name: str, count: int, *, wakes: bool) -> None:
         for _ in range(_ROUNDS_MAX):
             seen = self._see(name)
             if self._hold(name, seen, seen.permits, count, 0):
                 queues = semaphore.awaited_by(seen.permits, self._worker, seen.now_us)
-                if queues:
+                if wakes and queues:
                     self._queues.waker.wake(queues)
                 return
 
