@@ -17,7 +17,9 @@ Patch = pytest.MonkeyPatch
 
 
 def permits_of_others_do_not_count(patch: Patch) -> None:
-    def spare(_permits: Permits, capacity: int, _worker: str, _wish: Wish, _now_us: int) -> int:
+    def spare(
+        _permits: Permits, capacity: int, _worker: str, _wish: Wish, _now_us: int, **_: bool
+    ) -> int:
         return capacity
 
     patch.setattr(semaphore, "spare", spare)

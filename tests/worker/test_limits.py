@@ -308,6 +308,23 @@ def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() ->
     assert bell.woken == ["q"]
 
 
+def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> None:
+    # F3, F4: across queues, else one with work for ever would never let the other go on
+    world, bell = world_on("memory", Path()), Bell()
+    world.queues.waker = bell
+    one, other = permits_of(world), permits_of(world, "w2")
+    assert take(one, "s") == 1
+    (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("s",)]))
+    one.settle(lambda: [job])
+    assert take(other, "s") == 0
+    world.clock.advance(us=1)
+    bell.woken.clear()
+    assert take(one, "s") == 0  # its job is done, and there is a next one
+    one.settle(list)
+    assert bell.woken == ["q"]
+    assert take(other, "s") == 1
+
+
 def claimed(world: World, permits: HeldPermits, limits: Sequence[str] = ("s",)) -> Claimer:
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 4, limits=[limits] * 4))
     claimer = Claimer(world.queues, ["q"], "w1", permits=permits)

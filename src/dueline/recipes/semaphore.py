@@ -106,16 +106,27 @@ def before(permits: Permits, worker: str, wish: Wish, now_us: int) -> Sequence[s
     ]
 
 
-def spare(permits: Permits, capacity: int, worker: str, wish: Wish, now_us: int) -> int:
+def spare(
+    permits: Permits,
+    capacity: int,
+    worker: str,
+    wish: Wish,
+    now_us: int,
+    *,
+    has_unused: bool = False,
+) -> int:
     """Tell how many permits a worker may hold at most, those that it holds included.
 
     Never more than there are beside what others hold (rule N1). What was just given back is
     kept for those whose turn it is (rule N3).
+
+    Args: has_unused: it holds some that its jobs need no more, which are not its own to use
+      before those had a chance whose turn it is.
     """
     if now_us < permits.closed_us:
         return 0
     free = capacity - permits.in_use(now_us) + permits.held(worker, now_us)
-    if now_us < permits.freed_us + HANDOVER_US:
+    if has_unused or now_us < permits.freed_us + HANDOVER_US:
         first = before(permits, worker, wish, now_us)
         free -= sum(permits.waiting[name].count for name in first)
     return max(0, free)
@@ -143,7 +154,8 @@ def turned(permits: Permits, worker: str, wish: Wish, now_us: int) -> Permits:
     """
     gone = {worker}
     if now_us >= permits.freed_us + HANDOVER_US:
-        gone.update(before(permits, worker, wish, now_us))
+        first = before(permits, worker, wish, now_us)
+        gone.update(name for name in first if permits.waiting[name].since_us <= permits.freed_us)
     return _without(permits, gone, now_us)
 
 

@@ -198,7 +198,10 @@ class HeldPermits:
 
     def _more(self, name: str, seen: _Seen, wish: Wish) -> int:
         """Tell how many permits more than are used may be held, up to what is wished for."""
-        free = semaphore.spare(seen.permits, seen.capacity, self._worker, wish, seen.now_us)
+        free = semaphore.spare(
+            seen.permits, seen.capacity, self._worker, wish, seen.now_us,
+            has_unused=self._told.get(name, 0) > self._used[name],
+        )  # fmt: skip
         return max(0, min(wish.more, free - self._used[name]))
 
     def _ask(self, name: str, seen: _Seen, wish: Wish, lease_us: int) -> int:
