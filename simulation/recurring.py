@@ -13,6 +13,7 @@ from dueline.clock import SECOND_US
 from dueline.errors import Conflict, StoreUnavailable
 from dueline.queue import Queues
 from dueline.recipes.schedule import (
+    Overlap,
     Schedule,
     Template,
     Timing,
@@ -39,8 +40,8 @@ RECURRING_VERDICTS = ("beside its time", "left out", "overlapping")
 """What can be wrong with a schedule's life only: a job that no time named, a time without one, a
 job that came while the one before it lived and must not have."""
 
-ALONE_IN = 3
-"""In one of so many lives the schedule's jobs must not overlap."""
+OVERLAPS: Sequence[Overlap] = ("allow", "skip", "replace", "wait", "allow")
+"""What becomes of times that overlap, of which each life has another."""
 
 
 class _Ledger:
@@ -51,7 +52,7 @@ class _Ledger:
         self.seed = b""
         self.began_us = self.ended_us = 0
         self.timing = Timing()
-        self.stored = self.skipped = self.through_us = 0
+        self.stored = self.skipped = self.through_us = self.held_us = 0
 
 
 def live(
@@ -80,7 +81,7 @@ def live(
         every_us=every_us,
         catch_up="all",
         catch_up_max=1000,
-        overlap="allow" if seed % ALONE_IN else "skip",
+        overlap=OVERLAPS[seed % len(OVERLAPS)],
     )
 
     def begin(town: Town) -> None:
@@ -108,7 +109,7 @@ def live(
         ledger.seed, ledger.timing = found.seed, found.timing
         ledger.began_us = found.timing.start_us
         ledger.stored, ledger.skipped = found.stored, found.skipped
-        ledger.through_us = found.through_us
+        ledger.through_us, ledger.held_us = found.through_us, found.held_us
         ledger.ended_us = world.now_us
         town.insist(lambda: schedules.pause(queues, NAME))
 
@@ -131,7 +132,7 @@ def _judged(ledger: _Ledger, diary: Diary) -> Mapping[str, list[str]]:
     born = {event.id for event in diary.events if event.f == "enqueue"}
     begun = {event.id for event in diary.events if event.f == "start"}
     there = diary.acknowledged | begun
-    if ledger.timing.overlap == "skip":
+    if ledger.timing.overlap != "allow":
         left_out = _uncounted(ledger, len(there & set(named)))
     else:
         left_out = [
@@ -147,10 +148,14 @@ def _judged(ledger: _Ledger, diary: Diary) -> Mapping[str, list[str]]:
 
 
 def _uncounted(ledger: _Ledger, jobs: int) -> list[str]:
-    """Say where times were neither stored nor counted as skipped."""
+    """Say where times were not stored, nor counted as skipped, nor wait."""
     times = len(last_times(ledger.timing, ledger.began_us, ledger.through_us, MANY))
-    told = f"{times} times, {jobs} jobs, {ledger.stored} stored, {ledger.skipped} skipped"
-    is_right = ledger.stored + ledger.skipped == times and ledger.stored == jobs
+    told = (
+        f"{times} times, {jobs} jobs, {ledger.stored} stored, {ledger.skipped} skipped, "
+        f"waits: {ledger.held_us}"
+    )
+    waits = ledger.held_us > 0
+    is_right = ledger.stored + ledger.skipped + waits == times and ledger.stored == jobs
     return [] if is_right else [told]
 
 

@@ -71,7 +71,9 @@ class Recurring:
           catch_up: which times are made up for that were missed by more than a minute, while no
             worker ran: "skip" (none), "last" or "all", the last `catch_up_max` of them.
           overlap: what becomes of a time that comes while the job before it still waits or runs:
-            "allow" (a job all the same) or "skip" (none).
+            "allow" (a job all the same), "skip" (none), "wait" (one, when that has ended; one
+            time waits, and those behind it make none) or "replace" (that job is cancelled, and
+            once it has ended the last such time makes one).
 
         Raises: BadInput: something is out of range, or the arguments do not fit.
         """

@@ -58,6 +58,8 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
             stored=old.stored,
             skipped=old.skipped,
             last=recipe.before_change(old, now_us),
+            held_us=old.held_us,
+            ended=old.ended,
         )
 
     return _change(queues, name, change)
@@ -81,9 +83,17 @@ def pause(queues: Queues, name: str) -> None:
         if old.is_paused:
             return old
         recalled = recipe.withdrawn(old, now_us)
-        return replace(old, is_paused=True, seed=queues.ids.token(), recalled=recalled)
+        idle = _idle(queues, old, now_us)
+        return replace(idle, is_paused=True, seed=queues.ids.token(), recalled=recalled)
 
     _change(queues, name, change)
+
+
+def _idle(queues: Queues, old: Schedule, now_us: int) -> Schedule:
+    """Leave out the time that waits for a job to end, and tell so."""
+    idle = recipe.let_go(old)
+    untold = _to_tell(queues, idle)
+    return replace(idle, untold=untold, sent_us=now_us if untold else 0)
 
 
 def resume(queues: Queues, name: str) -> None:
@@ -108,8 +118,10 @@ def remove(queues: Queues, name: str) -> None:
     now_us = queues.time.latest_us()
 
     def change(old: Schedule | None) -> Schedule:
-        old = _expect(name, old)
-        return replace(old, is_leaving=True, recalled=recipe.withdrawn(old, now_us))
+        recalled = recipe.withdrawn(_expect(name, old), now_us)
+        return replace(
+            _idle(queues, _expect(name, old), now_us), is_leaving=True, recalled=recalled
+        )
 
     _change(queues, name, change)
 
@@ -164,7 +176,7 @@ def advance(queues: Queues, name: str) -> int:
             return count
         if found.schedule.is_sending():
             count += _send(queues, found)
-        elif found.schedule.recalled:
+        elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
         elif found.schedule.is_leaving:
             _commit(queues, recipe.remove(found))
@@ -207,7 +219,7 @@ def advance_all(queues: Queues) -> int:
 
 
 def _has_work(queues: Queues, schedule: Schedule) -> bool:
-    if schedule.is_sending() or schedule.recalled or schedule.is_leaving:
+    if schedule.is_sending() or schedule.recalled or schedule.ended or schedule.is_leaving:
         return True
     return _step(queues, schedule).schedule != schedule
 
@@ -282,13 +294,19 @@ def _send(queues: Queues, found: Stored) -> int:
 
 
 def _recall(queues: Queues, found: Stored) -> None:
-    """Cancel jobs that a schedule no longer has; one that runs is left (rule Z3)."""
+    """Cancel jobs that a schedule no longer has; one that runs is left (rule Z3).
+
+    Ask for the end of one that is in the way of a time, whatever it does (rule Z5).
+    """
+    if found.schedule.ended:
+        with suppress(NotFound, Conflict):
+            queues.cancel(JobId(found.schedule.ended))
     for job_id in found.schedule.recalled:
         with suppress(NotFound, Conflict):
             row = queues.store.find([JobId(job_id)])[0]
             if row is not None and not row.is_claimed():
                 queues.cancel(row.id)
-    done = replace(found.schedule, recalled=())
+    done = replace(found.schedule, recalled=(), ended=b"")
     _commit(queues, _put(queues, found.name, done, found))
 
 

@@ -22,6 +22,7 @@ from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
 from tests.schedules import test_overlap as overlap
 from tests.schedules import test_storing as storing
+from tests.schedules import test_succession as succession
 from tests.simulation import broken
 from tests.simulation import test_found as found
 from tests.worker import test_limits as limits
@@ -94,6 +95,7 @@ SENT_AGAIN = Named(
 EACH_TIME_ONCE = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.AFTER))
 BROKEN_OFF = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.BEFORE))
 WITHDRAWN = Named(storing.a_change_is_seen_through, lambda: ("steps", Fault.AFTER))
+REPLACED = Named(succession.the_one_before_is_asked_to_end, lambda: ("memory", Fault.BEFORE))
 REDRIVE = Named(races.test_a_dead_job_is_one_job_wherever_its_redrive_is_stopped)
 
 MUTANTS = (
@@ -199,6 +201,8 @@ MUTANTS = (
     Mutant("Z4", times.the_job_before_is_looked_for_once,
            Named(overlap.a_row_may_be_overlooked_once,
                  lambda: (world_on("steps", Path()),))),
+    Mutant("Z5", times.who_asks_for_an_end_forgets_it_first, REPLACED),
+    Mutant("Z5", times.the_next_one_comes_beside_the_one_it_replaces, REPLACED),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Rules of schedules, broken."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -80,8 +81,8 @@ def a_decision_is_not_bound_to_its_record(patch: Patch) -> None:
 def a_time_is_decided_before_it_has_come(patch: Patch) -> None:
     alone = recipe._alone
 
-    def early(times, now_us, last, lives):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        return alone(times, now_us + recipe.AHEAD_US, last, lives)
+    def early(overlap, times, now_us, *, is_free):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return alone(overlap, times, now_us + recipe.AHEAD_US, is_free=is_free)
 
     patch.setattr(recipe, "_alone", early)
 
@@ -91,3 +92,21 @@ def the_job_before_is_looked_for_once(patch: Patch) -> None:
         return queues.store.find([JobId(job_id)]) != [None]
 
     patch.setattr(schedules, "_lives", lives)
+
+
+def who_asks_for_an_end_forgets_it_first(patch: Patch) -> None:
+    def recall(queues: Queues, found: Stored) -> None:
+        done = replace(found.schedule, recalled=(), ended=b"")
+        if schedules._commit(queues, schedules._put(queues, found.name, done, found)):
+            queues.cancel(JobId(found.schedule.ended))
+
+    patch.setattr(schedules, "_recall", recall)
+
+
+def the_next_one_comes_beside_the_one_it_replaces(patch: Patch) -> None:
+    alone = recipe._alone
+
+    def at_once(overlap, times, now_us, *, is_free):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return alone(overlap, times, now_us, is_free=is_free or overlap == "replace")
+
+    patch.setattr(recipe, "_alone", at_once)

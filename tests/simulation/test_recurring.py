@@ -57,6 +57,7 @@ def test_one_life_of_sixteen_is_a_schedules() -> None:
         ("Z2", times.jobs_before_how_far_they_come),
         ("Z2", times.jobs_behind_how_far_they_come),
         ("Z4", times.a_decision_is_not_bound_to_its_record),
+        ("Z5", times.the_next_one_comes_beside_the_one_it_replaces),
     ],
 )
 def test_without_its_rule_some_life_of_a_schedule_goes_wrong(

@@ -33,6 +33,8 @@ class Overlap(StrEnum):
 
     ALLOW = "allow"
     SKIP = "skip"
+    WAIT = "wait"
+    REPLACE = "replace"
 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
@@ -70,6 +72,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "catch_up": timing.catch_up,
             "catch_up_max": timing.catch_up_max if timing.catch_up == "all" else None,
             "overlap": timing.overlap,
+            "waits_since": Instant(found.held_us) if found.held_us else None,
             "expires_after": Span(template.expires_us) if template.expires_us else None,
             "window": Span(template.window_us) if template.window_us else None,
         }

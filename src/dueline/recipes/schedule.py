@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice, takewhile
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -24,7 +24,8 @@ from dueline.paging import record_at, records_in
 from dueline.store import Commit, Delete, Put, Records
 
 CatchUp = Literal["skip", "last", "all"]
-Overlap = Literal["allow", "skip"]
+Overlap = Literal["allow", "skip", "wait", "replace"]
+OVERLAPS: Final[tuple[Overlap, ...]] = get_args(Overlap)
 
 PARTITION: Final = "schedules"
 
@@ -68,7 +69,9 @@ class Timing:
 
     start_us: intervals count from here. catch_up: which of the times that were missed are made
     up for: none, the last one, or all, of which there are `catch_up_max` at most. overlap: what
-    becomes of a time that comes while the job before it waits or runs: a job all the same, or none.
+    becomes of a time that comes while the job before it waits or runs: a job all the same (allow),
+    none (skip), one when that has ended (wait; for one time only), or that is ended for it
+    (replace; once it has ended, the last such time makes a job).
     """
 
     cron: str = ""
@@ -107,6 +110,8 @@ class Schedule:
     since `sent_us`. recalled: ids of stored jobs that are to be cancelled. stored, skipped: how
     many times there were so far. is_leaving: it goes when that is done. last: id of the job that
     was stored last, where its jobs must not overlap. untold: what was left out, and is to be told.
+    held_us: the time that waits for that job to end; 0: none. ended: id of a job that is to end
+    for it, even where it runs.
     """
 
     template: Template
@@ -122,6 +127,8 @@ class Schedule:
     skipped: int = 0
     last: bytes = b""
     untold: tuple[Skip, ...] = ()
+    held_us: int = 0
+    ended: bytes = b""
 
     def is_sending(self) -> bool:
         """Tell whether something is on its way into a store without transactions."""
@@ -167,8 +174,8 @@ def check(timing: Timing) -> None:
         raise BadInput("An interval is at least one second.")
     if timing.catch_up not in ("skip", "last", "all"):
         raise BadInput(f"catch_up={timing.catch_up!r} is none of skip, last, all.")
-    if timing.overlap not in ("allow", "skip"):
-        raise BadInput(f"overlap={timing.overlap!r} is none of allow, skip.")
+    if timing.overlap not in OVERLAPS:
+        raise BadInput(f"overlap={timing.overlap!r} is none of {', '.join(OVERLAPS)}.")
     if not 1 <= timing.catch_up_max <= CATCH_UP_MAX:
         raise BadInput(f"At most {CATCH_UP_MAX} missed times are made up for, and at least 1.")
     try:
@@ -237,14 +244,20 @@ def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool)
     ahead = list(islice(coming, JOBS_A_STEP))
     through_us = ahead[-1] if len(ahead) == JOBS_A_STEP else until_us
     times += ahead
-    last = schedule.last
-    if timing.overlap == "skip":
+    last, held_us, ended = schedule.last, 0, b""
+    if schedule.held_us:
+        times.insert(0, schedule.held_us)
+    if timing.overlap != "allow":
+        now_us = max(now_us, schedule.held_us)  # which has come, by another's clock at least
         through_us = max(now_us, schedule.through_us)
-        times, overlapping = _alone(times, now_us, last, lives)
+        is_free = not (last and times and lives(last))
+        times, held_us, overlapping = _alone(timing.overlap, times, now_us, is_free=is_free)
         skips += _left_out("overlap", overlapping)
         if times:
             through_us, last = max(through_us, times[0]), job_id(schedule, times[0])
-    if not (times or skips):
+        elif timing.overlap == "replace" and held_us != schedule.held_us:
+            ended = last
+    if not (times or skips) and held_us == schedule.held_us:
         return Step([], schedule)
     after = replace(
         schedule,
@@ -253,21 +266,26 @@ def step(schedule: Schedule, now_us: int, lives: Callable[[bytes], bool] = bool)
         skipped=schedule.skipped + sum(skip.times for skip in skips),
         last=last,
         untold=tuple(skips),
+        held_us=held_us,
+        ended=ended,
     )
     return Step(times, after)
 
 
 def _alone(
-    times: list[int], now_us: int, last: bytes, lives: Callable[[bytes], bool]
-) -> tuple[list[int], list[int]]:
-    """Of times in order, pick the one that makes a job, and those that make none (rule Z4).
+    overlap: Overlap, times: list[int], now_us: int, *, is_free: bool
+) -> tuple[list[int], int, list[int]]:
+    """Of times in order, pick the one that makes a job, the one that waits, those of no job.
 
-    A time that is still to come is left open while the job before it lives.
+    A time that is still to come is left open while the job before it lives (rule Z4).
     """
     come = [us for us in times if us <= now_us]
-    if not times or (last and lives(last)):
-        return [], come
-    return times[:1], come[1:]
+    if overlap == "replace" and come:  # the last takes the place of all before
+        return (come[-1:], 0, come[:-1]) if is_free else ([], come[-1], come[:-1])
+    made = times[:1] if is_free else []
+    rest = come[len(made) :]
+    kept = 1 if overlap == "wait" else 0
+    return made, rest[0] if kept and rest else 0, rest[kept:]
 
 
 def _left_out(why: str, times: list[int]) -> list[Skip]:
@@ -278,7 +296,17 @@ def next_look_us(schedule: Schedule, now_us: int) -> int | None:
     """Tell when it is decided whether a time makes a job; None where that does not wait for it."""
     if schedule.timing.overlap == "allow" or schedule.is_paused or schedule.is_leaving:
         return None
+    if schedule.held_us:
+        return now_us
     return max(now_us, next(times_after(schedule.timing, schedule.through_us)))
+
+
+def let_go(schedule: Schedule) -> Schedule:
+    """Leave out the time that waits, if there is one."""
+    if not schedule.held_us:
+        return schedule
+    held = tuple(_left_out("overlap", [schedule.held_us]))
+    return replace(schedule, held_us=0, ended=b"", skipped=schedule.skipped + 1, untold=held)
 
 
 def job_id(schedule: Schedule, nominal_us: int) -> JobId:
@@ -303,7 +331,7 @@ def withdrawn(schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
 
 def before_change(schedule: Schedule, now_us: int) -> bytes:
     """Name the job that comes before the first one of a schedule that is changed."""
-    if schedule.timing.overlap == "skip":
+    if schedule.timing.overlap != "allow":
         return schedule.last
     former = last_times(schedule.timing, 0, now_us, 1)
     return job_id(schedule, former[0]) if former else schedule.last
