@@ -1,0 +1,57 @@
+"""Who is woken for permits that come back, and who comes before whom."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from dueline.queue import Calls
+from dueline.waker import Silence
+from tests.worker.test_limits import permits_of, take
+from tests.world import world_on
+
+
+class Bell(Silence):
+    """Notes who is woken."""
+
+    def __init__(self) -> None:
+        """Wake nobody yet."""
+        self.woken: list[str] = []
+
+    def wake(self, queues: Collection[str]) -> None:
+        """Note the queues."""
+        self.woken += queues
+
+
+def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() -> None:
+    # F3: two who find nothing due would wake each other without end
+    world, bell = world_on("memory", Path()), Bell()
+    world.queues.waker = bell
+    one, other = permits_of(world), permits_of(world, "w2")
+    assert take(one, "s") == 1
+    assert take(other, "s") == 0  # it waits
+    one.unused(("s",), 1)
+    one.settle(list)
+    assert bell.woken == []
+    assert take(one, "t") == 1
+    assert take(other, "t") == 0
+    (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("t",)]))
+    bell.woken.clear()
+    one.settle(lambda: [job])
+    one.settle(list)  # its job is done
+    assert bell.woken == ["q"]
+
+
+def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> None:
+    # F3, F4: across queues, else one with work for ever would never let the other go on
+    world, bell = world_on("memory", Path()), Bell()
+    world.queues.waker = bell
+    one, other = permits_of(world), permits_of(world, "w2")
+    assert take(one, "s") == 1
+    (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("s",)]))
+    one.settle(lambda: [job])
+    assert take(other, "s") == 0
+    world.clock.advance(us=1)
+    bell.woken.clear()
+    assert take(one, "s") == 0  # its job is done, and there is a next one
+    one.settle(list)
+    assert bell.woken == ["q"]
+    assert take(other, "s") == 1
