@@ -1,6 +1,7 @@
 """Six shards, six consumers, two killed: nothing is lost.
 
 Why: processes can share a log in order, and nobody needs to watch over who reads which part.
+DUELINE_STORE says where it lies, on Cassandra say, after `dueline migrate`; else in a file.
 """
 
 import os
@@ -16,7 +17,7 @@ from dueline import Batch, Dueline
 SHARDS, CONSUMERS, KILLED, MESSAGES, LEASE_S = 6, 6, 2, 600, 2.0
 own = None if "FOLDER" in os.environ else TemporaryDirectory()  # goes when the program ends
 FOLDER = Path(own.name if own else os.environ["FOLDER"])
-app = Dueline(os.environ.get("STORE") or f"sqlite:///{FOLDER}/jobs.db")
+app = Dueline(os.environ.get("DUELINE_STORE") or f"sqlite:///{FOLDER}/jobs.db")
 messages = app.stream("messages", shards=SHARDS)
 
 

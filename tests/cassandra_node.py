@@ -89,10 +89,10 @@ def node_url() -> Iterator[str]:
 class Keyspaces:
     """Empty keyspaces: a few that are made once, emptied and used in turn."""
 
-    def __init__(self, address: str, options: str) -> None:
+    def __init__(self, address: str, options: str, number: int = KEYSPACES) -> None:
         self._urls = [
             f"{address}/laws_{secrets.token_hex(4)}?dc=datacenter1&{PATIENT}{options}"
-            for _ in range(KEYSPACES)
+            for _ in range(number)
         ]
         from dueline.stores.cassandra import CassandraStore  # noqa: PLC0415  (needs the driver)
 
@@ -107,9 +107,14 @@ class Keyspaces:
         self._turns = count()
 
     def fresh(self) -> str:
-        turn = next(self._turns) % KEYSPACES
-        self._empty(self._stores[turn]._session)
-        return self._urls[turn]
+        return self.fresh_session()[0]
+
+    def fresh_session(self) -> "tuple[str, CassandraSession]":
+        """Give the address of a keyspace that is empty, and connections to it."""
+        turn = next(self._turns) % len(self._urls)
+        session = self._stores[turn]._session
+        self._empty(session)
+        return self._urls[turn], session
 
     def _empty(self, session: "CassandraSession") -> None:
         """Truncate, all at once, the tables that were written since they were emptied last.
@@ -147,10 +152,10 @@ def _writes(session: "CassandraSession") -> dict[str, int]:
 
 
 @contextmanager
-def keyspaces_on_a_node() -> Iterator[Keyspaces]:
+def keyspaces_on_a_node(number: int = KEYSPACES) -> Iterator[Keyspaces]:
     """Make keyspaces that are emptied and used in turn, and remove them in the end."""
     with node_url() as address:
-        keyspaces = Keyspaces(address, "")
+        keyspaces = Keyspaces(address, "", number)
         yield keyspaces
         keyspaces.remove()
 
