@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dueline.codec import PAYLOAD_BYTES_MAX, Arguments
+from dueline.arguments import Arguments
+from dueline.codec import PAYLOAD_BYTES_MAX
 from dueline.errors import BadInput
 from dueline.handler import Context, Handler
 from dueline.policy import Retry

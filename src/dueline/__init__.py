@@ -32,10 +32,12 @@ from dueline.handler import Cancel, Context, Snooze, Throttled
 from dueline.options import Unique
 from dueline.policy import Retry
 from dueline.progress import Progress
+from dueline.steps import chord, graph, group, pipeline, wait_for
 from dueline.stream import Stream
 from dueline.task import AsyncTask, Task
 from dueline.transaction import Transaction
 from dueline.version import VERSION
+from dueline.workflows import Flow
 
 if _collects:
     gc.enable()
@@ -57,6 +59,7 @@ __all__ = [
     "Duplicate",
     "EnqueueUnknown",
     "Event",
+    "Flow",
     "HeldLease",
     "Job",
     "JobFailed",
@@ -75,4 +78,9 @@ __all__ = [
     "Throttled",
     "Transaction",
     "Unique",
+    "chord",
+    "graph",
+    "group",
+    "pipeline",
+    "wait_for",
 ]

@@ -36,6 +36,7 @@ from dueline.steering import Steering
 from dueline.store import Store
 from dueline.task import AsyncTask, Options, Task
 from dueline.transaction import Transaction, transaction
+from dueline.workflows import Workflows
 
 if TYPE_CHECKING:
     from dueline.embedded import EmbeddedWorker
@@ -77,6 +78,9 @@ class Dueline:
         self.pause, self.resume = steering.pause, steering.resume
         self.semaphore, self.rate = steering.semaphore, steering.rate
         self._store_limits = steering.store
+        flows = Workflows(self)
+        self.start, self.start_again = flows.start, flows.start_again
+        self.flow, self.flows = flows.flow, flows.flows
         self._kit = kit = Coordination(self)
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming

@@ -79,10 +79,12 @@ class EnqueueUnknown(Unknown):
     """Some jobs may or may not be stored; enqueueing `jobs` again neither loses nor doubles them.
 
     jobs: the rows whose fate is unknown, with the keys that were chosen for them. unsent: of many
-    calls, how many at the end, behind those, were not sent at all.
+    calls, how many at the end, behind those, were not sent at all. start: of a workflow, what
+    `app.start_again` takes; its jobs are not enqueued again one by one.
     """
 
     jobs: Sequence["Job"] = ()
+    start: object = None
 
     @classmethod
     def about(cls, jobs: Sequence["Job"]) -> "EnqueueUnknown":

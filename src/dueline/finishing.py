@@ -20,7 +20,7 @@ from dueline.ids import Ids, derived
 from dueline.job import BORN_TOKEN, Job, State
 from dueline.lane import bucket_of, dead_queue
 from dueline.options import Rule, read_options
-from dueline.recipes import results, unique
+from dueline.recipes import flow, results, unique
 from dueline.settings import QueueSettings
 from dueline.store import Commit, Drop, Group, Move, Store
 from dueline.tuples import made
@@ -151,6 +151,8 @@ def effects(job: Job, end: Finish) -> Group:
         graves = (*graves, _grave(job, end))
     elif end.keep_us:
         commits = (_kept(job, end.outcome, end.keep_us),)
+    if job.opts:
+        commits = (*commits, *_recorded(job, end.outcome))
     rows = () if end.attempt is None else (row_of(end.attempt, job),)
     return Group(commits=commits, jobs=graves, rows=rows)
 
@@ -176,11 +178,15 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
     telling = done
     if len(told) < len(settings):
         telling = [one for one in done if one.job.lane.queue in told]
-    commits = [
-        _kept(one.job, _done(one), kept[one.job.lane.queue])
-        for one in done
-        if kept and one.job.lane.queue in kept
-    ]
+    commits: list[Commit] = []
+    for one in done:
+        job, keep_us = one.job, kept.get(one.job.lane.queue) if kept else None
+        if keep_us or job.opts:
+            outcome = _done(one)
+            if keep_us:
+                commits.append(_kept(job, outcome, keep_us))
+            if job.opts:
+                commits += _recorded(job, outcome)
     drops = made(Drop, [(one.job,) for one in done])
     return Group(drops, commits, rows=rows_of_done(telling))
 
@@ -205,6 +211,11 @@ def _done(ended: Ended) -> Outcome:
 def _kept(job: Job, outcome: Outcome, keep_us: int) -> Commit:
     version = derived(job.id, outcome.ended_us)
     return results.keep(job.id, outcome, version=version, keep_us=keep_us)
+
+
+def _recorded(job: Job, outcome: Outcome) -> Sequence[Commit]:
+    """Say in its workflow how a step ended (rule W2)."""
+    return flow.record(job, outcome, version=job.token)
 
 
 def _takes(job: Job, end: Finish) -> Sequence[Commit]:

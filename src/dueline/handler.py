@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar, get_type_hints
 
 from dueline.clock import duration_us
-from dueline.codec import JSON, Arguments
+from dueline.arguments import Arguments
+from dueline.codec import AS_JSON, JSON
 from dueline.errors import BadInput, DuelineError, LeaseLost
 from dueline.job import Claim, Job
 from dueline.limiting import limits_of_call, read_limits
@@ -264,14 +265,29 @@ class Handler:
         """Tell whether arguments in this codec can be read here."""
         return self._payloads.knows(codec)
 
-    def read(self, codec: int, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    def write_rest(
+        self, args: Sequence[object], kwargs: Mapping[str, object], given: int
+    ) -> tuple[int, bytes]:
+        """Do as `write` for a call whose first arguments are not known yet, so many of them."""
+        way = self._payloads.way(self._codec)
+        return way.codec, way.closed(
+            self.arguments.encode_rest(args, kwargs, given, way.form), self.name
+        )
+
+    def read(
+        self, codec: int, body: bytes, given: bytes = b""
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """Read arguments as the annotated types.
+
+        Args: given: what stands before those in the body, a JSON array; empty for nothing.
 
         Raises: BadInput: they do not fit the function, or are damaged.
         """
-        if codec == JSON:
-            return self.arguments.decode(body)
-        form, body = self._payloads.opened(codec, body)
+        form = AS_JSON
+        if codec != JSON:
+            form, body = self._payloads.opened(codec, body)
+        if given:
+            return self.arguments.decode_rest(given, body, form)
         return self.arguments.decode(body, form)
 
 

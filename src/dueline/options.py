@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from string import Formatter
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from dueline.clock import duration_us
 from dueline.codec import decode, encode
@@ -33,6 +34,18 @@ class Rule:
     within_us: int = 0
 
 
+class StepPlace(NamedTuple):
+    """Where a job stands in its workflow.
+
+    number: of the step. parked_us: it waits for others, if it lies there still. until_us: it
+    waits for a signal no longer; 0: for ever, or it waits for none.
+    """
+
+    number: int
+    parked_us: int = 0
+    until_us: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class CallOptions:
     """The birth cell `opts`, JSON; empty bytes where nothing is set, so that it costs nothing.
@@ -40,12 +53,14 @@ class CallOptions:
     expires_us: from this instant on the job is not run. unique: the key that it holds.
     tags: words to find it by, sorted. aside: of a job whose task is paused, from where it was set
       aside, and until when; it says nothing once the row is due at another time.
+    step: of a job of a workflow.
     """
 
     expires_us: int | None = None
     unique: Rule | None = None
     tags: tuple[str, ...] = ()
     aside: tuple[int, int] | None = None
+    step: StepPlace | None = None
 
     def to_bytes(self) -> bytes:
         """Write what is set."""
@@ -54,6 +69,7 @@ class CallOptions:
             "unique": self.unique,
             "tags": self.tags or None,
             "aside": self.aside,
+            "step": self.step,
         }
         given = {name: value for name, value in cells.items() if value is not None}
         return encode(given) if given else b""
@@ -67,7 +83,21 @@ def read_options(opts: bytes) -> CallOptions:
 
     Raises: StoreCorrupt: they cannot be read.
     """
-    return decode(opts, CallOptions) if opts else _NONE
+    return _read(opts) if opts else _NONE
+
+
+@lru_cache(maxsize=4096)
+def _read(opts: bytes) -> CallOptions:
+    """Read options that are set; what is asked of a job several times is read once."""
+    return decode(opts, CallOptions)
+
+
+def is_step(job: Job) -> bool:
+    """Tell whether a job is a step of a workflow; not where its options cannot be read."""
+    try:
+        return bool(job.opts) and read_options(job.opts).step is not None
+    except StoreCorrupt:  # whoever runs it says so
+        return False
 
 
 def tags_of(job: Job) -> tuple[str, ...]:

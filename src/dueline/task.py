@@ -21,6 +21,7 @@ from dueline.options import CallOptions, Rule, Unique, read_tags
 from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
 from dueline.recipes.schedule import Template
+from dueline.steps import Step, StepCall
 from dueline.transaction import Transaction, expect_transaction
 from dueline.tuples import field
 
@@ -226,6 +227,48 @@ class Using(Generic[P, R]):
             late_us, own.window_us, limits,
         )  # fmt: skip
 
+    def step(self, *args: Any, **kwargs: Any) -> Step:  # noqa: ANN401  (see below)
+        """Make a step of a workflow: a call of which the first arguments may come from others.
+
+        What comes before it in the workflow gives the first argument, or in a graph the first
+        ones; these are the rest. They are checked when the workflow starts.
+        """
+        own = self._options
+        if own.tx is not None or own.unique is not None or own.window_us:
+            raise BadInput(
+                "A step of a workflow has no tx, unique or window of its own.",
+                hint="app.start(..., tx=tx) stores a whole workflow in a transaction.",
+            )
+        return Step(self._handler.name, lambda given: self._step_call(args, kwargs, given))
+
+    def _step_call(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: int) -> StepCall:
+        own, handler = self._options, self._handler
+        codec, body = handler.write_rest(args, kwargs, given)
+        limits = own.limits
+        if limits:
+            if given and not is_same_for_all(limits):
+                raise BadInput(
+                    f"A limit of {handler.name} names an argument, and other steps give it some.",
+                    hint="Use a limit without a key for it: using(limits=[...]).",
+                )
+            named = {} if given else handler.arguments.named(args, kwargs)
+            limits = limits_of_call(limits, named)
+        due_us, expires_us = self._instants()
+        return StepCall(
+            handler.name, own.queue, codec, body, own.priority, own.tenant, own.tags, due_us,
+            expires_us, limits,
+        )  # fmt: skip
+
+    def _instants(self) -> tuple[int | None, int | None]:
+        """Tell when a call is due, and when it expires; None: now, and never."""
+        queues, own = self._host.queues, self._options
+        due_us, expires_us = own.due_us, own.expires_us
+        if own.after_us is not None:
+            due_us = queues.time.latest_us() + own.after_us
+        if own.expires_after_us is not None:
+            expires_us = queues.time.latest_us() + own.expires_after_us
+        return due_us, expires_us
+
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Do as `enqueue` in another thread, and await it: the loop is never blocked.
 
@@ -251,12 +294,7 @@ class Using(Generic[P, R]):
         limits: Sequence[Sequence[str]] = (),
     ) -> list[Job[R]]:
         queues, options = self._host.queues, self._options
-        due_us = options.due_us
-        if options.after_us is not None:
-            due_us = queues.time.latest_us() + options.after_us
-        expires_us = options.expires_us
-        if options.expires_after_us is not None:
-            expires_us = queues.time.latest_us() + options.expires_after_us
+        due_us, expires_us = self._instants()
         opts = b""
         if rule is not None or expires_us is not None or options.tags:
             opts = CallOptions(expires_us, rule, options.tags).to_bytes()

@@ -12,6 +12,7 @@ from dueline.finishing import Finished, finish, finish_of
 from dueline.handler import Handler
 from dueline.history import attempt_of
 from dueline.job import Job
+from dueline.options import is_step
 from dueline.queue import Queues
 from dueline.store import Bindings, Inside, Transactional
 from dueline.waker import Deferred
@@ -88,7 +89,8 @@ class Transaction:
         if self._host.tasks.get(handler.name) is not handler:
             raise BadInput("The transaction is one of another application than the job.")
         settings = queues.catalog.settings(job.lane.queue)
-        result = encode_result(value, handler.name) if settings.keep_us else b""
+        is_kept = settings.keep_us > 0 or is_step(job)
+        result = encode_result(value, handler.name) if is_kept else b""
         ended_us = max(queues.time.latest_us(), started_us)
         ended = Ended(job, Done(result), started_us, ended_us)
         attempt = attempt_of(ended, outcome="done", error="")

@@ -71,6 +71,10 @@ def _apply(database: Database, groups: Sequence[Group], now_us: int) -> None:
 
 
 def _commit(database: Database, commit: Commit, now_us: int) -> bool:
+    puts = [one for one in commit.writes if isinstance(one, Put) and one.expect is None]
+    if len(puts) == len(commit.writes):
+        _put(database, commit.partition, puts, now_us)
+        return True
     for write in commit.writes:
         place = (commit.partition, write.key)
         if write.expect is not None:
@@ -85,20 +89,21 @@ def _commit(database: Database, commit: Commit, now_us: int) -> bool:
         if isinstance(write, Delete):
             database.execute("DELETE FROM records WHERE partition = ? AND key = ?", place)
         else:
-            _put(database, place, write, now_us)
+            _put(database, commit.partition, [write], now_us)
     return True
 
 
-def _put(database: Database, place: tuple[str, str], put: Put, now_us: int) -> None:
-    database.execute(
+def _put(database: Database, partition: str, puts: Sequence[Put], now_us: int) -> None:
+    database.executemany(
         "INSERT INTO records (partition, key, version, value, expires_us) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET version = excluded.version, value = excluded.value,"
         " expires_us = excluded.expires_us",
-        (*place, put.version, put.value, put.expires_us),
+        [(partition, put.key, put.version, put.value, put.expires_us) for put in puts],
     )
-    if put.expires_us is not None:  # each expiring record takes up to two expired ones along
+    expiring = sum(put.expires_us is not None for put in puts)
+    if expiring:  # each expiring record takes up to two expired ones along
         database.execute(
             "DELETE FROM records WHERE rowid IN"
-            " (SELECT rowid FROM records WHERE expires_us <= ? LIMIT 2)",
-            (now_us,),
+            " (SELECT rowid FROM records WHERE expires_us <= ? LIMIT ?)",
+            (now_us, 2 * expiring),
         )

@@ -38,6 +38,7 @@ class Assignment(NamedTuple):
 
     last: what an earlier attempt said of its progress.
     firm: nothing overtakes it any more, since its wait may have made it the most urgent.
+    given: the first arguments of a step of a workflow, a JSON array.
     """
 
     job: Job
@@ -45,6 +46,7 @@ class Assignment(NamedTuple):
     alone: bool = False
     last: Progress | None = None
     firm: bool = False
+    given: bytes = b""
 
 
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
@@ -120,7 +122,7 @@ class Execution:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
-            args, kwargs = _arguments(assignment.job, handler, context)
+            args, kwargs = _arguments(assignment, handler, context)
             ending = _done(assignment, context, handler.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             ending = self.ending_of(error, handler, assignment.job.claim())
@@ -134,7 +136,7 @@ class Execution:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
-            args, kwargs = _arguments(job, handler, context)
+            args, kwargs = _arguments(assignment, handler, context)
             value = handler.function(*args, **kwargs)
             value = await self._within(value, handler.timeout_us, job.claim())
             ending = _done(assignment, context, value)
@@ -229,9 +231,10 @@ def _is_cancellation(error: BaseException) -> bool:
 
 
 def _arguments(
-    job: Job, handler: Handler, context: Context | None
+    assignment: Assignment, handler: Handler, context: Context | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    args, kwargs = handler.read(job.codec, job.body)
+    job = assignment.job
+    args, kwargs = handler.read(job.codec, job.body, assignment.given)
     return (args if context is None else (context, *args)), kwargs
 
 

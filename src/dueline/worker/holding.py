@@ -17,8 +17,8 @@ class Holding:
     """The jobs whose claims a worker has, and what it knows of them.
 
     The worker's loop, its beat and its timer share it.
-    last: what earlier attempts said of their progress. marked: the claims of which the store
-    knows that their handlers were started.
+    last: what earlier attempts said of their progress. given: the first arguments of steps of
+    workflows. marked: the claims of which the store knows that their handlers were started.
     """
 
     def __init__(
@@ -26,6 +26,7 @@ class Holding:
     ) -> None:
         """Take the slots that queues have of their own, None for none, and their settings."""
         self.last: dict[JobId, Progress] = {}
+        self.given: dict[JobId, bytes] = {}
         self.marked: set[Claim] = set()
         self._jobs: dict[JobId, Job] = {}
         self._slots = {queue: count for queue, count in slots.items() if count}
@@ -55,15 +56,22 @@ class Holding:
 
     def let_go(self, jobs: Sequence[Job]) -> None:
         """Hold jobs no more, as far as it is these claims that are held."""
-        held, last = self._jobs, self.last
+        held, last, given = self._jobs, self.last, self.given
         for job in jobs:
             mine = held.get(job.id)  # as `job in self`, without a call for each
             if mine is not None and (mine is job or mine.fence == job.fence):
                 held.pop(job.id, None)
                 if last:
                     last.pop(job.id, None)
+                if given:
+                    given.pop(job.id, None)
         if self.marked:
             self.marked.difference_update([job.claim() for job in jobs])
+
+    def keep(self, fit: Iterable[Taken], *, of: Iterable[Taken]) -> None:
+        """Of some claimed jobs, hold on to those that are run."""
+        kept = {one.job.id for one in fit}
+        self.let_go([one.job for one in of if one.job.id not in kept])
 
     def room(self, besides: Mapping[str, int]) -> dict[str, int]:
         """Tell how many jobs more each queue with slots of its own may have.
@@ -79,4 +87,4 @@ class Holding:
 
     def assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
         """Say how jobs are run."""
-        return assigned(jobs, self._settings, self.last)
+        return assigned(jobs, self._settings, self.last, self.given)

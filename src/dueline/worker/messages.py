@@ -127,8 +127,14 @@ def load(data: bytes) -> Message:
     return Finished(_claim(claim), _ENDINGS[name](*fields), *rest)
 
 
-def _assignment(job: Sequence[Any], keep: bool, alone: bool, last: Any, firm: bool) -> Assignment:  # noqa: FBT001, ANN401
-    return Assignment(_job(job), keep, alone, last and Progress(**last), firm)
+def _assignment(
+    job: Sequence[Any],
+    keep: bool,  # noqa: FBT001
+    alone: bool,  # noqa: FBT001
+    last: Any,  # noqa: ANN401
+    *rest: Any,  # noqa: ANN401
+) -> Assignment:
+    return Assignment(_job(job), keep, alone, last and Progress(**last), *rest)
 
 
 def _claim(parts: Sequence[Any]) -> Claim:

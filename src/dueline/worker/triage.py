@@ -8,7 +8,7 @@ from dueline.attempt import Attempt, Ended, Expired, Outcome
 from dueline.errors import StoreCorrupt
 from dueline.history import attempt_of, died
 from dueline.job import Job, JobId
-from dueline.options import is_past
+from dueline.options import is_past, is_step
 from dueline.policy import dead_of_poison, is_poison, lost
 from dueline.progress import Progress
 from dueline.settings import QueueSettings
@@ -94,21 +94,29 @@ def assigned(
     jobs: Sequence[Job],
     settings: Callable[[str], QueueSettings],
     last: Mapping[JobId, Progress],
+    given: Mapping[JobId, bytes],
 ) -> list[Assignment]:
-    """Say of jobs how they are to be run. last: what earlier attempts said of their progress."""
+    """Say of jobs how they are to be run.
+
+    Args: last: what earlier attempts said of their progress. given: the first arguments of steps.
+    """
     each = {queue: settings(queue) for queue in queues_of(jobs)}
     keep = {queue: one.keep_us > 0 for queue, one in each.items()}
     firm = {queue: one.aging_us > 0 for queue, one in each.items()}
     queues = [job.lane.queue for job in jobs] if len(each) > 1 else [*each] * len(jobs)
     reported = map(last.get, map(_id_of, jobs)) if last else repeat(None)
+    kept: Iterable[bool] = map(keep.__getitem__, queues)
+    if any(map(_opts_of, jobs)):  # what a step gives is asked for, whatever its queue keeps
+        kept = [own or is_step(job) for own, job in zip(kept, jobs, strict=True)]
     return made(
         Assignment,
         zip(
             jobs,
-            map(keep.__getitem__, queues),
+            kept,
             map(_alone_of, jobs),
             reported,
             map(firm.__getitem__, queues),
+            [given.get(job.id, b"") for job in jobs] if given else repeat(b""),
             strict=False,  # what repeats has no end
         ),
     )

@@ -9,6 +9,7 @@ from dueline.attempt import Crashed, Done, Ended, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.flushing import flush_claims
 from dueline.job import Job, JobId
+from dueline.options import is_step
 from dueline.policy import buffer_size
 from dueline.queue import Queues
 from dueline.waker import Ear
@@ -28,6 +29,7 @@ from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.steered import Steered
+from dueline.worker.stepping import Stepping
 from dueline.worker.triage import parted, triage
 from dueline.worker.wishes import Wishes
 
@@ -89,6 +91,7 @@ class Worker:
         self._early = Early(self._start_early, queues.time, news=news)
         self._ended: list[Ended] = []
         self._steered = Steered(queues, settler.limited, news)
+        self._steps = Stepping(queues, settler)
         self._careful = Careful(runner, settler, self._held, self._lose)
         self._flushed_us = 0
         self._attendance = Attendance(
@@ -133,6 +136,7 @@ class Worker:
         self._beat.check()
         self._obey()
         self._settle()
+        self._guarded(self._steps.advance)
         if self._untold:
             self._guarded(self._tell)
         if self._is_stopping:
@@ -177,6 +181,7 @@ class Worker:
         lost = self._settler.settle(self._ended, starts, self._wishes)
         self._held.marked.update(job.claim() for job in starts)
         self._held.let_go([one.job for one in self._ended])
+        self._steps.ended([one.job for one in self._ended])
         self._ended = []
         self._lose(lost)
 
@@ -227,6 +232,8 @@ class Worker:
             self._untold += sorted_.died
             self._guarded(self._tell)
         self._guarded(lambda: self._settler.end(sorted_.over))
+        self._steps.ended([*sorted_.decided, *(one.job for one in sorted_.over)])
+        self._guarded(self._steps.advance)
         fit, waiting = self._steered.sort(sorted_.fit)
         self._held.let_go([job for job, _ in waiting])
         self._guarded(lambda: self._steered.set_aside(waiting))
@@ -247,7 +254,12 @@ class Worker:
         if refused:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
-            jobs = [job for job, _ in taken]
+        fit, given = self._steps.sort(taken)
+        if len(fit) < len(taken):
+            self._held.keep(fit, of=taken)
+            taken = fit
+        self._held.given |= given
+        jobs = [job for job, _ in taken]
         self._inform(jobs)
         plain, careful = parted(taken, self._queues.catalog.settings)
         assignments = self._held.assignments(plain)
@@ -290,7 +302,7 @@ class Worker:
         fit, _ = self._steered.sort(triage(taken, settings, self._queues.time.latest_us()).fit)
         plain, _ = parted(fit, settings)
         gone = {one.job.id for one in self._wishes.refused(plain)}
-        jobs = [job for job in plain if job.id not in gone]
+        jobs = [job for job in plain if job.id not in gone and not is_step(job)]
         self._inform(jobs)
         self._early.prepare(self._held.assignments(jobs))
 

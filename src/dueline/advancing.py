@@ -1,0 +1,150 @@
+"""Which steps of a workflow go on.
+
+All jobs of a workflow are stored when it starts (rule W1); a step that needs others is parked:
+its `at` lies ahead. Whoever has ended a step looks, after that is recorded, at what needs it, and
+moves what needs nothing more to now (rule W3). Nothing hangs on that: a parked step is claimed at
+its `at` all the same, asks for itself, and is parked anew, or goes on (rule W4). Who has parked a
+step looks once more, since its last need may have ended in between (rule W5).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from dueline.catalog import Catalog
+from dueline.clock import SECOND_US, StoreTime
+from dueline.ids import Ids
+from dueline.job import Job, JobId, State
+from dueline.joining import Word, judge
+from dueline.lane import bucket_of
+from dueline.layout import BLOCK, Layout
+from dueline.options import StepPlace, read_options
+from dueline.recipes import flow as recipe
+from dueline.recipes.flow import BLOCKS_READ, Layouts
+from dueline.store import Move, Store
+
+PARK_US: Final = 60 * SECOND_US
+"""A step that nobody moves looks for itself after so long, then after twice as long, and so on."""
+
+PARK_US_MAX: Final = 3600 * SECOND_US
+
+_PAGE: Final = 500
+
+
+class Engine(Protocol):
+    """What this needs of the queues."""
+
+    store: Store
+    ids: Ids
+    time: StoreTime
+    catalog: Catalog
+
+    @property
+    def told(self) -> Store:
+        """The store, for births and changes."""
+        ...
+
+    def wake(self, places: Iterable[tuple[str, int]]) -> None:
+        """Wake the workers of queues in which a job may soon be claimed."""
+        ...
+
+
+def advance(engine: Engine, layouts: Layouts, ended: Iterable[Job]) -> None:
+    """Let go on what waited for jobs that have ended; those of no workflow are passed over."""
+    steps_of: dict[JobId, set[int]] = defaultdict(set)
+    for job in ended:
+        found = recipe.step_of(job)
+        if found is not None:
+            steps_of[found[0]].add(found[1])
+    for flow, steps in steps_of.items():
+        layout = layouts.get(engine.store, flow)
+        if layout is not None:
+            wake_steps(engine, flow, _complete(engine, flow, layout, steps))
+
+
+def _complete(engine: Engine, flow: JobId, layout: Layout, steps: set[int]) -> list[int]:
+    """List the steps of which every need has ended, of those that need some of these."""
+    needing = sorted({one for step in steps for one in layout.needed_by.get(step, ())})
+    touched = {step // BLOCK for step in steps}
+    ended: dict[int, set[int]] = {}
+    complete = []
+    for step in needing:
+        needs = layout.needs_by_block(step)
+        is_wide = len(needs) > BLOCKS_READ
+        blocks = touched & needs.keys() if is_wide else needs.keys()
+        for block in blocks - ended.keys():
+            ended[block] = {*recipe.ends(engine.store, flow, [block], with_values=False)}
+        full = {block for block in blocks if needs[block] <= ended[block]}
+        if is_wide and full:
+            full = _noted(engine, flow, step, full)
+        if len(full) == len(needs):
+            complete.append(step)
+    return complete
+
+
+def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
+    """Note which blocks are full, and then read which are: the last to note one sees them all."""
+    for block in full:
+        commit = recipe.put_full(flow, step, block, version=engine.ids.token())
+        engine.store.commit(commit.partition, commit.writes)
+    return recipe.full(engine.store, flow, step)
+
+
+def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> None:
+    """Move steps to now that are parked."""
+    for start in range(0, len(steps), _PAGE):
+        ids = [recipe.job_of(flow, step) for step in steps[start : start + _PAGE]]
+        rows = [row for row in engine.store.find(ids) if row is not None and is_parked(row)]
+        now_us = engine.time.earliest_us()
+        moves = [_moved(engine, row, max(row.due_us, now_us)) for row in rows]
+        if moves:
+            engine.told.settle(moves)
+            engine.wake((move.job.lane.queue, move.at_us) for move in moves)
+
+
+def is_parked(row: Job) -> bool:
+    """Tell whether a row lies where it was parked: whatever else moved it has undone that."""
+    if row.is_claimed() or row.outcome or row.state == State.DEAD:
+        return False
+    place = recipe.place_of(row)
+    return place is not None and place.parked_us == row.at_us
+
+
+def ask(engine: Engine, layouts: Layouts, job: Job) -> Word | None:
+    """Ask whether a claimed step may run (rule W4); None: nothing is known of its workflow."""
+    found = recipe.step_of(job)
+    assert found is not None
+    flow, step = found
+    layout = layouts.get(engine.store, flow)
+    if layout is None or step >= len(layout.nodes):
+        return None
+    return judge(layout, step, recipe.ends(engine.store, flow, layout.needs_by_block(step)))
+
+
+def park(engine: Engine, until: Mapping[Job, int]) -> None:
+    """Put claimed steps back until they are needed, or look for themselves.
+
+    Args: until: until when each waits for a signal; 0: it waits for steps, or for ever.
+    """
+    now_us = engine.time.latest_us()
+    moves = [_parked(engine, job, until_us, now_us) for job, until_us in until.items()]
+    if moves:
+        engine.told.settle(moves)
+
+
+def _parked(engine: Engine, job: Job, until_us: int, now_us: int) -> Move:
+    wait_us = min(max(now_us - job.enqueued_us, PARK_US), PARK_US_MAX)
+    at_us = now_us + wait_us
+    if until_us:
+        at_us = min(at_us, max(until_us, now_us))
+    options = read_options(job.opts)
+    assert options.step is not None
+    place = StepPlace(options.step.number, at_us, until_us)
+    return _moved(engine, job, at_us, replace(options, step=place).to_bytes())
+
+
+def _moved(engine: Engine, job: Job, at_us: int, opts: bytes | None = None) -> Move:
+    bucket = bucket_of(at_us, engine.catalog.settings(job.lane.queue).width_us)
+    return Move(job, at_us, engine.ids.token(), bucket, job.errors, job.crashes, job.alone,
+                error=job.error, opts=opts)  # fmt: skip

@@ -1,0 +1,260 @@
+"""Workflows: started, looked at, ended, retried."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from dueline.advancing import PARK_US, wake_steps
+from dueline.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
+from dueline.job import Job, JobId
+from dueline.joining import End, Failure, evaluate, reason
+from dueline.lane import Lane, bucket_of, lane_tenant
+from dueline.layout import BLOCK, LaidOut, Layout, steps_in
+from dueline.limits import check_call, check_options
+from dueline.mass import Changed, cancel_all, retry_all
+from dueline.options import CallOptions, StepPlace
+from dueline.queue import Queues
+from dueline.recipes import flow as recipe
+from dueline.settings import shard_of
+from dueline.steps import StepCall
+from dueline.store import Group
+
+_PAGE: Final = 500
+
+
+class Start(NamedTuple):
+    """A workflow that is to be started: all that is stored of it, with the ids that it gets."""
+
+    flow: JobId
+    layout: Layout
+    jobs: Sequence[Job]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowProgress:
+    """How far a workflow has come, in steps. ended: by state; the others wait or run."""
+
+    total: int
+    ended: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return self.ended.get("done", 0)
+
+    @property
+    def left(self) -> int:
+        """How many steps have not ended."""
+        return self.total - sum(self.ended.values())
+
+
+def begin(queues: Queues, laid_out: LaidOut) -> Start:
+    """Give a workflow and its steps their ids, and make their rows (rule W1).
+
+    Raises: BadInput: an option of a step is out of range.
+    """
+    layout, calls = laid_out
+    now_us = queues.time.earliest_us()
+    flow, *ids = queues.ids.many(len(calls) + 1, now_us)
+    layout = replace(layout, started_us=now_us)
+    home = next((call for call in calls if call is not None), StepCall("", "default", 0, b""))
+    waiting = home._replace(task="", codec=0, body=b"[]", due_us=None, expires_us=None)
+    jobs = [
+        _job(queues, layout, number, job_id, call or waiting, now_us)
+        for number, (job_id, call) in enumerate(zip(ids, calls, strict=True))
+    ]
+    return Start(flow, layout, jobs)
+
+
+def _job(
+    queues: Queues, layout: Layout, number: int, job_id: JobId, call: StepCall, now_us: int
+) -> Job:
+    check_call(call.queue, call.due_us, call.priority, call.tenant, now_us=now_us)
+    settings = queues.catalog.settings(call.queue)
+    due_us = now_us if call.due_us is None else call.due_us
+    pos_us = max(due_us, now_us)
+    parked_us = 0
+    if any(True for _ in layout.nodes[number].needs()):
+        pos_us = parked_us = max(pos_us, now_us + PARK_US)
+    options = CallOptions(call.expires_us, None, call.tags, None, StepPlace(number, parked_us))
+    if call.expires_us is not None:
+        check_options(options, now_us, 0)
+    bucket = bucket_of(pos_us, settings.width_us)
+    shard = shard_of(job_id, settings.shards) if settings.shards > 1 else 0
+    lane = Lane(call.queue, shard, bucket, call.priority, lane_tenant(call.tenant, call.limits))
+    return Job(
+        lane, pos_us, job_id, 0, due_us, now_us, call.task, call.codec, call.body,
+        options.to_bytes(), pos_us,
+    )  # fmt: skip
+
+
+def send(queues: Queues, start: Start, *, again: bool = False) -> None:
+    """Store a workflow: what it is first, its last steps before its first ones.
+
+    Args: again: it may be stored already, and steps of it may have ended.
+
+    Raises:
+      EnqueueUnknown: it may or may not be stored; send it again.
+      StoreUnavailable: nothing was written.
+    """
+    flow, layout, jobs = start
+    store = queues.told
+    commits = recipe.put_layout(flow, layout, version=flow)
+    try:
+        if store.transactional:
+            if not again or recipe.read(store, flow) is None:
+                store.together([Group(commits=commits, jobs=jobs)])
+        else:
+            for commit in commits:
+                store.commit(commit.partition, commit.writes)
+            for some in _pages(list(reversed(jobs))):
+                if not all(store.add(some)):
+                    raise EnqueueUnknown.about(jobs)
+    except Unknown as error:
+        raise EnqueueUnknown.about(jobs) from error
+    except StoreUnavailable as error:
+        if store.transactional:
+            raise
+        raise EnqueueUnknown.about(jobs) from error  # a part of it may be stored
+    queues.landed(jobs)
+
+
+def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+    for begin_at in range(0, len(jobs), _PAGE):
+        yield jobs[begin_at : begin_at + _PAGE]
+
+
+class Look:
+    """Looks at one workflow, again and again; what has ended for good is not read twice."""
+
+    def __init__(self, queues: Queues, flow: JobId) -> None:
+        """Take the engine and the workflow's id.
+
+        Raises: NotFound: there is none, or nothing is kept of it.
+        """
+        layout = recipe.read(queues.store, flow)
+        if layout is None:
+            raise NotFound(
+                f"No workflow {flow.hex()} is known.",
+                hint="Is this the right store? Workflows are forgotten some time after their end.",
+            )
+        self.flow = flow
+        self.layout = layout
+        self._queues = queues
+        self._over: dict[int, dict[int, End]] = {}
+
+    def ends(self) -> Mapping[int, End]:
+        """Tell how steps have ended, without their values; the others are absent."""
+        found: dict[int, End] = {}
+        for block in self.layout.blocks():
+            ends = self._over.get(block)
+            if ends is None:
+                ends = recipe.ends(self._queues.store, self.flow, [block], with_values=False)
+                size = min(BLOCK, len(self.layout.nodes) - block * BLOCK)
+                if len(ends) == size and all(end.is_final for end in ends.values()):
+                    self._over[block] = ends
+            found |= ends
+        return found
+
+    def progress(self) -> FlowProgress:
+        """Count the steps by how they ended."""
+        ends = self.ends()
+        states = Counter(end.state for end in ends.values())
+        return FlowProgress(len(self.layout.nodes), dict(sorted(states.items())))
+
+    def stuck(self, ends: Mapping[int, End]) -> Failure | None:
+        """Find a step that died and that others wait for, until it is retried."""
+        nodes = self.layout.nodes
+        return next(
+            (
+                Failure(step, end)
+                for step, end in ends.items()
+                if not end.is_final and not nodes[step].is_lenient
+            ),
+            None,
+        )
+
+    def outcome(self) -> str | Failure | None:
+        """Tell what the workflow gives, as JSON, or why nothing; None: it goes on."""
+        ends = self.ends()
+        needs = set(steps_in((self.layout.result,)))
+        if needs <= ends.keys():
+            blocks = {step // BLOCK for step in needs}
+            return evaluate(
+                self.layout, self.layout.result, recipe.ends(self._queues.store, self.flow, blocks)
+            )
+        return self.stuck(ends)
+
+    def status(self) -> str:
+        """Name the state: running, done, failed, cancelled."""
+        outcome = self.outcome()
+        if isinstance(outcome, Failure):
+            return "cancelled" if outcome.end.state == "cancelled" else "failed"
+        return "running" if outcome is None or self.progress().left else "done"
+
+    def why(self, failure: Failure) -> str:
+        """Say in words why there is no result."""
+        return f"{reason(self.layout, failure)}."
+
+    def rows(self, steps: Iterable[int]) -> Iterator[Job]:
+        """Read the rows of steps that have one."""
+        numbers = list(steps)
+        for begin_at in range(0, len(numbers), _PAGE):
+            some = numbers[begin_at : begin_at + _PAGE]
+            found = self._queues.store.find([recipe.job_of(self.flow, step) for step in some])
+            yield from (row for row in found if row is not None)
+
+    def branch(self, step: int | None) -> list[int]:
+        """List a step and all that rests on it; None: all steps."""
+        if step is None:
+            return list(range(len(self.layout.nodes)))
+        if not 0 <= step < len(self.layout.nodes):
+            raise NotFound(f"The workflow {self.flow.hex()} has no step {step}.")
+        found, left = {step}, [step]
+        while left:
+            for behind in self.layout.needed_by.get(left.pop(), ()):
+                if behind not in found:
+                    found.add(behind)
+                    left.append(behind)
+        return sorted(found)
+
+
+def cancel(queues: Queues, look: Look, step: int | None = None) -> Changed:
+    """End the steps of a branch that wait, and ask for the end of those that run."""
+    total = Changed()
+    for changed in cancel_all(queues, look.rows(reversed(look.branch(step)))):
+        total = total.plus(changed)
+    return total
+
+
+def retry(queues: Queues, look: Look, step: int | None = None) -> Changed:
+    """Run the dead steps of a branch anew; what waits for them goes on then."""
+    dead = [one for one, end in look.ends().items() if not end.is_final]
+    branch = set(look.branch(step))
+    total = Changed()
+    for changed in retry_all(queues, look.rows(one for one in dead if one in branch)):
+        total = total.plus(changed)
+    return total
+
+
+def signal(queues: Queues, look: Look, name: str, value: bytes) -> None:
+    """Let the steps go on that wait for a name.
+
+    Raises:
+      NotFound: no step waits for it. Conflict: it was signalled before; nothing was changed.
+    """
+    steps = [number for number, node in enumerate(look.layout.nodes) if node.signal == name]
+    if not steps:
+        names = sorted({node.signal for node in look.layout.nodes if node.signal})
+        raise NotFound(
+            f"No step of the workflow {look.flow.hex()} waits for {name!r:.80}.",
+            hint=f"Some wait for {', '.join(names)}." if names else "None waits for a signal.",
+        )
+    commit = recipe.signal(look.flow, name, value, version=queues.ids.token())
+    if not queues.store.commit(commit.partition, commit.writes):
+        raise Conflict(
+            f"{name} was signalled to the workflow {look.flow.hex()} before.",
+            hint="The first value counts.",
+        )
+    wake_steps(queues, look.flow, steps)

@@ -1,0 +1,210 @@
+"""How workflows are laid out, and which of their steps have ended.
+
+The ends of a workflow are a set that only grows: each step has a place of its own in it, so that
+repeats, and workers that write at once, come to the same set (rule W2). A step that died may be
+retried: its death has another place than its end, and counts until there is one (rule W6).
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from dueline.attempt import Outcome
+from dueline.clock import DAY_US
+from dueline.codec import decode, encode
+from dueline.errors import StoreCorrupt
+from dueline.ids import born_us
+from dueline.job import Job, JobId
+from dueline.joining import End
+from dueline.layout import BLOCK, Layout, read_layout
+from dueline.options import StepPlace, read_options
+from dueline.paging import record_at, records_in
+from dueline.store import NO_VERSION, Commit, Delete, Put, Records
+
+_LARGE: Final = 1024
+"""The values of larger ends lie by themselves, so that who counts ends does not read them."""
+
+_APART: Final = "apart"
+_DAYS: Final = "flows"
+_LAYOUT: Final = "layout"
+_ENDS_A_PAGE: Final = 2 * BLOCK
+
+
+def step_of(job: Job) -> tuple[JobId, int] | None:
+    """Tell of which workflow a job is, and which step; None: of none."""
+    place = place_of(job)
+    return None if place is None else (flow_of(job.id, place.number), place.number)
+
+
+def place_of(job: Job) -> StepPlace | None:
+    """Tell a job's place in its workflow; None where it is of none, or that cannot be read."""
+    if job.opts:
+        with suppress(StoreCorrupt):  # whoever runs it says so
+            return read_options(job.opts).step
+    return None
+
+
+def flow_of(job_id: JobId, step: int) -> JobId:
+    """Tell the workflow's id from that of one of its steps: they count up from it."""
+    return JobId((int.from_bytes(job_id) - step - 1).to_bytes(16))
+
+
+def job_of(flow: JobId, step: int) -> JobId:
+    """Tell the id of a step's job."""
+    return JobId((int.from_bytes(flow) + step + 1).to_bytes(16))
+
+
+# The layout, and the list of all workflows
+
+
+def put_layout(flow: JobId, layout: Layout, *, version: bytes) -> list[Commit]:
+    """Make the writes that store a workflow; the same for every repeat."""
+    day = _day_of(flow)
+    return [
+        Commit(_place(flow), (Put(_LAYOUT, version, layout.to_bytes()),)),
+        Commit(f"{_DAYS}/{day}", (Put(flow.hex(), version, layout.name.encode()),)),
+        Commit(_DAYS, (Put(day, version, b""),)),
+    ]
+
+
+def read(records: Records, flow: JobId) -> Layout | None:
+    """Read how a workflow is laid out; None: there is none, or nothing is kept of it."""
+    record = record_at(records, _place(flow), _LAYOUT)
+    return None if record is None else read_layout(record.value)
+
+
+def listed(records: Records) -> Iterator[tuple[JobId, str]]:
+    """List the workflows of which something is kept, and their names, the newest days first."""
+    for day in sorted((one.key for one in records_in(records, _DAYS)), reverse=True):
+        some = list(records_in(records, f"{_DAYS}/{day}"))
+        for record in reversed(some):
+            yield JobId(bytes.fromhex(record.key)), record.value.decode()
+
+
+def _day_of(flow: JobId) -> str:
+    return f"{born_us(flow) // DAY_US:06}"
+
+
+# Ends
+
+
+def record(job: Job, outcome: Outcome, *, version: bytes) -> list[Commit]:
+    """Make the writes that say how a step ended; nothing for a job of no workflow.
+
+    A death does not overwrite an end, nor an end that comes late a later one.
+    """
+    found = step_of(job)
+    if found is None:
+        return []
+    flow, step = found
+    end = End(outcome.state, outcome.value, outcome.error)
+    key = _key(step, is_final=end.is_final)
+    commits = []
+    if len(end.value) > _LARGE:
+        place = f"{_place(flow)}/values/{step // BLOCK}"
+        commits.append(Commit(place, (Put(key, version, end.value.encode()),)))
+        end = replace(end, value=_APART)
+    return [*commits, Commit(_block(flow, step // BLOCK), (Put(key, version, encode(end)),))]
+
+
+def ends(
+    records: Records, flow: JobId, blocks: Iterable[int], *, with_values: bool = True
+) -> dict[int, End]:
+    """Read how the steps of some blocks ended; those that have not are absent."""
+    found: dict[int, End] = {}
+    for block in blocks:
+        for each in records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE):
+            number, _, dead = each.key.partition("-")
+            if dead and int(number) in found:
+                continue  # it died, and ended all the same
+            end = decode(each.value, End)
+            if with_values and end.value == _APART:
+                value = record_at(records, f"{_place(flow)}/values/{block}", each.key)
+                if value is None:  # it is on its way
+                    continue
+                end = replace(end, value=value.value.decode())
+            found[int(number)] = end
+    return found
+
+
+def put_full(flow: JobId, step: int, block: int, *, version: bytes) -> Commit:
+    """Make the write that says that all that a step needs in a block has ended."""
+    return Commit(f"{_place(flow)}/full/{step}", (Put(f"{block:06}", version, b""),))
+
+
+def full(records: Records, flow: JobId, step: int) -> set[int]:
+    """Read in which blocks all that a step needs has ended."""
+    return {int(one.key) for one in records_in(records, f"{_place(flow)}/full/{step}")}
+
+
+# Signals
+
+
+def signal(flow: JobId, name: str, value: bytes, *, version: bytes) -> Commit:
+    """Make the write that signals a name; it holds once."""
+    return Commit(f"{_place(flow)}/signals", (Put(name, version, value, expect=NO_VERSION),))
+
+
+def signalled(records: Records, flow: JobId, name: str) -> bytes | None:
+    """Read what a name was signalled with, JSON; None: it was not."""
+    found = record_at(records, f"{_place(flow)}/signals", name)
+    return None if found is None else found.value
+
+
+# Retention
+
+
+def forget(records: Records, flow: JobId, layout: Layout) -> None:
+    """Delete all that is kept of a workflow; its place in the list last."""
+    place = _place(flow)
+    blocks = layout.blocks()
+    partitions = [_block(flow, block) for block in blocks]
+    partitions += [f"{place}/values/{block}" for block in blocks]
+    partitions += [f"{place}/full/{step}" for step in range(len(layout.nodes)) if _is_wide(layout, step)]
+    for partition in (*partitions, f"{place}/signals", place):
+        keys = [one.key for one in records_in(records, partition)]
+        for start in range(0, len(keys), _ENDS_A_PAGE):
+            some = keys[start : start + _ENDS_A_PAGE]
+            records.commit(partition, [Delete(key) for key in some])
+    records.commit(f"{_DAYS}/{_day_of(flow)}", [Delete(flow.hex())])
+
+
+def _is_wide(layout: Layout, step: int) -> bool:
+    return len(layout.needs_by_block(step)) > BLOCKS_READ
+
+
+BLOCKS_READ: Final = 2
+"""Where what a step needs lies in more blocks, it is noted which of them are full."""
+
+
+def _place(flow: JobId) -> str:
+    return f"flows/{flow.hex()}"
+
+
+def _block(flow: JobId, block: int) -> str:
+    return f"{_place(flow)}/{block}"
+
+
+def _key(step: int, *, is_final: bool) -> str:
+    return f"{step:06}" if is_final else f"{step:06}-dead"
+
+
+class Layouts:
+    """The layouts that were used last; they never change. Threads may share it."""
+
+    def __init__(self, most: int = 100) -> None:
+        """Remember so many."""
+        self._found: dict[JobId, Layout] = {}
+        self._most = most
+
+    def get(self, records: Records, flow: JobId) -> Layout | None:
+        """Tell how a workflow is laid out; None: there is none, or nothing is kept of it."""
+        layout = self._found.get(flow)
+        if layout is None:
+            layout = read(records, flow)
+            if layout is not None:
+                if len(self._found) >= self._most:
+                    self._found.pop(next(iter(self._found)), None)
+                self._found[flow] = layout
+        return layout

@@ -1,0 +1,115 @@
+"""A worker's part in workflows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dueline.advancing import advance, ask, park, wake_steps
+from dueline.attempt import Ended, Expired, FinalState, Outcome
+from dueline.history import attempt_of
+from dueline.job import Job, JobId
+from dueline.joining import Fit, Pointless
+from dueline.queue import Queues
+from dueline.recipes import flow as recipe
+from dueline.recipes.flow import Layouts
+from dueline.worker.claimer import Taken
+from dueline.worker.settler import Settler
+from dueline.worker.triage import Over
+
+_UNKNOWN = "Nothing is known of the workflow that it is a step of."
+
+
+class Stepping:
+    """Asks of claimed steps whether they may run, and lets go on what waited for those that ended.
+
+    Every method may be called again where the store failed; nothing is done twice by that.
+    """
+
+    def __init__(self, queues: Queues, settler: Settler) -> None:
+        """Take the engine, and what ends steps that are not run."""
+        self._queues = queues
+        self._settler = settler
+        self._layouts = Layouts()
+        self._ended: list[Job] = []
+
+    def sort(self, taken: Sequence[Taken]) -> tuple[list[Taken], Mapping[JobId, bytes]]:
+        """Leave out the steps that may not run; they are parked, or end here.
+
+        Returns: the others, and the first arguments of steps among them, JSON arrays.
+        """
+        fit: list[Taken] = []
+        given: dict[JobId, bytes] = {}
+        parked: dict[Job, int] = {}
+        over: list[Over] = []
+        for one in taken:
+            place = recipe.place_of(one.job)
+            if place is None or (one.job.task and not place.parked_us):
+                fit.append(one)  # of no workflow, or one that needs nothing
+                continue
+            word = self._ask(one.job)
+            if isinstance(word, Fit):
+                given[one.job.id] = word.given
+                fit.append(one)
+            elif isinstance(word, Over):
+                over.append(word)
+            else:
+                parked[one.job] = word
+        if over:
+            self._settler.end(over)
+            self.ended(job for job, _, _ in over)
+            self.advance()
+        if parked:
+            park(self._queues, parked)
+            self._look_again(parked)
+        return fit, given
+
+    def _ask(self, job: Job) -> Fit | Over | int:
+        """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
+        word = ask(self._queues, self._layouts, job)
+        if word is None:
+            return self._over(job, "dead", error=_UNKNOWN)
+        if isinstance(word, Pointless):
+            return self._over(job, "cancelled", error=word.why)
+        if not isinstance(word, Fit):
+            return 0
+        return word if job.task else self._awaited(job)
+
+    def _awaited(self, job: Job) -> Over | int:
+        """Say what becomes of a step that waits for a signal."""
+        found, place = recipe.step_of(job), recipe.place_of(job)
+        assert found is not None
+        assert place is not None
+        flow, step = found
+        layout = self._layouts.get(self._queues.store, flow)
+        assert layout is not None, "it was just asked"
+        node = layout.nodes[step]
+        value = recipe.signalled(self._queues.store, flow, node.signal)
+        if value is not None:
+            return self._over(job, "done", value=value.decode())
+        now_us = self._queues.time.latest_us()
+        until_us = place.until_us or (now_us + node.timeout_us if node.timeout_us else 0)
+        if until_us and until_us <= now_us:
+            return self._over(job, "expired", error=f"Nobody signalled {node.signal} in time.")
+        return until_us
+
+    def _over(self, job: Job, state: FinalState, *, value: str = "", error: str = "") -> Over:
+        now_us = self._queues.time.latest_us()
+        ended = Ended(job, Expired(), 0, now_us)
+        outcome = Outcome(state, now_us, value=value, error=error)
+        return Over(job, outcome, attempt_of(ended, outcome=state, error=error))
+
+    def _look_again(self, parked: Iterable[Job]) -> None:
+        """Ask of steps that were just parked once more (rule W5)."""
+        for job in parked:
+            if not isinstance(self._ask(job), int):
+                found = recipe.step_of(job)
+                assert found is not None
+                wake_steps(self._queues, found[0], [found[1]])
+
+    def ended(self, jobs: Iterable[Job]) -> None:
+        """Note jobs that may have ended."""
+        self._ended += [job for job in jobs if job.opts]
+
+    def advance(self) -> None:
+        """Let go on what waited for those that ended (rule W3)."""
+        if self._ended:
+            advance(self._queues, self._layouts, self._ended)
+            self._ended = []
