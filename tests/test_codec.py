@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dueline.arguments import Arguments
 from dueline.codec import (
     PAYLOAD_BYTES_MAX,
     RESULT_BYTES_MAX,
-    Arguments,
     decode,
     decode_result,
     encode,

@@ -50,17 +50,22 @@ class Engine(Protocol):
         ...
 
 
-def advance(engine: Engine, layouts: Layouts, ended: Iterable[Job]) -> None:
-    """Let go on what waited for jobs that have ended; those of no workflow are passed over."""
+def advance(engine: Engine, layouts: Layouts, ended: Iterable[Job]) -> int:
+    """Let go on what waited for jobs that have ended; those of no workflow are passed over.
+
+    Returns: how many go on.
+    """
     steps_of: dict[JobId, set[int]] = defaultdict(set)
     for job in ended:
         found = recipe.step_of(job)
         if found is not None:
             steps_of[found[0]].add(found[1])
+    count = 0
     for flow, steps in steps_of.items():
         layout = layouts.get(engine.store, flow)
         if layout is not None:
-            wake_steps(engine, flow, _complete(engine, flow, layout, steps))
+            count += wake_steps(engine, flow, _complete(engine, flow, layout, steps))
+    return count
 
 
 def _complete(engine: Engine, flow: JobId, layout: Layout, steps: set[int]) -> list[int]:
@@ -91,16 +96,18 @@ def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
     return recipe.full(engine.store, flow, step)
 
 
-def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> None:
-    """Move steps to now that are parked."""
+def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
+    """Move steps to now that are parked; answer how many."""
+    count = 0
     for start in range(0, len(steps), _PAGE):
         ids = [recipe.job_of(flow, step) for step in steps[start : start + _PAGE]]
         rows = [row for row in engine.store.find(ids) if row is not None and is_parked(row)]
         now_us = engine.time.earliest_us()
         moves = [_moved(engine, row, max(row.due_us, now_us)) for row in rows]
         if moves:
-            engine.told.settle(moves)
+            count += sum(engine.told.settle(moves))
             engine.wake((move.job.lane.queue, move.at_us) for move in moves)
+    return count
 
 
 def is_parked(row: Job) -> bool:

@@ -349,8 +349,7 @@ class Dueline:
         """Run jobs until SIGTERM or Ctrl-C, or in a burst until nothing is due.
 
         Args:
-          queues: names, each with its slots or None for the common ones; by default `default`,
-            the declared queues, and those of the tasks.
+          queues: names, each with its slots or None for the common ones; by default all known here.
           concurrency: handlers that run at once, in all.
           processes: child processes that run them; 0 runs them in threads of this one.
           drain: how long running handlers may go on after SIGTERM.

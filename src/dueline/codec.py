@@ -1,7 +1,7 @@
 """Bytes from values, values from bytes."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import contains
 from typing import Any, Final, NamedTuple, TypeVar

@@ -1,8 +1,8 @@
 """What a task is declared with."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from dueline.clock import duration_us
+from dueline.clock import asked_instant_us, asked_span_us, duration_us
 from dueline.config import module_name
 from dueline.errors import BadInput
 from dueline.handler import Handler
@@ -54,3 +54,10 @@ def limits_us(
             hint="A handler is interrupted first, and killed later if it does not end.",
         )
     return timeout_us, kill_after_us
+
+
+def read_expiry(expires: object) -> dict[str, int | None]:
+    """Read `expires`: an aware datetime, a timedelta or seconds."""
+    if isinstance(expires, datetime):
+        return {"expires_us": asked_instant_us(expires, "expires"), "expires_after_us": None}
+    return {"expires_us": None, "expires_after_us": asked_span_us(expires, "expires")}

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from dueline.advancing import PARK_US, wake_steps
 from dueline.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
 from dueline.job import Job, JobId
-from dueline.joining import End, Failure, evaluate, reason
+from dueline.joining import End, Failure, Held, evaluate, follows, judge, reason
 from dueline.lane import Lane, bucket_of, lane_tenant
 from dueline.layout import BLOCK, LaidOut, Layout, steps_in
 from dueline.limits import check_call, check_options
@@ -60,23 +60,27 @@ def begin(queues: Queues, laid_out: LaidOut) -> Start:
     layout = replace(layout, started_us=now_us)
     home = next((call for call in calls if call is not None), StepCall("", "default", 0, b""))
     waiting = home._replace(task="", codec=0, body=b"[]", due_us=None, expires_us=None)
+    for place in {
+        (call.queue, call.due_us, call.priority, call.tenant) for call in calls if call is not None
+    }:
+        check_call(*place, now_us=now_us)
     jobs = [
-        _job(queues, layout, number, job_id, call or waiting, now_us)
+        _job(queues, layout, number, job_id, call or waiting)
         for number, (job_id, call) in enumerate(zip(ids, calls, strict=True))
     ]
     return Start(flow, layout, jobs)
 
 
-def _job(
-    queues: Queues, layout: Layout, number: int, job_id: JobId, call: StepCall, now_us: int
-) -> Job:
-    check_call(call.queue, call.due_us, call.priority, call.tenant, now_us=now_us)
+def _job(queues: Queues, layout: Layout, number: int, job_id: JobId, call: StepCall) -> Job:
+    now_us = layout.started_us
     settings = queues.catalog.settings(call.queue)
     due_us = now_us if call.due_us is None else call.due_us
     pos_us = max(due_us, now_us)
-    parked_us = 0
-    if any(True for _ in layout.nodes[number].needs()):
+    node, parked_us = layout.nodes[number], 0
+    if any(True for _ in node.needs()):
         pos_us = parked_us = max(pos_us, now_us + PARK_US)
+    elif node.given or node.unless is not None:
+        parked_us = 1  # it waits for nothing, and asks all the same what it is given
     options = CallOptions(call.expires_us, None, call.tags, None, StepPlace(number, parked_us))
     if call.expires_us is not None:
         check_options(options, now_us, 0)
@@ -165,15 +169,14 @@ class Look:
 
     def stuck(self, ends: Mapping[int, End]) -> Failure | None:
         """Find a step that died and that others wait for, until it is retried."""
-        nodes = self.layout.nodes
-        return next(
-            (
-                Failure(step, end)
-                for step, end in ends.items()
-                if not end.is_final and not nodes[step].is_lenient
-            ),
-            None,
-        )
+        dead = [step for step, end in ends.items() if not end.is_final]
+        for step in dead:
+            for behind in self.layout.needed_by.get(step, ()):
+                if behind not in ends:
+                    word = judge(self.layout, behind, ends)
+                    if isinstance(word, Held):
+                        return word.failure
+        return None
 
     def outcome(self) -> str | Failure | None:
         """Tell what the workflow gives, as JSON, or why nothing; None: it goes on."""
@@ -190,7 +193,8 @@ class Look:
         """Name the state: running, done, failed, cancelled."""
         outcome = self.outcome()
         if isinstance(outcome, Failure):
-            return "cancelled" if outcome.end.state == "cancelled" else "failed"
+            is_own = outcome.end.state == "cancelled" and not follows(outcome)
+            return "cancelled" if is_own else "failed"
         return "running" if outcome is None or self.progress().left else "done"
 
     def why(self, failure: Failure) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, get_type_hints
 
-from dueline.clock import duration_us
 from dueline.arguments import Arguments
+from dueline.clock import duration_us
 from dueline.codec import AS_JSON, JSON
 from dueline.errors import BadInput, DuelineError, LeaseLost
 from dueline.job import Claim, Job

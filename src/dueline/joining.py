@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 class Waits(NamedTuple):
     """It has to wait: for so many steps, the first of them named."""
 
-    count: int
+    steps: int
     first: int
 
 
@@ -70,7 +70,7 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
     if missing:
         return Waits(len(missing), missing[0])
     if node.unless is not None:
-        return _watched(layout, node, node.unless, ends)
+        return _watched(layout, node.unless, ends)
     given = []
     for value in node.given:
         found = evaluate(layout, value, ends)
@@ -83,7 +83,7 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
     return Fit(f"[{','.join(given)}]".encode())
 
 
-def _watched(layout: Layout, node: Node, unless: Value, ends: Mapping[int, End]) -> Word:
+def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Word:
     found = evaluate(layout, unless, ends)
     if not isinstance(found, Failure):
         return Pointless("It was there for a failure, and there was none.")
@@ -133,10 +133,15 @@ def account(layout: Layout, failure: Failure) -> Mapping[str, Any]:
 _PREFIX = "The step "
 
 
+def follows(failure: Failure) -> bool:
+    """Tell whether a step was not run because of another's failure."""
+    return failure.end.error.startswith(_PREFIX)
+
+
 def reason(layout: Layout, failure: Failure) -> str:
     """Say why a step ends without being run; of a chain of such steps, the first failure."""
     step, end = failure
-    if end.error.startswith(_PREFIX):
+    if follows(failure):
         return end.error
     node = layout.nodes[step]
     name = node.task or f"the signal {node.signal}"

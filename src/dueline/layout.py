@@ -206,7 +206,8 @@ class _Making:
     def _add(self, node: Node, call: StepCall | None) -> int:
         if len(self.nodes) >= STEPS_MAX:
             raise BadInput(
-                f"This workflow has more than {STEPS_MAX} steps.", hint="Start several smaller ones."
+                f"This workflow has more than {STEPS_MAX} steps.",
+                hint="Start several smaller ones.",
             )
         self.nodes.append(node)
         self.calls.append(call)
@@ -266,6 +267,6 @@ def _count(part: Group) -> int:
     """Tell of how many parts a group needs a result, beyond what its rule says."""
     if part.at_least is None:
         return 0
-    if isinstance(part.at_least, float) and part.at_least <= 1:
+    if type(part.at_least) is float and part.at_least <= 1:
         return math.ceil(part.at_least * len(part.parts))
     return math.ceil(part.at_least)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from dueline.advancing import park
 from dueline.attempt import Done, Ended, Ending, Failed, GivenBack
 from dueline.clock import asked_instant_us, asked_span_us, duration_us, to_datetime
 from dueline.codec import JSON, PAYLOAD_BYTES_MAX, encode_result
@@ -13,6 +14,7 @@ from dueline.errors import BadInput, LeaseLost
 from dueline.handler import Handler
 from dueline.hooks import Hooks
 from dueline.job import Job
+from dueline.options import is_step
 from dueline.queue import Calls, Queues
 from dueline.settings import check_queue_name
 from dueline.store import Extend
@@ -113,7 +115,9 @@ class RawQueue:
             self._settler.complete(found.decided)
             self._settler.tell_died(found.died)
             self._settler.end(found.over)
-            fit += [one.job for one in found.fit]
+            steps = [one.job for one in found.fit if is_step(one.job)]
+            park(self._queues, dict.fromkeys(steps, 0))  # what they are given, only workers tell
+            fit += [one.job for one in found.fit if not is_step(one.job)]
         # Marked as started: whoever dies with a job is counted, as where handlers run.
         began_us = self._queues.time.latest_us()
         held = self._extend(fit, self._lease_us)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
+from dueline.advancing import advance
 from dueline.attempt import Outcome
 from dueline.clock import Clock
 from dueline.errors import Conflict, NotFound
@@ -15,6 +16,7 @@ from dueline.finishing import Finished, finish, finish_of
 from dueline.job import Job
 from dueline.lane import dead_queue
 from dueline.queue import Queues
+from dueline.recipes.flow import Layouts
 from dueline.stats import Counts, count
 from dueline.status import status_of
 from dueline.store import Drop
@@ -62,6 +64,7 @@ def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> Changed:
         if not row.outcome
     ]
     done = sum(finish(queues.store, ends, (), queues.ids)) if ends else 0
+    advance(queues, Layouts(), [job for job, _ in ends])
     return Changed(done=done, left=-done)
 
 

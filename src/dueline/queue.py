@@ -6,6 +6,7 @@ from copy import copy
 from itertools import repeat
 from typing import NamedTuple
 
+from dueline.advancing import advance
 from dueline.attempt import Outcome
 from dueline.catalog import Catalog
 from dueline.changes import Change, changed, redriven, refused, spread
@@ -21,6 +22,7 @@ from dueline.options import read_options, read_tags
 from dueline.paging import EVER, jobs_in, lane_pages
 from dueline.peek import peek
 from dueline.recipes import cancels, results
+from dueline.recipes.flow import Layouts
 from dueline.sending import Send, send, send_again
 from dueline.settings import QueueSettings, shard_of
 from dueline.status import status_of
@@ -78,10 +80,7 @@ class Queues:
         defaults: QueueSettings,
         waker: Waker | None = None,
     ) -> None:
-        """Take the store, the machine's clock, a source of ids, and a new queue's settings.
-
-        waker: what wakes the store's workers; None for nothing.
-        """
+        """Take the store, a clock, ids, a new queue's settings, and who wakes workers."""
         self.store = store
         self.waker = waker or Silence()
         self.time = StoreTime(store.clock_us, clock)
@@ -273,6 +272,7 @@ class Queues:
             outcome = Outcome("cancelled", self.time.latest_us())
             end = finish_of(row, outcome, None, self.catalog.settings(row.lane.queue))
             if finish(self.store, [Finished(row, end)], (), self.ids)[0]:
+                advance(self, Layouts(), [row])
                 return True
         raise refused(job_id, "cancelled", "changing")
 

@@ -14,6 +14,7 @@ from dueline.clock import duration_us
 from dueline.errors import BadInput
 from dueline.policy import WAIT_US_MAX
 
+OnFailure = Literal["stop", "skip"]
 Failures = Literal["stop", "skip", "collect"]
 
 NAME_CHARACTERS_MAX: Final = 128
@@ -78,7 +79,7 @@ class Pipeline(_Chained):
     """Parts that run one after the other. on_failure: "stop", "skip", or a step."""
 
     parts: "tuple[Part, ...]"
-    on_failure: Literal["stop", "skip"] | Step = "stop"
+    on_failure: OnFailure | Step = "stop"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +101,7 @@ class Graph(_Chained):
 Part = Step | Wait | Pipeline | Group | Graph
 
 
-def pipeline(*parts: Part, on_failure: Literal["stop", "skip"] | Step = "stop") -> Pipeline:
+def pipeline(*parts: Part, on_failure: OnFailure | Step = "stop") -> Pipeline:
     """Run parts one after the other; what one gives is the first argument of the next.
 
     Args:
@@ -112,10 +113,8 @@ def pipeline(*parts: Part, on_failure: Literal["stop", "skip"] | Step = "stop") 
     """
     if not parts:
         raise BadInput("A pipeline has no parts.", hint=_HINT)
-    if on_failure not in ("stop", "skip") and not isinstance(on_failure, Step):
-        raise BadInput(
-            f"on_failure is {on_failure!r:.80}.", hint='Use "stop", "skip", or a step.'
-        )
+    if not _is_on_failure(on_failure):
+        raise BadInput(f"on_failure is {on_failure!r:.80}.", hint='Use "stop", "skip", or a step.')
     return Pipeline(_parts(parts), on_failure)
 
 
@@ -136,21 +135,12 @@ def group(
     """
     flat: list[Part] = []
     for part in parts:
-        if isinstance(part, Step | Wait | Pipeline | Group | Graph):
-            flat.append(part)
-        elif isinstance(part, Iterable) and not isinstance(part, str | bytes | Mapping):
-            flat += part
-        else:
-            raise _no_part(part)
+        flat += _several(part)
     if failures not in get_args(Failures):
         raise BadInput(
             f"failures is {failures!r:.80}.", hint=f"Use one of {', '.join(get_args(Failures))}."
         )
-    if at_least is not None and (
-        isinstance(at_least, bool)
-        or not isinstance(at_least, int | float)
-        or not 0 <= at_least <= max(1, len(flat))
-    ):
+    if at_least is not None and not _is_count(at_least, len(flat)):
         raise BadInput(
             f"at_least is {at_least!r:.80} of {len(flat)} parts.",
             hint="Use a number of parts, or a share such as 0.9.",
@@ -170,7 +160,7 @@ def graph(steps: Mapping[str, Step | tuple[Step | str, ...]]) -> Graph:
 
     Raises: BadInput: a name is unknown, steps wait for each other in a circle, or the like.
     """
-    if not isinstance(steps, Mapping) or not steps:
+    if not _is_mapping(steps):
         raise BadInput("A graph has no steps.", hint='Write {"a": a.step(1), "b": (b.step(), "a")}')
     needs: dict[str, tuple[Step, tuple[str, ...]]] = {}
     for name, given in steps.items():
@@ -178,7 +168,7 @@ def graph(steps: Mapping[str, Step | tuple[Step | str, ...]]) -> Graph:
         if not isinstance(step, Step):
             raise _no_part(step)
         for one in before:
-            if not isinstance(one, str) or one not in steps:
+            if one not in steps:
                 raise BadInput(
                     f"The step {name!r:.80} comes after {one!r:.80}, which the graph has not.",
                     hint=f"It has {', '.join(map(str, steps))}."[:200],
@@ -194,7 +184,7 @@ def wait_for(name: str, *, timeout: timedelta | float | None = None) -> Wait:
 
     Raises: BadInput: the name is none, or the timeout is out of range.
     """
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable():
+    if not _is_name(name):
         raise BadInput(
             f"{name!r:.80} is no name of a signal.",
             hint=f"Use 1 to {NAME_CHARACTERS_MAX} signs on a line.",
@@ -205,6 +195,24 @@ def wait_for(name: str, *, timeout: timedelta | float | None = None) -> Wait:
     return Wait(name, timeout_us)
 
 
+def _is_on_failure(value: object) -> bool:
+    return isinstance(value, Step) or value in get_args(OnFailure)
+
+
+def _is_count(value: object, parts: int) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= max(1, parts)
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping) and len(value) > 0
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= NAME_CHARACTERS_MAX and value.isprintable()
+
+
 def _parts(parts: Iterable[object]) -> tuple[Part, ...]:
     checked = []
     for part in parts:
@@ -212,6 +220,14 @@ def _parts(parts: Iterable[object]) -> tuple[Part, ...]:
             raise _no_part(part)
         checked.append(part)
     return tuple(checked)
+
+
+def _several(part: object) -> Iterable[Part]:
+    if isinstance(part, Step | Wait | Pipeline | Group | Graph):
+        return (part,)
+    if not isinstance(part, Iterable) or isinstance(part, str | bytes | Mapping):
+        raise _no_part(part)
+    return _parts(part)
 
 
 def _no_part(part: object) -> BadInput:

@@ -8,7 +8,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from dueline.clock import Clock, asked_instant_us, asked_span_us
 from dueline.codec import JSON
-from dueline.declaring import read_unique
+from dueline.declaring import read_expiry, read_unique
 from dueline.errors import BadInput, Duplicate, EnqueueUnknown, StoreUnavailable
 from dueline.handle import Job
 from dueline.handler import Context, Handler
@@ -136,7 +136,7 @@ class Using(Generic[P, R]):
         if tx is not None:
             changes["tx"] = expect_transaction(tx)
         if expires is not None:
-            changes |= _expiry(expires)
+            changes |= read_expiry(expires)
         if window is not None:
             changes["window_us"] = asked_span_us(window, "window")
         if unique is not None:
@@ -230,8 +230,7 @@ class Using(Generic[P, R]):
     def step(self, *args: Any, **kwargs: Any) -> Step:  # noqa: ANN401  (see below)
         """Make a step of a workflow: a call of which the first arguments may come from others.
 
-        What comes before it in the workflow gives the first argument, or in a graph the first
-        ones; these are the rest. They are checked when the workflow starts.
+        What comes before it gives the first ones; these are the rest, checked at the start.
         """
         own = self._options
         if own.tx is not None or own.unique is not None or own.window_us:
@@ -247,10 +246,8 @@ class Using(Generic[P, R]):
         limits = own.limits
         if limits:
             if given and not is_same_for_all(limits):
-                raise BadInput(
-                    f"A limit of {handler.name} names an argument, and other steps give it some.",
-                    hint="Use a limit without a key for it: using(limits=[...]).",
-                )
+                what = f"A limit of {handler.name} names an argument, and other steps give it some."
+                raise BadInput(what, hint="Use a limit without a key: using(limits=[...]).")
             named = {} if given else handler.arguments.named(args, kwargs)
             limits = limits_of_call(limits, named)
         due_us, expires_us = self._instants()
@@ -401,10 +398,3 @@ def as_call(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
             hint='Write [("a",), ("b",)] for a task of one argument.',
         )
     return call, {}
-
-
-def _expiry(expires: object) -> dict[str, int | None]:
-    """Read `expires`: an aware datetime, a timedelta or seconds."""
-    if isinstance(expires, datetime):
-        return {"expires_us": asked_instant_us(expires, "expires"), "expires_after_us": None}
-    return {"expires_us": None, "expires_after_us": asked_span_us(expires, "expires")}

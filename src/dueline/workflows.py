@@ -118,7 +118,7 @@ class Flow:
         import asyncio  # noqa: PLC0415  (slow to load)
 
         for pause_s in self._pauses(timeout):
-            outcome = await asyncio.to_thread(lambda: self.look.outcome())
+            outcome = await asyncio.to_thread(self.look.outcome)
             if outcome is not None:
                 return self._value(outcome)
             if pause_s is None:

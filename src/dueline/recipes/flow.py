@@ -161,7 +161,9 @@ def forget(records: Records, flow: JobId, layout: Layout) -> None:
     blocks = layout.blocks()
     partitions = [_block(flow, block) for block in blocks]
     partitions += [f"{place}/values/{block}" for block in blocks]
-    partitions += [f"{place}/full/{step}" for step in range(len(layout.nodes)) if _is_wide(layout, step)]
+    partitions += [
+        f"{place}/full/{step}" for step in range(len(layout.nodes)) if _is_wide(layout, step)
+    ]
     for partition in (*partitions, f"{place}/signals", place):
         keys = [one.key for one in records_in(records, partition)]
         for start in range(0, len(keys), _ENDS_A_PAGE):

@@ -15,6 +15,7 @@ from dueline.attempt import Cancelled, Done, Ended, Ending, Failed, GivenBack, S
 from dueline.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.handler import Handler
 from dueline.job import Claim, Job
+from dueline.options import is_step
 from dueline.queue import Calls, Queues
 from dueline.task import AsyncTask, Task
 from dueline.testing.clock import VirtualClock
@@ -23,6 +24,7 @@ from dueline.worker.execution import Assignment, Execution
 from dueline.worker.permits import Granted
 from dueline.worker.reports import Reports
 from dueline.worker.settler import Settler
+from dueline.worker.stepping import Stepping
 from dueline.worker.triage import triage
 
 RUNS_MAX = 10_000
@@ -182,6 +184,7 @@ class _Engine:
         self._execution = _Execution(app.tasks, app.hooks)
         self._reports = Reports(app.queues, self._execution.controls.take_reports)
         self._settler = Settler(app.queues, app.tasks, random.Random(0), app.hooks)
+        self._steps = Stepping(app.queues, self._settler)
 
     def step(self, counts: Drained, *, raises: bool) -> bool:
         """Run the most urgent job that is due; tell whether there was one."""
@@ -196,17 +199,21 @@ class _Engine:
         self._settler.complete(found.decided)
         self._settler.tell_died(found.died)
         self._settler.end(found.over)
-        for one in found.fit:
-            self._run(one.job, counts, raises=raises)
+        self._steps.ended([*found.decided, *(one.job for one in found.over)])
+        fit, given = self._steps.sort(found.fit)
+        for one in fit:
+            self._run(one.job, counts, given.get(one.job.id, b""), raises=raises)
+            self._steps.ended([one.job])
+        self._steps.advance()
         return True
 
-    def _run(self, job: Job, counts: Drained, *, raises: bool) -> None:
+    def _run(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
         queues = self._queues
-        keep = queues.catalog.settings(job.lane.queue).keep_us > 0
+        keep = queues.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
         last = self._reports.last([job]).get(job.id)
         started_us = queues.time.latest_us()
         self._execution.error = None
-        ending = self._call(Assignment(job, keep, last=last), started_us)
+        ending = self._call(Assignment(job, keep, last=last, given=given), started_us)
         self._reports.write()
         self._settler.settle([Ended(job, ending, started_us, queues.time.latest_us())], [])
         self._count(job, ending, counts)

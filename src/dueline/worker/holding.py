@@ -68,10 +68,15 @@ class Holding:
         if self.marked:
             self.marked.difference_update([job.claim() for job in jobs])
 
-    def keep(self, fit: Iterable[Taken], *, of: Iterable[Taken]) -> None:
-        """Of some claimed jobs, hold on to those that are run."""
-        kept = {one.job.id for one in fit}
-        self.let_go([one.job for one in of if one.job.id not in kept])
+    def keep(
+        self, fit: list[Taken], given: Mapping[JobId, bytes], *, of: Sequence[Taken]
+    ) -> list[Taken]:
+        """Of some claimed jobs, hold on to those that are run, and to what they are given."""
+        if len(fit) < len(of):
+            kept = {one.job.id for one in fit}
+            self.let_go([one.job for one in of if one.job.id not in kept])
+        self.given |= given
+        return fit
 
     def room(self, besides: Mapping[str, int]) -> dict[str, int]:
         """Tell how many jobs more each queue with slots of its own may have.

@@ -33,8 +33,8 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
 
 
 def log_over(job: Job, outcome: Outcome) -> None:
-    """Log that a job ended without being run: poison and losses are errors, an expiry is none."""
-    level = logging.INFO if outcome.state == "expired" else logging.ERROR
+    """Log that a job ended without being run: poison and losses are errors."""
+    level = logging.ERROR if outcome.state in ("dead", "lost") else logging.INFO
     log.log(
         level, "job=%s task=%s %s: %s", job.id.hex(), job.task, outcome.state, outcome.error or "-"
     )

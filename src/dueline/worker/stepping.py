@@ -21,6 +21,7 @@ class Stepping:
     """Asks of claimed steps whether they may run, and lets go on what waited for those that ended.
 
     Every method may be called again where the store failed; nothing is done twice by that.
+    has_moved: steps were moved to now since it was last said that none were.
     """
 
     def __init__(self, queues: Queues, settler: Settler) -> None:
@@ -29,6 +30,7 @@ class Stepping:
         self._settler = settler
         self._layouts = Layouts()
         self._ended: list[Job] = []
+        self.has_moved = False
 
     def sort(self, taken: Sequence[Taken]) -> tuple[list[Taken], Mapping[JobId, bytes]]:
         """Leave out the steps that may not run; they are parked, or end here.
@@ -55,7 +57,7 @@ class Stepping:
         if over:
             self._settler.end(over)
             self.ended(job for job, _, _ in over)
-            self.advance()
+        self.advance()
         if parked:
             park(self._queues, parked)
             self._look_again(parked)
@@ -102,7 +104,7 @@ class Stepping:
             if not isinstance(self._ask(job), int):
                 found = recipe.step_of(job)
                 assert found is not None
-                wake_steps(self._queues, found[0], [found[1]])
+                self._note(wake_steps(self._queues, found[0], [found[1]]))
 
     def ended(self, jobs: Iterable[Job]) -> None:
         """Note jobs that may have ended."""
@@ -111,5 +113,8 @@ class Stepping:
     def advance(self) -> None:
         """Let go on what waited for those that ended (rule W3)."""
         if self._ended:
-            advance(self._queues, self._layouts, self._ended)
+            self._note(advance(self._queues, self._layouts, self._ended))
             self._ended = []
+
+    def _note(self, moved: int) -> None:
+        self.has_moved = self.has_moved or moved > 0

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dueline.attempt import Crashed, Done, Ended, GivenBack
+from dueline.attempt import Crashed, Done, Ended, Ending, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.flushing import flush_claims
 from dueline.job import Job, JobId
@@ -69,7 +69,7 @@ class Worker:
         ear: Ear,
         pace: Pace,
     ) -> None:
-        """Take the parts. news: the event that the runner sets, the ear, and `stop`."""
+        """Take the parts. news: what the runner sets, the ear, and `stop`."""
         self.name = settings.worker
         self._queues = queues
         self._runner = runner
@@ -233,7 +233,6 @@ class Worker:
             self._guarded(self._tell)
         self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended([*sorted_.decided, *(one.job for one in sorted_.over)])
-        self._guarded(self._steps.advance)
         fit, waiting = self._steered.sort(sorted_.fit)
         self._held.let_go([job for job, _ in waiting])
         self._guarded(lambda: self._steered.set_aside(waiting))
@@ -255,10 +254,7 @@ class Worker:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
         fit, given = self._steps.sort(taken)
-        if len(fit) < len(taken):
-            self._held.keep(fit, of=taken)
-            taken = fit
-        self._held.given |= given
+        taken = self._held.keep(fit, given, of=taken)
         jobs = [job for job, _ in taken]
         self._inform(jobs)
         plain, careful = parted(taken, self._queues.catalog.settings)
@@ -332,8 +328,9 @@ class Worker:
     def _is_burst_over(self) -> bool:
         if not self._settings.burst or self._held or self._arrived:
             return False
-        is_passed = self._guarded(self._pass)
-        return is_passed and not self._held and not self._claimer.has_due()
+        self._steps.has_moved = False
+        is_over = self._guarded(self._pass) and not (self._steps.has_moved or self._held)
+        return is_over and not self._claimer.has_due()
 
     def _pass(self) -> None:
         self._lookout.look()
@@ -378,12 +375,9 @@ class Worker:
         back: list[Ended] = []
         for job in jobs:
             if job in self._held:
-                is_lost = called and settings(job.lane.queue).is_once
-                ending = (
-                    Crashed("The worker stopped first.")
-                    if is_lost
-                    else GivenBack(max(0, at_us.get(job.id, 0) - now_us))
-                )
+                ending: Ending = GivenBack(max(0, at_us.get(job.id, 0) - now_us))
+                if called and settings(job.lane.queue).is_once:
+                    ending = Crashed("The worker stopped first.")
                 back.append(Ended(job, ending, 0, now_us))
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], self._wishes))):
             self._held.let_go([one.job for one in back])

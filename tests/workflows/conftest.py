@@ -1,0 +1,66 @@
+"""An application with tasks for workflows, on each kind of store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline import Dueline, Flow, Retry
+
+URLS = ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db?synchronous=NORMAL"]
+
+
+@pytest.fixture(params=URLS)
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dueline]:
+    """Make an application that knows some small tasks."""
+    url: str = request.param
+    app = Dueline(url.format(tmp_path))
+    for function in (add, total, join, tell):
+        app.task(name=function.__name__)(function)
+    app.task(name="fail", retry=Retry(attempts=1))(fail)
+    yield app
+    app.close()
+
+
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+def join(*parts: Any) -> str:  # noqa: ANN401
+    return " ".join(map(str, parts))
+
+
+def tell(failure: dict[str, Any], word: str) -> str:
+    return f"{word}: {failure['error']}"
+
+
+FAILING = {"fails": True}
+
+
+def fail(a: int) -> int:
+    if FAILING["fails"]:
+        raise ValueError(f"not {a}")
+    return -a
+
+
+def step(app: Dueline, task: str, *args: object) -> Any:  # noqa: ANN401
+    return app.task_named(task).step(*args)
+
+
+def ran(app: Dueline, part: Any) -> Flow:  # noqa: ANN401
+    """Start a workflow, and work until nothing is due."""
+    flow = app.start(part)
+    app.run_worker(burst=True)
+    return flow
+
+
+@pytest.fixture(autouse=True)
+def _failing() -> Iterator[None]:
+    FAILING["fails"] = True
+    yield
+    FAILING["fails"] = True
