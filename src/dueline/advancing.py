@@ -3,8 +3,8 @@
 All jobs of a workflow are stored when it starts (rule W1); a step that needs others is parked:
 its `at` lies ahead. Whoever has ended a step looks, after that is recorded, at what needs it, and
 moves what needs nothing more to now (rule W3). Nothing hangs on that: a parked step is claimed at
-its `at` all the same, asks for itself (rule W4), and is parked anew or goes on (rule W7). Who has parked a
-step looks once more, since its last need may have ended in between (rule W5).
+its `at` all the same, asks for itself (rule W4), and is parked anew or goes on (rule W7). Who has
+parked a step looks once more, since its last need may have ended in between (rule W5).
 """
 
 from collections import defaultdict
