@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from dueline.catalog import Catalog
-from dueline.clock import SECOND_US, StoreTime
+from dueline.clock import DAY_US, SECOND_US, StoreTime
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State
-from dueline.joining import Word, judge
+from dueline.joining import Held, Pointless, Waits, Word, judge, reason
 from dueline.lane import bucket_of
 from dueline.layout import BLOCK, Layout
 from dueline.options import StepPlace, read_options
@@ -29,7 +29,11 @@ PARK_US: Final = 60 * SECOND_US
 
 PARK_US_MAX: Final = 3600 * SECOND_US
 
+LOST_US: Final = 2 * DAY_US
+"""What was not stored so long after its workflow's start never is: nobody sends it any more."""
+
 _PAGE: Final = 500
+_LOOKS: Final = 2
 
 
 class Engine(Protocol):
@@ -126,7 +130,25 @@ def ask(engine: Engine, layouts: Layouts, job: Job) -> Word | None:
     layout = layouts.get(engine.store, flow)
     if layout is None or step >= len(layout.nodes):
         return None
-    return judge(layout, step, recipe.ends(engine.store, flow, layout.needs_by_block(step)))
+    word = judge(layout, step, recipe.ends(engine.store, flow, layout.needs_by_block(step)))
+    if isinstance(word, Held) and _has_gone(engine, flow, word.failure.step):
+        return Pointless(f"{reason(layout, word.failure)}, and nothing is left of it to be retried")
+    is_old = engine.time.latest_us() > job.enqueued_us + LOST_US
+    if isinstance(word, Waits) and is_old and _has_gone(engine, flow, word.first):
+        return Pointless(f"The step {word.first} was never stored")
+    return word
+
+
+def _has_gone(engine: Engine, flow: JobId, step: int) -> bool:
+    """Tell whether there is neither a row of a step nor an end: two looks find what is on its way.
+
+    A dead job that was purged has gone, and what a caller did not come to store that was killed.
+    """
+    for _ in range(_LOOKS):
+        if engine.store.find([recipe.job_of(flow, step)])[0] is not None:
+            return False
+    end = recipe.ends(engine.store, flow, [step // BLOCK], with_values=False).get(step)
+    return end is None or not end.is_final
 
 
 def park(engine: Engine, until: Mapping[Job, int]) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dueline.advancing import PARK_US, wake_steps
 from dueline.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
-from dueline.job import Job, JobId
+from dueline.job import Job, JobId, State
 from dueline.joining import End, Failure, Held, evaluate, follows, judge, reason
 from dueline.lane import Lane, bucket_of, lane_tenant
 from dueline.layout import BLOCK, LaidOut, Layout, steps_in
@@ -182,12 +182,19 @@ class Look:
         """Tell what the workflow gives, as JSON, or why nothing; None: it goes on."""
         ends = self.ends()
         needs = set(steps_in((self.layout.result,)))
+        found: str | Failure | None = self.stuck(ends)
         if needs <= ends.keys():
             blocks = {step // BLOCK for step in needs}
-            return evaluate(
-                self.layout, self.layout.result, recipe.ends(self._queues.store, self.flow, blocks)
-            )
-        return self.stuck(ends)
+            read = recipe.ends(self._queues.store, self.flow, blocks)
+            found = evaluate(self.layout, self.layout.result, read)
+        return None if isinstance(found, Failure) and self._is_retried(found) else found
+
+    def _is_retried(self, failure: Failure) -> bool:
+        """Tell whether a step that died is alive again."""
+        if failure.end.is_final:
+            return False
+        rows = list(self.rows([failure.step]))
+        return bool(rows) and rows[0].state != State.DEAD
 
     def status(self) -> str:
         """Name the state: running, done, failed, cancelled."""

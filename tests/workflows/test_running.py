@@ -9,7 +9,9 @@ import pytest
 from dueline import Dueline, JobFailed, NotFound, chord, graph, group, pipeline, wait_for
 from dueline.codec import encode_result
 from dueline.errors import Conflict
+from dueline.handle import parse_id
 from dueline.layout import BLOCK
+from dueline.store import Drop
 from tests.workflows.conftest import FAILING, ran, step
 
 
@@ -212,3 +214,23 @@ def test_a_flow_is_found_again_and_waited_for(app: Dueline) -> None:
     assert asyncio.run(again.aresult(0)) == 3
     with pytest.raises(NotFound, match="No workflow"):
         app.flow("0" * 32).status  # noqa: B018
+
+
+def test_what_waits_for_a_dead_job_ends_when_that_is_purged(app: Dueline) -> None:
+    flow = ran(app, pipeline(step(app, "fail", 1), step(app, "add")))
+    row = app.queues.find(parse_id(flow.step(0).id)).row
+    assert row is not None
+    app.queues.store.settle([Drop(row)])
+    flow.step(1).retry()  # it asks again at once
+    app.run_worker(burst=True)
+    assert flow.step(1).status == "cancelled"
+    with pytest.raises(JobFailed, match="nothing is left of it to be retried"):
+        flow.result(0)
+
+
+def test_a_dead_step_that_is_retried_is_waited_for(app: Dueline) -> None:
+    flow = ran(app, pipeline(step(app, "fail", 1), step(app, "add")))
+    flow.retry()
+    assert flow.status == "running"
+    with pytest.raises(TimeoutError):
+        flow.result(0)

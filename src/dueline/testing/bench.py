@@ -200,11 +200,11 @@ class _Engine:
         self._settler.tell_died(found.died)
         self._settler.end(found.over)
         self._steps.ended([*found.decided, *(one.job for one in found.over)])
-        fit, given = self._steps.sort(found.fit)
-        for one in fit:
-            self._run(one.job, counts, given.get(one.job.id, b""), raises=raises)
+        steps = self._steps.sort(found.fit)
+        for one in steps.fit:
+            self._run(one.job, counts, steps.given.get(one.job.id, b""), raises=raises)
             self._steps.ended([one.job])
-        self._steps.advance()
+        self._steps.put_back(steps)
         return True
 
     def _run(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:

@@ -1,6 +1,7 @@
 """A worker's part in workflows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from dueline.advancing import advance, ask, park, wake_steps
 from dueline.attempt import Ended, Expired, FinalState, Outcome
@@ -17,10 +18,22 @@ from dueline.worker.triage import Over
 _UNKNOWN = "Nothing is known of the workflow that it is a step of."
 
 
+class Sorted(NamedTuple):
+    """Claimed jobs, by whether they may run as steps.
+
+    fit: they may. given: the first arguments of some of these, JSON arrays. waiting: they wait,
+    those for a signal until an instant, 0 for ever. over: they end here and now.
+    """
+
+    fit: list[Taken]
+    given: dict[JobId, bytes]
+    waiting: dict[Job, int]
+    over: list[Over]
+
+
 class Stepping:
     """Asks of claimed steps whether they may run, and lets go on what waited for those that ended.
 
-    Every method may be called again where the store failed; nothing is done twice by that.
     has_moved: steps were moved to now since it was last said that none were.
     """
 
@@ -32,36 +45,33 @@ class Stepping:
         self._ended: list[Job] = []
         self.has_moved = False
 
-    def sort(self, taken: Sequence[Taken]) -> tuple[list[Taken], Mapping[JobId, bytes]]:
-        """Leave out the steps that may not run; they are parked, or end here.
-
-        Returns: the others, and the first arguments of steps among them, JSON arrays.
-        """
-        fit: list[Taken] = []
-        given: dict[JobId, bytes] = {}
-        parked: dict[Job, int] = {}
-        over: list[Over] = []
+    def sort(self, taken: Sequence[Taken]) -> Sorted:
+        """Tell the steps that may run from those that may not; changes nothing."""
+        found = Sorted([], {}, {}, [])
         for one in taken:
             place = recipe.place_of(one.job)
             if place is None or (one.job.task and not place.parked_us):
-                fit.append(one)  # of no workflow, or one that needs nothing
+                found.fit.append(one)  # of no workflow, or one that needs nothing
                 continue
             word = self._ask(one.job)
             if isinstance(word, Fit):
-                given[one.job.id] = word.given
-                fit.append(one)
+                found.given[one.job.id] = word.given
+                found.fit.append(one)
             elif isinstance(word, Over):
-                over.append(word)
+                found.over.append(word)
             else:
-                parked[one.job] = word
-        if over:
-            self._settler.end(over)
-            self.ended(job for job, _, _ in over)
+                found.waiting[one.job] = word
+        return found
+
+    def put_back(self, found: Sorted) -> None:
+        """Park the steps that wait, and end those that are over."""
+        if found.waiting:
+            park(self._queues, found.waiting)
+            self._look_again(found.waiting)
+        if found.over:
+            self._settler.end(found.over)
+            self.ended(job for job, _, _ in found.over)
         self.advance()
-        if parked:
-            park(self._queues, parked)
-            self._look_again(parked)
-        return fit, given
 
     def _ask(self, job: Job) -> Fit | Over | int:
         """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""

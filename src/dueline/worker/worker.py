@@ -253,8 +253,8 @@ class Worker:
         if refused:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
-        fit, given = self._steps.sort(taken)
-        taken = self._held.keep(fit, given, of=taken)
+        steps = self._steps.sort(taken)
+        taken = self._held.keep(steps.fit, steps.given, of=taken)
         jobs = [job for job, _ in taken]
         self._inform(jobs)
         plain, careful = parted(taken, self._queues.catalog.settings)
@@ -264,6 +264,7 @@ class Worker:
         self._careful.add(careful)  # rule A2
         if plain:
             self._runner.submit(assignments)
+        self._guarded(lambda: self._steps.put_back(steps))
 
     def _inform(self, jobs: Sequence[Job]) -> None:
         """Get ready what handlers are told: a fence that lasts, and how far the job has come."""
