@@ -76,7 +76,7 @@ class Dueline:
         self.schedule, self.cron = self.schedules.schedule, self.schedules.cron
         steering = Steering(self)
         self.pause, self.resume = steering.pause, steering.resume
-        self.semaphore, self.rate = steering.semaphore, steering.rate
+        self.semaphore, self.rate, self.quota = steering.semaphore, steering.rate, steering.quota
         self._store_limits = steering.store
         flows = Workflows(self)
         self.start, self.start_again = flows.start, flows.start_again

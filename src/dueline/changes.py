@@ -1,14 +1,16 @@
 """Where jobs that wait come to lie."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import repeat
 from typing import NamedTuple
 
 from dueline.errors import Conflict
 from dueline.job import Job, JobId, State, Token
-from dueline.lane import bucket_of, living_queue
+from dueline.lane import Lane, bucket_of, lane_tenant, living_queue
 from dueline.options import read_options
+from dueline.settings import shard_of
 from dueline.store import Move
 
 
@@ -64,6 +66,33 @@ def refused(job_id: JobId, word: str, status: str) -> Conflict:
         f"The job {job_id.hex()} is {status} and cannot be {word}.",
         hint="See `dueline jobs explain`.",
     )
+
+
+def changeable(job_id: JobId, word: str, status: str, row: Job | None) -> Job:
+    """Let a job that waits pass, or say that it cannot be changed."""
+    if row is None or status in ("dead", "running", "expired"):
+        raise refused(job_id, word, status)
+    if row.is_claimed():
+        raise refused(job_id, word, "in the hands of a worker that does not answer")
+    return row
+
+
+def was_called(row: Job) -> bool:
+    """Tell whether a handler was called for a job, and it may have to be called again."""
+    return row.state == State.STARTED or (row.crashes > 0 and row.state != State.DEAD)
+
+
+def birth_lanes(
+    home: Lane, job_ids: Sequence[JobId], shards: int, limits: Sequence[Sequence[str]]
+) -> Iterable[Lane]:
+    """Name the lanes of jobs that are to be born, alike but for their limits, by their ids."""
+    lanes: Iterable[Lane] = repeat(home)
+    if shards > 1:
+        lanes = [home._replace(shard=shard_of(one, shards)) for one in job_ids]
+    if limits:
+        tenants = [lane_tenant(home.tenant, names) for names in limits]
+        lanes = [lane._replace(tenant=each) for lane, each in zip(lanes, tenants, strict=False)]
+    return lanes
 
 
 def spread(job: Job, window_us: int, *, width_us: int) -> Job:

@@ -1,6 +1,8 @@
 """What a task is declared with."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from dueline.clock import asked_instant_us, asked_span_us, duration_us
 from dueline.config import module_name
@@ -9,6 +11,9 @@ from dueline.handler import Handler
 from dueline.options import Unique
 
 _NAME_CHARACTERS_MAX = 255
+
+Call = Sequence[Any] | Mapping[str, Any]
+"""The arguments of one of many calls: in order, or by name."""
 
 
 def read_unique(unique: object, handler: Handler) -> Unique:
@@ -61,3 +66,15 @@ def read_expiry(expires: object) -> dict[str, int | None]:
     if isinstance(expires, datetime):
         return {"expires_us": asked_instant_us(expires, "expires"), "expires_after_us": None}
     return {"expires_us": None, "expires_after_us": asked_span_us(expires, "expires")}
+
+
+def as_call(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Tell a call's positional arguments and its named ones."""
+    if isinstance(call, Mapping):
+        return (), call
+    if not isinstance(call, (tuple, list)):
+        raise BadInput(
+            f"A call is given as {type(call).__name__}, not as a tuple of its arguments.",
+            hint='Write [("a",), ("b",)] for a task of one argument.',
+        )
+    return call, {}

@@ -62,6 +62,17 @@ class Duplicate(Conflict):
     unsent: int = 0
 
 
+class QuotaExceeded(Conflict):
+    """A queue, or a tenant in it, may have no more jobs now; nothing was written.
+
+    retry_after: in how many seconds there may be room; None: so many at once never fit. unsent:
+    as of Duplicate.
+    """
+
+    retry_after: float | None = None
+    unsent: int = 0
+
+
 class StoreUnavailable(DuelineError):
     """The store could not be reached or did not answer in time; nothing was written.
 

@@ -3,20 +3,21 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from itertools import repeat
 from typing import NamedTuple
 
+from dueline import changes
+from dueline.admission import Admission
 from dueline.advancing import advance
 from dueline.attempt import Outcome
 from dueline.catalog import Catalog
-from dueline.changes import Change, changed, redriven, refused, spread
+from dueline.changes import Change, refused
 from dueline.clock import Clock, StoreTime
 from dueline.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, Unknown
 from dueline.exclusive import Exclusive, rule_of
 from dueline.finishing import Finished, complete, finish, finish_of, stored
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State, born_like
-from dueline.lane import Lane, bucket_of, lane_tenant, living_queue
+from dueline.lane import Lane, bucket_of, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options, read_tags
 from dueline.paging import EVER, jobs_in, lane_pages
@@ -24,7 +25,7 @@ from dueline.peek import peek
 from dueline.recipes import cancels, results
 from dueline.recipes.flow import Layouts
 from dueline.sending import Send, send, send_again
-from dueline.settings import QueueSettings, shard_of
+from dueline.settings import QueueSettings
 from dueline.status import status_of
 from dueline.store import LanePage, Move, Store
 from dueline.telling import telling
@@ -43,6 +44,7 @@ class Calls(NamedTuple):
 
     due_us: None for now. opts: see `CallOptions`. window_us: starts are spread over so long from
     the due time on. limits: of each call, what limits it; nothing where none has any.
+    wait_us: how long to wait for room where a quota leaves none.
     """
 
     queue: str
@@ -55,6 +57,7 @@ class Calls(NamedTuple):
     opts: bytes = b""
     window_us: int = 0
     limits: Sequence[Sequence[str]] = ()
+    wait_us: int = 0
 
 
 class Found(NamedTuple):
@@ -86,9 +89,16 @@ class Queues:
         self.time = StoreTime(store.clock_us, clock)
         self.ids = ids
         self.catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
-        self._exclusive = Exclusive(self.told, time=self.time, ids=ids, catalog=self.catalog)
         self._clock = clock
         self._defaults = defaults
+        self._equip()
+
+    def _equip(self, *, is_inside: bool = False) -> None:
+        time, ids, catalog = self.time, self.ids, self.catalog
+        self._exclusive = Exclusive(self.told, time=time, ids=ids, catalog=catalog)
+        self._admission = Admission(
+            self.store, time=time, clock=self._clock, ids=ids, catalog=catalog, lends=not is_inside
+        )
 
     @property
     def told(self) -> Store:
@@ -104,9 +114,7 @@ class Queues:
         inside.store = store
         inside.waker = waker
         inside.catalog = Catalog(store, clock=self._clock, ids=self.ids, defaults=self._defaults)
-        inside._exclusive = Exclusive(  # noqa: SLF001  (one of its own kind)
-            inside.told, time=self.time, ids=self.ids, catalog=inside.catalog
-        )
+        inside._equip(is_inside=True)  # noqa: SLF001  (one of its own kind)
         return inside
 
     # Enqueue
@@ -119,30 +127,29 @@ class Queues:
         Raises:
           BadInput: something is out of range; nothing was written.
           Duplicate: another job has the unique key; the bodies before are stored.
+          QuotaExceeded: there is no room; nothing was written.
           EnqueueUnknown: some may or may not be stored; its `jobs` can be enqueued again.
           StoreUnavailable: nothing was written.
         """
-        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits = calls
+        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, _ = calls
         now_us = self.time.earliest_us()
         check_call(queue, asked_us, priority, tenant, now_us=now_us)
+        settings = self.catalog.settings(queue)
+        if settings.quotas:
+            self._admission.admit(queue, tenant, len(bodies), wait_us=calls.wait_us)
+            now_us = self.time.earliest_us()
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
-        settings = self.catalog.settings(queue)
         job_ids = self.ids.many(len(bodies), now_us)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
-        lanes: Iterable[Lane] = repeat(home)
-        if settings.shards > 1:
-            lanes = [home._replace(shard=shard_of(one, settings.shards)) for one in job_ids]
-        if limits:
-            tenants = [lane_tenant(tenant, names) for names in limits]
-            lanes = [lane._replace(tenant=each) for lane, each in zip(lanes, tenants, strict=False)]
+        lanes = changes.birth_lanes(home, job_ids, settings.shards, limits)
         options = read_options(opts)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
         like = Job(home, pos_us, JobId(b""), 0, due_us, now_us, task, codec, b"", opts, pos_us)
         jobs = born_like(like, lanes, job_ids, bodies)
         if window_us:
-            jobs = [spread(job, window_us, width_us=settings.width_us) for job in jobs]
+            jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
         if options.unique:
             return [self._place(job) for job in jobs]
         self._add(jobs)
@@ -305,9 +312,7 @@ class Queues:
         raise refused(job_id, "retried", "changing")
 
     def _is_spent(self, row: Job) -> bool:
-        """Tell whether a handler was called for a job of a queue that calls none twice."""
-        was_called = row.state == State.STARTED or (row.crashes > 0 and row.state != State.DEAD)
-        return was_called and self.catalog.settings(row.lane.queue).is_once
+        return changes.was_called(row) and self.catalog.settings(row.lane.queue).is_once
 
     def _redrive(self, row: Job) -> bool:
         move = self.redrive(row)
@@ -349,16 +354,12 @@ class Queues:
     def _change(self, job_id: JobId, word: str, change: Change) -> None:
         for _ in range(_ROUNDS_MAX):
             found = self.find(job_id)
-            row = found.row
-            if row is None or found.status in ("dead", "running", "expired"):
-                raise refused(job_id, word, found.status)
-            if row.is_claimed():
-                raise refused(job_id, word, "in the hands of a worker that does not answer")
+            row = changes.changeable(job_id, word, found.status, found.row)
             if change.at_us is not None and row.opts:
                 check_options(read_options(row.opts), change.at_us, 0)
             width_us = self.catalog.settings(row.lane.queue).width_us
             token = self.ids.token()
-            move = changed(row, change, token=token, width_us=width_us)
+            move = changes.changed(row, change, token=token, width_us=width_us)
             if self.told.settle([move])[0]:
                 self.wake([place_of(move)])
                 return
@@ -378,11 +379,10 @@ class Queues:
         undecided = [row for row in rows if not row.outcome and not self._is_spent(row)]
         plain = [row for row in undecided if not row.opts or row.state != State.DEAD]
         count = 0
-        for row in undecided:
-            if row.opts and row.state == State.DEAD:
-                cancels.withdraw(self.store, [row.id])
-                with suppress(Duplicate):
-                    count += self._redrive(row)
+        for row in [row for row in undecided if row.opts and row.state == State.DEAD]:
+            cancels.withdraw(self.store, [row.id])
+            with suppress(Duplicate):
+                count += self._redrive(row)
         for start in range(0, len(plain), _PAGE):
             some = plain[start : start + _PAGE]
             cancels.withdraw(self.store, [row.id for row in some if row.fence])
@@ -397,4 +397,4 @@ class Queues:
         """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
         width_us = self.catalog.settings(living_queue(row.lane.queue)).width_us
         token = self.ids.token()
-        return redriven(row, self.time.latest_us(), token=token, width_us=width_us)
+        return changes.redriven(row, self.time.latest_us(), token=token, width_us=width_us)

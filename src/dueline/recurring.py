@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from dueline import schedules
 from dueline.clock import asked_instant_us, asked_span_us, to_datetime
+from dueline.declaring import as_call
 from dueline.errors import BadInput
 from dueline.handle import Job
 from dueline.queue import Queues
@@ -20,7 +21,7 @@ from dueline.recipes.schedule import (
     coming,
 )
 from dueline.task import Host as TaskHost
-from dueline.task import Using, as_call
+from dueline.task import Using
 
 AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
 

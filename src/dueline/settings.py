@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -17,11 +17,28 @@ KEEP_US_MAX = 3660 * DAY_US
 AGING_US_MIN = 1_000
 PAUSED_MAX = 1_000
 WEIGHT_MAX = 1_000
+QUOTAS_MAX = 1_000
+QUOTA_MAX = 1_000_000
+QUOTA_PER_US_MIN = SECOND_US // 100
 
 History = Literal["attempts", "all", "arguments", "off"]
 Deliver = Literal["at_least_once", "at_most_once"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+class Quota(NamedTuple):
+    """How many jobs a queue takes in: all of it, one tenant's, or those of each other tenant.
+
+    depth: how many may wait; 0: any number. rate: how many may come in a span of `per_us`; 0:
+    any number.
+    """
+
+    scope: Literal["queue", "tenant", "each"] = "queue"
+    tenant: str = ""
+    depth: int = 0
+    rate: int = 0
+    per_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +56,7 @@ class QueueSettings:
     deliver: what becomes of a job whose worker died in its handler: run again, or lost.
     history_us: how long rows of the history are kept at least.
     dead_us: how long dead jobs are kept at least, 0 until somebody purges them.
+    quotas: how many jobs are taken in.
     """
 
     shards: int = 1
@@ -55,6 +73,7 @@ class QueueSettings:
     paused_tenants: tuple[str, ...] = ()
     paused_tasks: tuple[str, ...] = ()
     weights: tuple[tuple[str, int], ...] = ()
+    quotas: tuple[Quota, ...] = ()
 
     @property
     def is_once(self) -> bool:
@@ -130,6 +149,35 @@ def weights_of(weights: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((tenant, weight) for tenant, weight in weights.items() if weight != 1))
 
 
+def quotas_on(quotas: Sequence[Quota], tenant: str) -> list[Quota]:
+    """Name the quotas of a tenant's calls: its own, or that of each, then the queue's.
+
+    Jobs without a tenant are nobody's: no quota of each tenant is on them.
+    """
+    own = [one for one in quotas if one.scope == "tenant" and one.tenant == tenant]
+    if not own and tenant:
+        own = [one._replace(scope="tenant", tenant=tenant) for one in quotas if one.scope == "each"]
+    return [*own, *(one for one in quotas if one.scope == "queue")]
+
+
+def with_quota(quotas: Sequence[Quota], new: Quota) -> tuple[Quota, ...]:
+    """Put a quota into the place of the one of its scope; one of nothing goes."""
+    others = [one for one in quotas if one[:2] != new[:2]]
+    return tuple(sorted([*others, new] if new.depth or new.rate else others))
+
+
+def check_quota(quota: Quota) -> Quota:
+    """Let a quota pass, or say what of it is out of range."""
+    for name, number in (("depth", quota.depth), ("rate", quota.rate)):
+        if type(number) is not int or not 0 <= number <= QUOTA_MAX:
+            raise BadInput(f"{name} is {number!r:.20}.", hint=f"Use 1 to {QUOTA_MAX}.")
+    if quota.rate and not QUOTA_PER_US_MIN <= quota.per_us <= DAY_US:
+        raise BadInput(
+            f"per is {quota.per_us / SECOND_US} s, of a rate.", hint="Use 10 ms to one day."
+        )
+    return quota
+
+
 def check_settings(settings: QueueSettings) -> QueueSettings:
     """Let settings pass, or say which of them is out of range."""
     numbers = (
@@ -177,6 +225,12 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
         raise BadInput(
             f"More than {PAUSED_MAX} tenants have a weight.", hint="Leave out those of 1."
         )
+    if len(settings.quotas) > QUOTAS_MAX:
+        raise BadInput(
+            f"More than {QUOTAS_MAX} tenants have a quota.", hint="Set one for each tenant."
+        )
+    for quota in settings.quotas:
+        check_quota(quota)
     if settings.history not in get_args(History):
         raise BadInput(
             f"history is {settings.history!r}.", hint=f"Use one of {', '.join(get_args(History))}."

@@ -1,15 +1,17 @@
-"""What an application lets wait, and how much of it runs at once."""
+"""What an application takes in and lets wait, and how much of it runs at once."""
 
 from datetime import timedelta
 from typing import Any, Protocol
 
-from dueline import pausing
+from dueline import pausing, quotas
 from dueline.clock import asked_span_us
 from dueline.errors import BadInput
 from dueline.limiting import check_semaphore
+from dueline.limits import check_tenant
 from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate, check_rate
+from dueline.settings import Quota, check_queue_name, check_quota
 
 
 class Host(Protocol):
@@ -36,13 +38,14 @@ class Named(Protocol):
 
 
 class Steering:
-    """Pauses of queues, and of tenants and tasks in them; semaphores, rates."""
+    """Pauses of queues, and of tenants and tasks in them; semaphores, rates, quotas."""
 
     def __init__(self, host: Host) -> None:
         """Take the application; opens nothing."""
         self._host = host
         self._semaphores: dict[str, int] = {}
         self._rates: dict[str, Rate] = {}
+        self._quotas: list[tuple[str, Quota]] = []
 
     def semaphore(self, name: str, *, capacity: int) -> None:
         """Let at most so many jobs run at once that have this limit, in all workers.
@@ -82,8 +85,41 @@ class Steering:
         else:
             self._rates[name] = one
 
+    def quota(
+        self,
+        queue: str,
+        *,
+        tenant: str | None = None,
+        each_tenant: bool = False,
+        depth: int | None = None,
+        rate: int | None = None,
+        per: timedelta | float | None = None,
+    ) -> None:
+        """Let a queue take in no more jobs than so many: all of it, a tenant's, or each one's.
+
+        Calls beyond that raise QuotaExceeded, or wait for room: `using(wait=5)`. Every client
+        knows a change within 5 s. Stored at the first use of the store, or now if that was
+        before. One of neither depth nor rate is taken away.
+
+        Args:
+          tenant: only this one's jobs. each_tenant: those of each tenant, beside such as have
+            a quota of their own.
+          depth: how many jobs may wait, those for later included.
+          rate: how many may be put in in any span of `per`, a timedelta or seconds.
+
+        Raises: BadInput: a name or number out of range.
+        """
+        new = asked_quota(tenant, depth, rate, per, each_tenant=each_tenant)
+        check_queue_name(queue)
+        if self._host.is_open:
+            quotas.put(self._host.queues, queue, new)
+        else:
+            self._quotas.append((queue, new))
+
     def store(self, queues: Queues) -> None:
-        """Store the semaphores and rates that were declared before the first use."""
+        """Store what was declared before the first use."""
+        for queue, quota in self._quotas:
+            quotas.put(queues, queue, quota)
         for name, capacity in self._semaphores.items():
             semaphore.define(queues.store, name, capacity, ids=queues.ids)
         for name, one in self._rates.items():
@@ -116,3 +152,34 @@ def _chosen(tenant: str | None, task: Named | str | None) -> dict[str, Any]:
         "tenants": () if tenant is None else (tenant,),
         "tasks": () if name is None else (name,),
     }
+
+
+def asked_quota(
+    tenant: str | None,
+    depth: int | None,
+    rate: int | None,
+    per: timedelta | float | None,
+    *,
+    each_tenant: bool,
+) -> Quota:
+    """Read a quota as it was asked for.
+
+    Raises: BadInput: a value out of range, or values that do not go together.
+    """
+    if tenant is not None and each_tenant:
+        raise BadInput("A quota is of one tenant or of each.", hint="Set one after the other.")
+    if (rate is None) != (per is None):
+        raise BadInput("A rate is so many jobs in a span.", hint="Give rate and per.")
+    for name, number in (("depth", depth), ("rate", rate)):
+        if number is not None and (type(number) is not int or number < 1):
+            raise BadInput(f"{name} is {number!r:.20}.", hint="Leave it out for none.")
+    check_tenant(tenant or "")
+    return check_quota(
+        Quota(
+            "each" if each_tenant else "queue" if tenant is None else "tenant",
+            tenant or "",
+            depth or 0,
+            rate or 0,
+            0 if per is None else asked_span_us(per, "per"),
+        )
+    )

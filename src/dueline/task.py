@@ -8,8 +8,14 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from dueline.clock import Clock, asked_instant_us, asked_span_us
 from dueline.codec import JSON
-from dueline.declaring import read_expiry, read_unique
-from dueline.errors import BadInput, Duplicate, EnqueueUnknown, StoreUnavailable
+from dueline.declaring import Call, as_call, read_expiry, read_unique
+from dueline.errors import (
+    BadInput,
+    Duplicate,
+    EnqueueUnknown,
+    QuotaExceeded,
+    StoreUnavailable,
+)
 from dueline.handle import Job
 from dueline.handler import Context, Handler
 from dueline.hooks import EnqueueEvent, Hooks
@@ -27,9 +33,6 @@ from dueline.tuples import field
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Call = Sequence[Any] | Mapping[str, Any]
-"""The arguments of one of many calls: in order, or by name."""
 
 CHUNK = 500
 CHUNK_MAX = 10_000
@@ -62,7 +65,7 @@ class Options:
 
     due_us: absolute; after_us: from the call on; neither: now. expires_us, expires_after_us:
     likewise; neither: never. window_us: starts are spread over so long.
-    tx: the transaction that stores it; None for one of its own.
+    tx: the transaction that stores it; None for one of its own. wait_us: for room in a quota.
     """
 
     queue: str
@@ -77,6 +80,7 @@ class Options:
     unique: Unique | None = None
     tags: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    wait_us: int = 0
 
 
 class Using(Generic[P, R]):
@@ -104,6 +108,7 @@ class Using(Generic[P, R]):
         unique: Unique | str | None = None,
         tags: Iterable[str] | None = None,
         limits: Iterable[str] | None = None,
+        wait: timedelta | float | None = None,
     ) -> "Using[P, R]":
         """Say where and when calls run.
 
@@ -118,6 +123,7 @@ class Using(Generic[P, R]):
           unique: a key that one living job has at a time; a text is Unique(text).
           tags: words to find the jobs by, up to 20.
           limits: semaphores in place of the task's own, such as "warehouse" or "host:{host}".
+          wait: for so long, where a quota leaves no room; not inside a transaction.
 
         Raises: BadInput: due is naive, or both due and after are given, a value is out of range,
         or tx is something else.
@@ -145,6 +151,8 @@ class Using(Generic[P, R]):
             changes["tags"] = read_tags(tags)
         if limits is not None:
             changes["limits"] = self._handler.read_limits(limits)
+        if wait is not None:
+            changes["wait_us"] = asked_span_us(wait, "wait")
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -153,6 +161,7 @@ class Using(Generic[P, R]):
         Raises:
           BadInput: the arguments do not fit the function or cannot be stored; nothing was.
           Duplicate: another job has its unique key.
+          QuotaExceeded: its queue or tenant may have no more jobs now; nothing was stored.
           EnqueueUnknown: it may or may not be stored; see its `jobs`.
           StoreUnavailable: it is not stored.
         """
@@ -202,7 +211,7 @@ class Using(Generic[P, R]):
             try:
                 some_limits = list(islice(limits_of_each, len(some)))
                 jobs += self._put(codec, some, next(rule_of_each), some_limits)
-            except (StoreUnavailable, Duplicate) as error:
+            except (StoreUnavailable, Duplicate, QuotaExceeded) as error:
                 sent = len(some) if isinstance(error, EnqueueUnknown) else 0
                 error.unsent = len(encoded) - len(jobs) - sent
                 raise
@@ -316,6 +325,7 @@ class Using(Generic[P, R]):
                 opts,
                 options.window_us,
                 limits if options.limits else (),
+                0 if options.tx else options.wait_us,
             )
         )
         if event is not None:
@@ -386,15 +396,3 @@ def _refuse_transaction(options: Options) -> None:
             "A transaction belongs to its thread, and this enqueues in another.",
             hint="Use enqueue with using(tx=...), in asyncio.to_thread with the transaction.",
         )
-
-
-def as_call(call: Call) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Tell a call's positional arguments and its named ones."""
-    if isinstance(call, Mapping):
-        return (), call
-    if not isinstance(call, (tuple, list)):
-        raise BadInput(
-            f"A call is given as {type(call).__name__}, not as a tuple of its arguments.",
-            hint='Write [("a",), ("b",)] for a task of one argument.',
-        )
-    return call, {}

@@ -160,3 +160,39 @@ def test_a_purge_leaves_what_runs_and_what_is_dead(shell: Shell) -> None:
     assert shell.app("queues", "purge", "default", "-o", "json").data["waiting"] == 0
     assert shell.ids("--state", "running") == [running]
     assert shell.ids("--state", "dead") == [dead]
+
+
+def test_a_quota_is_set_shown_and_taken_away(shell: Shell) -> None:
+    # F9
+    shell.enqueue("tasks.add", "1")
+    answer = shell.app("queues", "quota", "default")
+    assert (answer.out, answer.err) == ("", "The queue default takes in whatever comes.\n")
+    for options in (("--depth", "1"), ("--each-tenant", "--rate", "50", "--per", "10s")):
+        assert shell.app("queues", "quota", "default", *options).code == 0
+    head, each, queue = shell.app("queues", "quota", "default").out.splitlines()
+    assert head.split() == ["QUOTA", "TENANT", "DEPTH", "WAITING", "RATE", "PER", "LEFT"]
+    assert each.split() == ["each", "tenant", "50", "10s"]
+    assert queue.split() == ["queue", "1"]
+    answer = shell.app("enqueue", "tasks.add", "1")
+    assert answer.code == 5
+    assert answer.why == "The queue default may have 1 job(s) that wait, and has 1."
+    (entry,) = [
+        one for one in shell.app("queues", "quota", "default", "-o", "json").data
+        if one["quota"] == "queue"
+    ]  # fmt: skip
+    assert entry["waiting"] == 1
+    assert "QUOTA" in shell.app("queues", "show", "default").out.upper()
+    assert shell.app("queues", "quota", "default", "--none").code == 0
+    assert shell.app("enqueue", "tasks.add", "1").code == 0
+
+
+def test_quotas_that_cannot_be_are_refused(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "1")
+    for words in (
+        ("--tenant", "a"),
+        ("--none", "--depth", "1"),
+        ("--rate", "1"),
+        ("--tenant", "a", "--each-tenant", "--depth", "1"),
+    ):
+        assert shell.app("queues", "quota", "default", *words).code == 2
+    assert shell.app("queues", "quota", "nothing", "--depth", "1").code == 4

@@ -10,9 +10,9 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
 from tests.clocks import HandClock
-from tests.world import KINDS, store_on
+from tests.world import EVERY_KIND, KINDS, World, store_on, world_on
 
-__all__ = ["clock", "queues", "store"]
+__all__ = ["clock", "queues", "store", "world"]
 
 
 @pytest.fixture
@@ -33,3 +33,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 def queues(store: Store, clock: HandClock) -> Queues:
     """Make the engine."""
     return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+
+
+@pytest.fixture(params=EVERY_KIND)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Make a world on each kind of store."""
+    world = world_on(request.param, tmp_path)
+    yield world
+    world.store.close()

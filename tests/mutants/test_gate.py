@@ -16,8 +16,9 @@ from tests.chores import test_monitor as monitor
 from tests.chores import test_vanish as vanishing
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
+from tests.engine import test_quotas as taken_in
 from tests.engine import test_races as races
-from tests.mutants import births, chores, claims, endings, lists, pauses, permits, times
+from tests.mutants import births, chores, claims, endings, intake, lists, pauses, permits, times
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
 from tests.schedules import test_overlap as overlap
@@ -188,6 +189,12 @@ MUTANTS = (
            Named(rates.test_two_who_looked_at_once_take_no_more_than_there_is)),
     Mutant("N5", permits.what_a_claim_did_not_bring_is_not_given_back,
            Named(rates.test_what_a_claim_did_not_need_is_given_back)),
+    Mutant("D1", intake.what_is_taken_is_written_whatever_was_read,
+           in_a_world(taken_in.two_who_look_at_once)),
+    Mutant("D2", intake.who_counts_reads_afterwards_how_many_were_taken,
+           in_a_world(taken_in.what_came_meanwhile_is_counted)),
+    Mutant("D3", intake.what_is_taken_ahead_is_used_whenever,
+           in_a_world(taken_in.no_span_has_more)),
     Mutant("Z1", times.a_time_has_another_job_each_try, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_before_how_far_they_come, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_behind_how_far_they_come, BROKEN_OFF),

@@ -6,19 +6,22 @@ from typing import Annotated
 import typer
 
 from dueline import pausing
+from dueline import quotas as engine
 from dueline.cli.bars import bar
 from dueline.cli.consent import is_agreed, refuse
 from dueline.cli.failure import Exit, say_failure
 from dueline.cli.options import DryRunOption, YesOption
 from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.session import session_of
-from dueline.clock import SystemClock
+from dueline.clock import SECOND_US, SystemClock
+from dueline.errors import BadInput
 from dueline.mass import Changed, cancel_all, drain, waiting_in
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
 from dueline.settings import QueueSettings
 from dueline.span import parse_span
 from dueline.stats import Counts, count
+from dueline.steering import asked_quota
 
 COLUMNS = (
     "queue",
@@ -31,6 +34,7 @@ COLUMNS = (
     "oldest_ready",
     "workers",
 )
+QUOTA_COLUMNS = ("quota", "tenant", "depth", "waiting", "rate", "per", "left")
 WORKER_COLUMNS = ("worker", "held", "slots", "started", "beat")
 
 queues = typer.Typer(help="See, pause and empty queues.")
@@ -83,8 +87,10 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "shards": settings.shards,
             "bucket": Span(settings.width_us),
         }
-        part = Part("live_workers", [worker_entry(one) for one in workers], WORKER_COLUMNS)
-        Output.of(context, opened).entry(shown, parts=[part])
+        parts = [Part("live_workers", [worker_entry(one) for one in workers], WORKER_COLUMNS)]
+        if settings.quotas:
+            parts.append(Part("quotas", _quotas(opened, name), QUOTA_COLUMNS))
+        Output.of(context, opened).entry(shown, parts=parts)
     _tell_capped([counts])
 
 
@@ -143,6 +149,65 @@ def _set_pause(
         more = [*["tenants"] * bool(tenants), *["tasks"] * bool(tasks)]
         columns = ("queue", "paused", *more)
         Output.of(context, opened).entries(shown, columns, count=len(shown))
+
+
+@queues.command()
+def quota(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this one's jobs only.")
+    ] = None,
+    each_tenant: Annotated[
+        bool, typer.Option("--each-tenant", help="Of each one's jobs that has none of its own.")
+    ] = False,
+    depth: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many jobs may wait.")
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many may come in a span.")
+    ] = None,
+    per: Annotated[str | None, typer.Option(metavar="TIME", help="That span: 10s 1m.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="Take the quota away.")] = False,
+) -> None:
+    """Set how many jobs a queue takes in, or a tenant in it; without options, show it.
+
+    Every client knows it after 5 s at most. `waiting` is as of the last count, and what came
+    since; `left` is empty where jobs would be counted first.
+
+    Example: dueline queues quota mail --tenant acme --depth 10000 --rate 100 --per 1s
+    """
+    span_s = None if per is None else parse_span(per) / SECOND_US
+    new = asked_quota(tenant, depth, rate, span_s, each_tenant=each_tenant)
+    if none and (depth or rate):
+        raise BadInput("A quota is set or taken away.", hint="Leave out --none, or all else.")
+    if not (none or depth or rate) and (tenant is not None or each_tenant):
+        raise BadInput("No quota is given.", hint="Give --depth, --rate with --per, or --none.")
+    with session_of(context).queues() as opened:
+        (name,) = opened.catalog.chosen(name)
+        if none or depth or rate:
+            engine.put(opened, name, new)
+        shown = _quotas(opened, name)
+        Output.of(context, opened).entries(shown, QUOTA_COLUMNS, count=len(shown))
+    if not shown:
+        note(f"The queue {name} takes in whatever comes.")
+
+
+def _quotas(opened: Queues, name: str) -> list[Entry]:
+    """Show the quotas of a queue."""
+    return [
+        {
+            "quota": "each tenant" if one.quota.scope == "each" else one.quota.scope,
+            "tenant": one.quota.tenant if one.quota.scope == "tenant" else None,
+            "depth": one.quota.depth or None,
+            "waiting": one.waiting,
+            "rate": one.quota.rate or None,
+            "per": Span(one.quota.per_us) if one.quota.rate else None,
+            "left": one.left,
+        }
+        for one in engine.usage(opened, name)
+    ]
 
 
 @queues.command("drain")

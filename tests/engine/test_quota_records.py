@@ -1,0 +1,116 @@
+"""What is taken of quotas, whatever fails, and what is told of it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dueline import Dueline, quotas
+from dueline.admission import waiting_jobs
+from dueline.clock import SECOND_US
+from dueline.contract.failing import FailingStore, Fault
+from dueline.errors import Conflict, QuotaExceeded, StoreUnavailable
+from dueline.queue import Calls, Queues
+from dueline.recipes import quota as recipe
+from dueline.settings import Quota
+from tests.engine.test_quotas import DEPTH, engine, enqueue, waiting
+from tests.world import World
+
+CALLS_MAX = 40
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
+    world: World, fault: Fault
+) -> None:
+    for one in (Quota(depth=90, rate=90, per_us=60 * SECOND_US), Quota("each", depth=90)):
+        quotas.put(world.queues, "q", one)
+    for number in range(1, CALLS_MAX):
+        plan: dict[int, Fault] = {}
+        failing = FailingStore(world.store, plan)
+        other = engine(world, failing)
+        other.catalog.settings("q")
+        other.time.latest_us()
+        world.clock.advance(61)  # so that all are counted
+        before, last = len(waiting(world)), failing.calls + number
+        plan[last] = fault
+        try:
+            other.enqueue(Calls("q", "t", 0, [b"[1]"], tenant="a"))
+        except StoreUnavailable as error:
+            is_born = type(error) is not StoreUnavailable
+            assert is_born or len(waiting(world)) == before
+        if failing.calls < last:
+            break
+    else:
+        raise AssertionError(f"it takes more than {CALLS_MAX} calls")
+    assert number > 5
+
+
+def test_a_quota_that_keeps_changing_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    quotas.put(world.queues, "q", DEPTH)
+    monkeypatch.setattr(recipe, "write", lambda *_args, **_named: False)
+    with pytest.raises(Conflict, match="keeps changing"):
+        world.put()
+
+
+def test_what_a_transaction_takes_it_gives_back_when_it_is_undone(tmp_path: Path) -> None:
+    app = Dueline(f"sqlite:///{tmp_path}/a.db?synchronous=NORMAL")
+    app.quota("q", depth=300)
+
+    @app.task(queue="q")
+    def work() -> None: ...
+
+    def put(count: int, *, fails: bool) -> None:
+        with app.transaction() as tx:
+            work.using(tx=tx, wait=60).enqueue_many([()] * count)
+            if fails:
+                raise KeyError
+
+    try:
+        with pytest.raises(KeyError):
+            put(300, fails=True)
+        put(200, fails=False)
+        put(100, fails=False)
+        with pytest.raises(QuotaExceeded):
+            put(1, fails=False)
+    finally:
+        app.close()
+
+
+# --- what is told -------------------------------------------------------------------------------
+
+
+def test_what_was_taken_is_told(world: World) -> None:
+    for one in (DEPTH, Quota("tenant", "a", rate=2, per_us=SECOND_US), Quota("each", depth=1)):
+        quotas.put(world.queues, "q", one)
+    assert {one.quota.scope: one[1:] for one in quotas.usage(world.queues, "q")} == {
+        "queue": (None, None), "tenant": (None, 2), "each": (None, None),
+    }  # fmt: skip
+    enqueue(world.queues, tenant="a")
+    assert {one.quota.scope: one[1:] for one in quotas.usage(world.queues, "q")} == {
+        "queue": (1, 4), "tenant": (None, 1), "each": (None, None),
+    }  # fmt: skip
+    assert len(list(waiting_jobs(world.store, "q", 1, Quota("tenant", "a")))) == 1
+    assert list(waiting_jobs(world.store, "q", 1, Quota("tenant", "b"))) == []
+
+
+def calls_of_the_store(world: World, act: Callable[[Queues], object]) -> int:
+    """Count the calls of an act by a process that knows the settings."""
+    failing = FailingStore(world.store, {})
+    other = engine(world, failing)
+    other.catalog.settings("q")
+    other.time.latest_us()
+    before = failing.calls
+    act(other)
+    return failing.calls - before
+
+
+def test_a_quota_costs_a_call_two_records_and_seldom_and_none_costs_nothing(
+    world: World,
+) -> None:
+    def many(queues: Queues) -> Sequence[int]:
+        return [enqueue(queues) for _ in range(100)]
+
+    plain = calls_of_the_store(world, many)
+    quotas.put(world.queues, "q", Quota(rate=1_000_000, per_us=SECOND_US))
+    assert calls_of_the_store(world, many) == plain + 2

@@ -1,0 +1,40 @@
+"""Rules of quotas, broken."""
+
+import pytest
+
+from dueline.admission import Admission
+from dueline.recipes import quota as recipe
+from dueline.settings import Quota
+
+Patch = pytest.MonkeyPatch
+
+
+def what_is_taken_is_written_whatever_was_read(patch: Patch) -> None:
+    write = recipe.write
+
+    def over_anything(records, queue, quota, used, *, now_us, expect, ids):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        del expect
+        _, version = recipe.read(records, queue, quota)
+        return write(records, queue, quota, used, now_us=now_us, expect=version, ids=ids)
+
+    patch.setattr(recipe, "write", over_anything)
+
+
+def who_counts_reads_afterwards_how_many_were_taken(patch: Patch) -> None:
+    count = Admission._count
+
+    def late(self, queue, quota, used):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        counted = count(self, queue, quota, used)
+        return counted._replace(through=recipe.read(self._store, queue, quota)[0].taken)
+
+    patch.setattr(Admission, "_count", late)
+
+
+def what_is_taken_ahead_is_used_whenever(patch: Patch) -> None:
+    ahead = recipe.ahead
+
+    def for_long(quota: Quota, now_us: int) -> tuple[int, int]:
+        most, until_us = ahead(quota, now_us)
+        return most, until_us + quota.per_us
+
+    patch.setattr(recipe, "ahead", for_long)
