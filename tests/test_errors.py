@@ -24,6 +24,7 @@ PLACES = {
     "Conflict": DuelineError,
     "LeaseLost": errors.Conflict,
     "Duplicate": errors.Conflict,
+    "QuotaExceeded": errors.Conflict,
     "StoreUnavailable": DuelineError,
     "Unknown": errors.StoreUnavailable,
     "EnqueueUnknown": errors.Unknown,
