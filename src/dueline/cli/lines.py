@@ -9,8 +9,9 @@ from typing import Any, TextIO
 
 from dueline.cli.bars import bar
 from dueline.cli.output import note
+from dueline.declaring import Call
 from dueline.errors import BadInput, DuelineError, EnqueueUnknown
-from dueline.task import CHUNK, AsyncTask, Call, Task, Using
+from dueline.task import CHUNK, AsyncTask, Task, Using
 
 
 def read_calls(path: str, task: Task[..., Any] | AsyncTask[..., Any]) -> dict[int, Call]:
