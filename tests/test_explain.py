@@ -7,13 +7,14 @@ from typing import get_args
 import pytest
 
 from dueline import explain as explaining
-from dueline import pausing
+from dueline import pausing, throttling
 from dueline.attempt import FinalState, Outcome
 from dueline.clock import SECOND_US
 from dueline.codec import encode
 from dueline.explain import Explanation, Reason, explain
 from dueline.finishing import finish_of
 from dueline.job import JobId
+from dueline.limited import Waiting
 from dueline.recipes import semaphore
 from dueline.store import Move
 from tests.world import World, world_on
@@ -265,6 +266,24 @@ def test_a_limit_of_capacity_0_says_how_to_raise_it(world: World) -> None:
         "(`dueline limits set warehouse 4`)."
     )
     assert "until_us" not in found.facts
+
+
+def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
+    # F6, V4
+    job_id = world.put(limits=["any", "warehouse"])
+    world.live()
+    world.hold("any")
+    throttling.close(world.queues, ["warehouse"], world.now_us + 40 * SECOND_US)
+    found = why(world, job_id, "limit")
+    assert found.sentence == (
+        "It is ready, but its limit warehouse is closed until 2026-01-01T00:00:40Z (in 40s), "
+        "since a handler raised Throttled."
+    )
+    assert found.facts["closed_us"] == world.now_us + 40 * SECOND_US
+    assert Waiting(world.queues).has(world.row(job_id).lane)
+    world.clock.advance(40)
+    world.live()
+    assert "closed" not in why(world, job_id, "waiting").sentence
 
 
 def test_a_limit_is_no_reason_where_a_pause_or_a_missing_worker_is_one(world: World) -> None:

@@ -264,6 +264,9 @@ def _limited(queues: Queues, job: Job, now_us: int) -> Explanation | None:
     full = [use for use in uses if use.is_full]
     if not full:
         return None
+    closed = max(full, key=lambda one: one.closed_us)
+    if closed.closed_us:
+        return _closed(job, closed, now_us)
     use = min(full, key=lambda one: one.capacity > 0)
     semaphore = semaphore_of(use.name)
     facts: Facts = {
@@ -300,6 +303,16 @@ def _too_often(job: Job, one: Metered, now_us: int) -> Explanation:
         f"It is ready, but its limit {one.name} ({rate_text(one.rate)}) lets the next job start "
         f"at {_when(one.next_us, now_us)}.",
         facts,
+    )
+
+
+def _closed(job: Job, use: Use, now_us: int) -> Explanation:
+    """Say of a limit that a handler closed when it opens."""
+    return Explanation(
+        "limit",
+        f"It is ready, but its limit {use.name} is closed until {_when(use.closed_us, now_us)}, "
+        "since a handler raised Throttled.",
+        {"queue": job.lane.queue, "limit": use.name, "closed_us": use.closed_us},
     )
 
 

@@ -16,7 +16,7 @@ class Use(NamedTuple):
     """A limit at an instant.
 
     is_set: somebody has set the capacity of its semaphore. holders, waiting: by worker, those
-    that do now.
+    that do now. closed_us: until when a handler has closed it; 0: it is open.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Use(NamedTuple):
     is_set: bool
     holders: Mapping[str, Hold]
     waiting: Mapping[str, Wait]
+    closed_us: int = 0
 
     @property
     def held(self) -> int:
@@ -32,8 +33,8 @@ class Use(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether no permit is left."""
-        return self.held >= self.capacity
+        """Whether there is no permit to be had."""
+        return self.held >= self.capacity or self.closed_us > 0
 
     @property
     def is_busy(self) -> bool:
@@ -52,7 +53,7 @@ def uses_of(queues: Queues, name: str) -> list[Use]:
     capacities = semaphore.capacities(queues.store)
     found = semaphore.in_use(queues.store, name)
     uses = [_use(queues, limit, permits, capacities) for limit, permits in found.items()]
-    return [use for use in uses if use.holders or use.waiting]
+    return [use for use in uses if use.holders or use.waiting or use.closed_us]
 
 
 def semaphores(queues: Queues) -> Mapping[str, int | None]:
@@ -148,4 +149,5 @@ def _use(queues: Queues, name: str, permits: Permits, capacities: Mapping[str, i
         semaphore_name in capacities,
         {who: one for who, one in sorted(permits.holders.items()) if one.until_us > now_us},
         {who: one for who, one in sorted(permits.waiting.items()) if one.until_us > now_us},
+        permits.closed_us if permits.closed_us > now_us else 0,
     )

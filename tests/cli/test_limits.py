@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dueline import Dueline
+from dueline import Dueline, throttling
 from dueline.clock import SECOND_US
 from dueline.ids import Ids
 from dueline.recipes import rate, semaphore
@@ -152,3 +152,11 @@ def test_jobs_tell_of_their_limits_and_others_show_no_empty_line(
     assert (data["reason"], data["facts"]["limit"]) == ("limit", "host:a")
     assert "(`dueline limits set host 4`)" in data["sentence"]
     assert shell.app("jobs", "explain", free, "-o", "json").data["reason"] == "waiting"
+
+
+def test_a_limit_that_a_handler_closed_says_until_when(shell: Shell, app: Dueline) -> None:
+    shell.app("limits", "set", "warehouse", "2")
+    assert "closed" not in shell.app("limits", "holders", "warehouse").out
+    until_us = app.queues.time.latest_us() + 3600 * SECOND_US
+    throttling.close(app.queues, ["warehouse"], until_us)
+    assert "closed_until" in shell.app("limits", "holders", "warehouse").out

@@ -120,6 +120,8 @@ def holders(
             "set": one.is_set,
             "held": sum(use.held for use in uses),
         }
+        if one.closed_us:
+            shown["closed_until"] = Instant(one.closed_us)
         parts = [
             Part("holders", [entry for use in uses for entry in _holders(use)], HOLDER_COLUMNS),
             Part("waiters", [entry for use in uses for entry in _waiters(use)], WAITER_COLUMNS),
