@@ -159,4 +159,4 @@ def test_a_limit_that_a_handler_closed_says_until_when(shell: Shell, app: Duelin
     assert "closed" not in shell.app("limits", "holders", "warehouse").out
     until_us = app.queues.time.latest_us() + 3600 * SECOND_US
     throttling.close(app.queues, ["warehouse"], until_us)
-    assert "closed_until" in shell.app("limits", "holders", "warehouse").out
+    assert "closed until" in shell.app("limits", "holders", "warehouse").out

@@ -119,9 +119,8 @@ def holders(
             "capacity": one.capacity,
             "set": one.is_set,
             "held": sum(use.held for use in uses),
+            **({"closed_until": Instant(one.closed_us)} if one.closed_us else {}),
         }
-        if one.closed_us:
-            shown["closed_until"] = Instant(one.closed_us)
         parts = [
             Part("holders", [entry for use in uses for entry in _holders(use)], HOLDER_COLUMNS),
             Part("waiters", [entry for use in uses for entry in _waiters(use)], WAITER_COLUMNS),
