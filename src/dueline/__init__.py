@@ -8,6 +8,8 @@ gc.disable()
 
 from dueline.app import Dueline
 from dueline.batch import Batch
+from dueline.chunk import Chunk
+from dueline.chunked import Call
 from dueline.coordination import HeldLease
 from dueline.errors import (
     AppendUnknown,
@@ -50,7 +52,9 @@ __all__ = [
     "AsyncTask",
     "BadInput",
     "Batch",
+    "Call",
     "Cancel",
+    "Chunk",
     "CommitUnknown",
     "ConfigError",
     "Conflict",

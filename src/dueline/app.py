@@ -5,13 +5,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
+from dueline.chunk import Chunk
 from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
 from dueline.connect import mask, open_queues, open_store
 from dueline.coordination import Coordination
-from dueline.declaring import limits_us, read_unique, task_name
+from dueline.declaring import handler_of, limits_us, read_unique, task_name
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
@@ -22,7 +23,7 @@ from dueline.plan import CONCURRENCY, DRAIN_S, plan_of
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.recurring import Recurring
-from dueline.registering import Registering
+from dueline.registering import Registering, RegisteringChunks, TaskTerms
 from dueline.settings import (
     DEFAULT_QUEUE,
     Deliver,
@@ -189,20 +190,10 @@ class Dueline:
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
     def task(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = DEFAULT_QUEUE,
-        priority: int = 0,
-        retry: Retry | None = None,
-        timeout: timedelta | float | None = None,
-        kill_after: timedelta | float | None = None,
-        unique: Unique | str | None = None,
-        codec: str | None = None,
-        limits: Iterable[str] = (),
-    ) -> Registering: ...
+        self, function: None = None, /, *, chunk: Chunk, **terms: Unpack[TaskTerms]
+    ) -> RegisteringChunks: ...
+    @overload
+    def task(self, function: None = None, /, **terms: Unpack[TaskTerms]) -> Registering: ...
 
     def task(
         self,
@@ -218,6 +209,7 @@ class Dueline:
         unique: Unique | str | None = None,
         codec: str | None = None,
         limits: Iterable[str] = (),
+        chunk: Chunk | None = None,
     ) -> Any:
         """Register a function as a task: `@app.task`, or `@app.task(queue="mail")`.
 
@@ -231,6 +223,7 @@ class Dueline:
           codec: how arguments are stored, such as "msgpack"; see `app.payloads`.
           limits: semaphores of which a job needs a permit each, such as "warehouse", or with a
             key of its arguments, "host:{host}"; see `app.semaphore`.
+          chunk: how many jobs the function takes at once, as a list of calls; see `Chunk`.
 
         Raises: BadInput: the name is taken, or the signature or the codec cannot be used.
         """
@@ -238,14 +231,13 @@ class Dueline:
         timeout_us, kill_after_us = limits_us(timeout, kill_after)
         if codec is not None:
             self.payloads.check(codec)
-        if not isinstance(retry, Retry | None):
-            raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
 
         def register(function: Callable[..., Any]) -> Task[..., Any] | AsyncTask[..., Any]:
-            handler = Handler(
+            handler = handler_of(
                 function,
+                chunk,
                 name=task_name(function, name),
-                retry=retry or Retry(),
+                retry=retry,
                 timeout_us=timeout_us,
                 kill_after_us=kill_after_us,
                 payloads=self.payloads,

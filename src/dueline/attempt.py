@@ -1,9 +1,10 @@
 """One run of a job, how it ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from dueline.job import Job
+from dueline.job import Claim, Job
 
 ERROR_CHARACTERS_MAX = 4096
 
@@ -74,7 +75,13 @@ class Settled(NamedTuple):
     """The handler's own transaction ended the job: there is nothing left to write."""
 
 
-Ending = Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | Settled
+class Each(NamedTuple):
+    """The jobs of a chunk ended, each in its own way; what is settled is one of these."""
+
+    endings: "Sequence[tuple[Claim, Ending]]"
+
+
+Ending = Done | Failed | Snoozed | Cancelled | Crashed | Expired | GivenBack | Settled | Each
 
 
 class Ended(NamedTuple):

@@ -1,19 +1,37 @@
 """What a task is declared with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from dueline.chunk import Chunk
+from dueline.chunked import ChunkHandler
 from dueline.clock import asked_instant_us, asked_span_us, duration_us
 from dueline.config import module_name
 from dueline.errors import BadInput
 from dueline.handler import Handler
 from dueline.options import Unique
+from dueline.policy import Retry
 
 _NAME_CHARACTERS_MAX = 255
 
 Call = Sequence[Any] | Mapping[str, Any]
 """The arguments of one of many calls: in order, or by name."""
+
+
+def handler_of(
+    function: Callable[..., Any],
+    chunk: Chunk | None,
+    *,
+    retry: Retry | None,
+    **terms: Any,  # noqa: ANN401
+) -> Handler:
+    """Make a task's handler. Args: chunk: how many jobs it takes at once; None for one."""
+    if not isinstance(retry, Retry | None):
+        raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
+    if chunk is None:
+        return Handler(function, retry=retry or Retry(), **terms)
+    return ChunkHandler(function, chunk=chunk, retry=retry or Retry(), **terms)
 
 
 def read_unique(unique: object, handler: Handler) -> Unique:

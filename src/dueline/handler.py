@@ -13,7 +13,7 @@ from dueline.job import Claim, Job
 from dueline.limiting import limits_of_call, read_limits
 from dueline.payloads import PLAIN, Payloads
 from dueline.policy import Retry
-from dueline.progress import Control, Progress, report_of
+from dueline.progress import Control, Progress, Uncontrolled, report_of
 
 
 class Snooze(DuelineError):
@@ -213,12 +213,15 @@ class Handler:
         self.timeout_us = timeout_us
         self.kill_after_us = kill_after_us
         self.takes_context = _takes_context(function, name)
-        self.arguments = Arguments(function, name, skip=1 if self.takes_context else 0)
+        self.arguments = self._arguments(function)
         self.limits = self.read_limits(limits)
         self._payloads = payloads or Payloads()
         self._codec = codec
         self.is_async = inspect.iscoroutinefunction(function)
         self.result_kind = get_type_hints(function).get("return", Any)
+
+    def _arguments(self, function: Callable[..., Any]) -> Arguments:
+        return Arguments(function, self.name, skip=1 if self.takes_context else 0)
 
     def write(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[int, bytes]:
         """Write a call's arguments as they are stored; answer in which codec.
@@ -244,6 +247,15 @@ class Handler:
         if self._payloads.way(self._codec) is PLAIN:
             return JSON, self.arguments.encode_many(calls)
         return self.write_many([(call, {}) for call in calls])
+
+    def call_here(self, row: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Call the function here and now; of a coroutine function, to be awaited.
+
+        Args: row: of a job that there is not.
+        """
+        if self.takes_context:
+            args = (Context(row, Uncontrolled(), self), *args)
+        return self.function(*args, **kwargs)
 
     def read_limits(self, limits: object) -> tuple[str, ...]:
         """Read limits as a caller gives them; their braces name arguments of this function.

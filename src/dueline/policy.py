@@ -9,6 +9,7 @@ from dueline.attempt import (
     Cancelled,
     Crashed,
     Done,
+    Each,
     Ended,
     Ending,
     Expired,
@@ -120,8 +121,8 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
             return Again(
                 now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
             )
-        case Settled():
-            raise AssertionError("what is settled is not decided again")
+        case Settled() | Each():
+            raise AssertionError("what is settled, or many endings, is not decided here")
 
 
 def _ended_once(ending: Ending, now_us: int) -> Outcome | None:

@@ -1,13 +1,32 @@
 """What `@app.task(...)` answers."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
+from dueline.chunked import Call
 from dueline.handler import Context
+from dueline.options import Unique
+from dueline.policy import Retry
 from dueline.task import AsyncTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+
+class TaskTerms(TypedDict, total=False):
+    """What `@app.task(...)` takes besides `chunk`."""
+
+    name: str | None
+    queue: str
+    priority: int
+    retry: Retry | None
+    timeout: timedelta | float | None
+    kill_after: timedelta | float | None
+    unique: Unique | str | None
+    codec: str | None
+    limits: Iterable[str]
 
 
 class Registering(Protocol):
@@ -25,3 +44,20 @@ class Registering(Protocol):
     ) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class RegisteringChunks(Protocol):
+    """Turns a function that takes many calls at once into a task."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[Call[T]]], Coroutine[Any, Any, None]], /
+    ) -> AsyncTask[[T], None]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[Call[T]]], Coroutine[Any, Any, Sequence[R]]], /
+    ) -> AsyncTask[[T], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[Call[T]]], None], /) -> Task[[T], None]: ...
+    @overload
+    def __call__(self, function: Callable[[list[Call[T]]], Sequence[R]], /) -> Task[[T], R]: ...

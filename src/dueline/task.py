@@ -17,14 +17,13 @@ from dueline.errors import (
     StoreUnavailable,
 )
 from dueline.handle import Job
-from dueline.handler import Context, Handler
+from dueline.handler import Handler
 from dueline.hooks import EnqueueEvent, Hooks
 from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
 from dueline.limiting import is_same_for_all, limits_of_call
 from dueline.options import CallOptions, Rule, Unique, read_tags
-from dueline.progress import Uncontrolled
 from dueline.queue import Calls, Queues
 from dueline.recipes.schedule import Template
 from dueline.steps import Step, StepCall
@@ -357,15 +356,12 @@ class _Named(Using[P, R]):
         return f"<Task {self.name}>"
 
     def _call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        if self._handler.takes_context:
-            args = (self._local_context(), *args)
-        return self._handler.function(*args, **kwargs)
+        return self._handler.call_here(self._local_row(), args, kwargs)
 
-    def _local_context(self) -> Context:
+    def _local_row(self) -> Row:
         lane = Lane(self._options.queue, 0, 0, self._options.priority, self._options.tenant)
         job_id = JobId(BORN_TOKEN)
-        row = Row(lane, 0, job_id, 0, 0, 0, self.name, JSON, b"", b"", 0)
-        return Context(row, Uncontrolled(), self._handler)
+        return Row(lane, 0, job_id, 0, 0, 0, self.name, JSON, b"", b"", 0)
 
 
 class Task(_Named[P, R]):

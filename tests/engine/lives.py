@@ -28,7 +28,8 @@ from dueline.store import Store
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.waker import Deaf
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.settler import Settler
 from dueline.worker.worker import Worker, WorkerSettings

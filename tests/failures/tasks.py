@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from dueline import Context, Dueline, Retry
+from dueline import Call, Chunk, Context, Dueline, Retry
 from dueline.hooks import RunEvent, SettleEvent
 
 FOLDER_VARIABLE = "DUELINE_FAILURES_FOLDER"
@@ -74,6 +74,35 @@ def hold(tag: str) -> int:
         time.sleep(POLL_S)
     note("end", tag)
     return os.getpid()
+
+
+@app.task(name="hold_all", chunk=Chunk(size=3, within=0.5))
+def hold_all(calls: list[Call[str]]) -> list[int]:
+    """Wait until one of them is let go."""
+    for call in calls:
+        note("start", call.value)
+    while not any((FOLDER / f"go-{call.value}").exists() for call in calls):
+        time.sleep(POLL_S)
+    return [len(calls)] * len(calls)
+
+
+@app.task(name="linger", chunk=Chunk(size=2, within=600))
+def linger(calls: list[Call[str]]) -> None:
+    """Be two."""
+    for call in calls:
+        note("start", call.value)
+
+
+@app.task(
+    name="spin_all",
+    chunk=Chunk(size=2, within=0.5),
+    kill_after=KILL_AFTER_S,
+    retry=Retry(attempts=1),
+)
+def spin_all(calls: list[Call[str]]) -> None:
+    """Keep the interpreter busy for ever, and be killed for it."""
+    while True:
+        pass
 
 
 @app.task(name="hold_async")

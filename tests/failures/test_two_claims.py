@@ -10,7 +10,8 @@ from dueline.attempt import Cancelled, Done, Ended
 from dueline.clock import SystemClock
 from dueline.job import Job, JobId, Token
 from dueline.lane import Lane
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from dueline.worker.offspring import spawning
 from dueline.worker.processes import ProcessRunner
 from dueline.worker.runner import Runner

@@ -12,7 +12,8 @@ from dueline.clock import SystemClock
 from dueline.handler import Cancel, Handler
 from dueline.job import Job, JobId
 from dueline.lane import Lane
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 
 
 def add(ctx: Context, left: int, right: int = 10) -> int:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dueline import BadInput, Cancel, Context, Dueline, NotFound, Retry, Snooze
+from dueline import BadInput, Call, Cancel, Chunk, Context, Dueline, NotFound, Retry, Snooze
 from dueline.testing import AppOnBench, Drained, on_bench
 
 app = Dueline("sqlite:////nowhere/at/all.db")
@@ -46,6 +46,15 @@ async def chain(left: int) -> None:
 @app.task(name="endless")
 def endless() -> None:
     endless.enqueue()
+
+
+@app.task(name="sums", chunk=Chunk(size=3, within=600), retry=Retry(attempts=1))
+def sums(calls: list[Call[int]]) -> list[int]:
+    ran.append([call.value for call in calls])
+    for call in calls:
+        if call.value < 0:
+            call.fail(ValueError(f"{call.value} is negative"))
+    return [call.value + 1 for call in calls]
 
 
 @pytest.fixture
@@ -198,3 +207,44 @@ def test_the_application_is_as_it_was_afterwards() -> None:
     with on_bench(used):
         assert used.store is not store
     assert used.store is store
+
+
+# --- chunks ----------------------------------------------------------------------------------
+
+
+def test_a_chunk_runs_when_it_is_full_or_nothing_else_is_due(bench: AppOnBench) -> None:
+    # W6
+    jobs = sums.enqueue_many([(number,) for number in range(4)])
+    send.enqueue("ann")
+    bench.assert_enqueued(sums, 3)
+    assert bench.drain() == Drained(succeeded=5)
+    assert ran == [[0, 1, 2], "ann", [3]]
+    assert [job.result(0) for job in jobs] == [1, 2, 3, 4]
+
+
+def test_what_is_wrong_with_one_job_of_a_chunk_is_raised_once_all_are_settled(
+    bench: AppOnBench,
+) -> None:
+    jobs = sums.enqueue_many([(1,), (-2,), (-3,)])
+    with pytest.raises(ValueError, match="-2 is negative"):
+        bench.drain()
+    assert [job.status for job in jobs] == ["done", "dead", "dead"]
+    assert bench.drain() == Drained()
+
+
+def test_a_chunk_that_was_not_run_waits_for_the_next_drain(bench: AppOnBench) -> None:
+    job = sums.enqueue(1)
+    fails.enqueue("it")
+    with pytest.raises(ValueError, match="no it"):
+        bench.drain()
+    assert bench.drain() == Drained(succeeded=1)
+    assert job.result(0) == 2
+    assert ran == ["it", [1]]
+
+
+def test_inline_a_chunk_is_what_was_enqueued_at_once() -> None:
+    ran.clear()
+    with on_bench(app, inline=True):
+        assert sums.enqueue(1).result(0) == 2
+        sums.enqueue_many([(1,), (2,)])
+    assert ran == [[1], [1, 2]]

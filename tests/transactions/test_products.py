@@ -15,7 +15,8 @@ from dueline.clock import SECOND_US
 from dueline.errors import Unknown
 from dueline.history import attempts
 from dueline.store import Inside, Move, Transactional
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
 from tests.calls import claim_all
 from tests.transactions.conftest import bills

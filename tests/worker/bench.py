@@ -11,8 +11,8 @@ from dueline.job import Claim, Job
 from dueline.policy import Retry
 from dueline.progress import Report
 from dueline.queue import Queues
+from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.beat import Beat
-from dueline.worker.execution import Assignment, overtaking
 from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.settler import Settler
 from dueline.worker.worker import Worker, WorkerSettings
@@ -179,8 +179,12 @@ class Bench:
         drain_us: int = 25_000_000,
         retry: Retry | None = None,
         gap_us_max: int = GAP_US_MAX_UNHEARD,
+        chunked: Handler | None = None,
     ) -> None:
-        """Take the engine and what matters of the settings; ends jobs as they begin."""
+        """Take the engine and what matters of the settings; ends jobs as they begin.
+
+        Args: chunked: the handler of `tests.chunked`, if there is one.
+        """
         serving = {"default": None} if serving is None else serving
         for queue in serving:
             queues.catalog.settings(queue)
@@ -190,10 +194,13 @@ class Bench:
         self.news.meanwhile = self.run_all
         self.runner = HandRunner(queues, threads, isolates=isolates)
         self.handler = Handler(len, name="tests.task", retry=retry or Retry(), timeout_us=None)
+        handlers = {"tests.task": self.handler}
+        if chunked is not None:
+            handlers[chunked.name] = chunked
         self.worker = Worker(
             queues,
             self.runner,
-            Settler(queues, {"tests.task": self.handler}, random.Random(1)),
+            Settler(queues, handlers, random.Random(1)),
             WorkerSettings(
                 worker="bench:1:0",
                 serving=serving,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dueline.attempt import Ended
 from dueline.job import Job
-from dueline.worker.execution import Assignment
+from dueline.worker.assignment import Assignment
 from dueline.worker.threads import ThreadRunner
 
 WAIT_S = 60

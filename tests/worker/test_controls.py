@@ -17,7 +17,8 @@ from dueline.progress import Progress, Report, Uncontrolled
 from dueline.queue import Queues
 from dueline.recipes import cancels, reports
 from dueline.store import Extend, Store
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from tests.calls import LEASE_US, call, calls, claim_all, put, row_in, row_of
 from tests.clocks import NOW_US, HandClock
 from tests.worker.bench import Bench, words

@@ -14,8 +14,8 @@ from dueline.errors import Conflict
 from dueline.job import Job, State
 from dueline.queue import Queues
 from dueline.waker import LocalWaker
+from dueline.worker.assignment import Assignment
 from dueline.worker.early import Early, placed
-from dueline.worker.execution import Assignment
 from tests.calls import LEASE_US, call, claim_all, number_of, put, row_of
 from tests.clocks import HandClock
 from tests.worker.bench import Bench, words

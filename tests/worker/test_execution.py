@@ -14,13 +14,12 @@ from dueline.errors import BadInput, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze
 from dueline.job import Claim
 from dueline.policy import Retry
+from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.execution import (
     ASYNC_GRACE_US,
     TRACEBACK_CHARACTERS_MAX,
     UNKNOWN_TASK_WAIT_US,
-    Assignment,
     Execution,
-    overtaking,
 )
 from tests.calls import row_of
 from tests.clocks import NOW_US

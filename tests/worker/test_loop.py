@@ -15,7 +15,8 @@ from dueline.handler import Context, Handler
 from dueline.job import Job
 from dueline.policy import Retry
 from dueline.worker import execution as execution_module
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import number_of, row_of
 from tests.clocks import HandClock

@@ -10,6 +10,7 @@ from dueline.attempt import (
     Cancelled,
     Crashed,
     Done,
+    Each,
     Ended,
     Ending,
     Failed,
@@ -20,7 +21,7 @@ from dueline.attempt import (
 from dueline.job import Claim, Job, JobId, State, Token
 from dueline.lane import Lane
 from dueline.progress import Progress, Report
-from dueline.worker.execution import Assignment
+from dueline.worker.assignment import Assignment
 from dueline.worker.messages import (
     CancelAsked,
     Finished,
@@ -79,17 +80,24 @@ endings = st.one_of(
     st.builds(GivenBack, INSTANTS),
     st.just(Settled()),
 )
+endings = endings | st.builds(Each, st.lists(st.tuples(claims, endings), max_size=2))
 amounts = st.integers(0, 2**63 - 1) | st.floats(0, 1e9)
 reports = st.builds(Report, amounts, amounts, TEXT)
 progress = st.builds(Progress, amounts, amounts, TEXT, INSTANTS)
+flags = st.booleans()
+given_first = st.sampled_from((b"", b"[1]"))
+members = st.builds(
+    Assignment, jobs, flags, flags, st.none() | progress, flags, given_first, st.just(())
+)
+chunks = st.lists(members, max_size=2).map(tuple)
+assignments = members | st.builds(
+    Assignment, jobs, flags, flags, st.none(), flags, st.just(b""), chunks
+)
 messages = st.one_of(
     st.builds(
         Run,
         st.integers(-(2**62), 2**62),
-        st.lists(
-            st.builds(Assignment, jobs, st.booleans(), st.booleans(), st.none() | progress),
-            max_size=3,
-        ),
+        st.lists(assignments, max_size=3),
     ),
     st.builds(Lost, st.lists(claims, max_size=3)),
     st.builds(CancelAsked, st.lists(claims, max_size=3)),

@@ -11,8 +11,9 @@ from dueline.handler import Handler
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.policy import Retry
+from dueline.worker.assignment import Assignment
 from dueline.worker.child import _Telling
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.execution import Execution
 from dueline.worker.threads import ThreadRunner
 from tests.calls import row_of
 from tests.worker.crew import WAIT_S, Crew

@@ -15,7 +15,8 @@ from dueline.policy import Retry, decide
 from dueline.queue import Calls, Queues
 from dueline.settings import QueueSettings
 from dueline.store import Extend
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from dueline.worker.messages import Finished, dump, load
 from dueline.worker.threads import ThreadRunner
 from tests.calls import LEASE_US, call, claim_all, put, row_of

@@ -9,7 +9,8 @@ from dueline.attempt import Done, Ending, Failed
 from dueline.codec import encode_result
 from dueline.errors import BadInput
 from dueline.handler import Handler
-from dueline.worker.execution import Assignment, Execution, failure
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution, failure
 from dueline.worker.threads import ThreadRunner
 
 Kind = Literal["arrow", "pandas"]

@@ -11,7 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dueline.app import Dueline
-from dueline.attempt import Cancelled, Done, Ended, Ending, Failed, GivenBack, Settled, Snoozed
+from dueline.attempt import (
+    Cancelled,
+    Done,
+    Each,
+    Ended,
+    Ending,
+    Failed,
+    GivenBack,
+    Settled,
+    Snoozed,
+)
+from dueline.chunked import ARGUMENT, ChunkHandler
 from dueline.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.handler import Handler
 from dueline.job import Claim, Job
@@ -19,8 +30,9 @@ from dueline.options import is_step
 from dueline.queue import Calls, Queues
 from dueline.task import AsyncTask, Task
 from dueline.testing.clock import VirtualClock
+from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import Claimer
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.execution import Execution
 from dueline.worker.permits import Granted
 from dueline.worker.reports import Reports
 from dueline.worker.settler import Settler
@@ -77,13 +89,14 @@ class AppOnBench:
         if self._is_draining:  # called from a handler: the drain that runs it goes on
             return counts
         self._is_draining = True
+        engine = _Engine(self.app)
         try:
-            engine = _Engine(self.app)
             for _ in range(RUNS_MAX):
                 if not engine.step(counts, raises=raises):
                     return counts
         finally:
             self._is_draining = False
+            engine.give_back()
         raise AssertionError(f"{RUNS_MAX} jobs were run, and there is no end to them.")
 
     # Look
@@ -185,15 +198,19 @@ class _Engine:
         self._reports = Reports(app.queues, self._execution.controls.take_reports)
         self._settler = Settler(app.queues, app.tasks, random.Random(0), app.hooks)
         self._steps = Stepping(app.queues, self._settler)
+        self._gathered: dict[tuple[str, str, str], list[Assignment]] = {}
 
     def step(self, counts: Drained, *, raises: bool) -> bool:
-        """Run the most urgent job that is due; tell whether there was one."""
+        """Run the most urgent job that is due; tell whether there was one.
+
+        Those of tasks with chunks wait until one is full, or nothing else is due.
+        """
         names = self._queues.catalog.names()
         claimer = Claimer(self._queues, names, WORKER, permits=_Unlimited(self._queues.time))
         claimer.refresh()
         taken = claimer.claim(1, {})
         if not taken:
-            return False
+            return self._run_gathered(counts, raises=raises)
         now_us = self._queues.time.latest_us()
         found = triage(taken, self._queues.catalog.settings, now_us)
         self._settler.complete(found.decided)
@@ -202,24 +219,59 @@ class _Engine:
         self._steps.ended([*found.decided, *(one.job for one in found.over)])
         steps = self._steps.sort(found.fit)
         for one in steps.fit:
-            self._run(one.job, counts, steps.given.get(one.job.id, b""), raises=raises)
-            self._steps.ended([one.job])
+            self._admit(one.job, counts, steps.given.get(one.job.id, b""), raises=raises)
         self._steps.put_back(steps)
         return True
 
-    def _run(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
-        queues = self._queues
-        keep = queues.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
+    def _admit(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
+        """Run a job, or let it wait for others of its chunk."""
+        keep = self._queues.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
         last = self._reports.last([job]).get(job.id)
+        assignment = Assignment(job, keep, last=last, given=given)
+        handler = self._app.tasks.get(job.task)
+        if not isinstance(handler, ChunkHandler):
+            self._run([assignment], counts, raises=raises)
+            return
+        kind = (job.task, job.lane.queue, handler.key_of(assignment))
+        line = self._gathered.setdefault(kind, [])
+        line.append(assignment)
+        if len(line) >= handler.chunk.size:
+            self._run(self._gathered.pop(kind), counts, raises=raises)
+
+    def _run_gathered(self, counts: Drained, *, raises: bool) -> bool:
+        """Run the chunk that has waited longest; tell whether there was one."""
+        for kind in self._gathered:
+            self._run(self._gathered.pop(kind), counts, raises=raises)
+            self._steps.advance()
+            return True
+        return False
+
+    def give_back(self) -> None:
+        """Let go of jobs that were gathered and not run."""
+        now_us = self._queues.time.latest_us()
+        left = [one for line in self._gathered.values() for one in line]
+        self._gathered.clear()
+        if left:
+            self._settler.settle([Ended(one.job, GivenBack(), 0, now_us) for one in left], [])
+
+    def _run(self, some: list[Assignment], counts: Drained, *, raises: bool) -> None:
+        """Run a job, or the jobs of a chunk."""
+        queues, first = self._queues, some[0]
         started_us = queues.time.latest_us()
         self._execution.error = None
-        ending = self._call(Assignment(job, keep, last=last, given=given), started_us)
+        ending = self._call(first if len(some) == 1 else first._replace(chunk=some), started_us)
         self._reports.write()
-        self._settler.settle([Ended(job, ending, started_us, queues.time.latest_us())], [])
-        self._count(job, ending, counts)
+        each = dict(ending.endings) if isinstance(ending, Each) else {first.job.claim(): ending}
+        ended_us = queues.time.latest_us()
+        ended = [Ended(one.job, each[one.job.claim()], started_us, ended_us) for one in some]
+        self._settler.settle(ended, [])
+        self._steps.ended([one.job for one in ended])
+        for one in ended:
+            self._count(one.job, one.ending, counts)
         if raises and isinstance(ending, GivenBack):
-            self._app.task_named(job.task)  # raises: it is not known
-        if raises and isinstance(ending, Failed) and self._execution.error is not None:
+            self._app.task_named(first.job.task)  # raises: it is not known
+        failed = any(isinstance(one.ending, Failed) for one in ended)
+        if raises and failed and self._execution.error is not None:
             raise self._execution.error
 
     def _call(self, assignment: Assignment, started_us: int) -> Ending:
@@ -262,13 +314,15 @@ class _Unlimited:
 
 
 class _Execution(Execution):
-    """Remembers what the last handler raised."""
+    """Remembers what a handler raised first that made a job fail."""
 
     error: BaseException | None = None
 
     def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
-        self.error = error
-        return super().ending_of(error, handler, claim)
+        ending = super().ending_of(error, handler, claim)
+        if isinstance(ending, Failed):
+            self.error = self.error or error
+        return ending
 
 
 class _InlineQueues(Queues):
@@ -314,6 +368,8 @@ def _is_on_loop() -> bool:
 def _bound(handler: Handler, codec: int, body: bytes) -> Mapping[str, object]:
     """Read a call's arguments by the names of the parameters, defaults filled in."""
     args, kwargs = handler.read(codec, body)
+    if isinstance(handler, ChunkHandler):
+        return {ARGUMENT: handler.value_of(codec, body)}
     context = (None,) if handler.takes_context else ()
     bound = inspect.signature(handler.function).bind(*context, *args, **kwargs)
     bound.apply_defaults()

@@ -12,7 +12,8 @@ from dueline.clock import SystemClock
 from dueline.handler import Handler
 from dueline.hooks import Hooks
 from dueline.job import Claim
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from dueline.worker.messages import (
     CancelAsked,
     Finished,
@@ -151,6 +152,9 @@ class _Telling(Execution):
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         self._tell(assignment.job.claim())
         return super().begin(assignment, now_us)
+
+    def begin_chunk(self, assignment: Assignment) -> None:
+        self._tell(assignment.job.claim())
 
 
 def serve(descriptor: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dueline.ahead import Foreseen
 from dueline.clock import StoreTime
 from dueline.job import Claim, Job, JobId
-from dueline.worker.execution import Assignment
+from dueline.worker.assignment import Assignment
 from dueline.worker.log import log
 
 

@@ -5,19 +5,19 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context as Variables
 from datetime import timedelta
-from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
-from dueline.attempt import Cancelled, Done, Ending, Expired, Failed, GivenBack, Settled, Snoozed
+from dueline.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
+from dueline.chunked import ChunkHandler
 from dueline.clock import SECOND_US, duration_us
-from dueline.codec import encode_result
 from dueline.errors import BadInput, JobTimeout, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze, Throttled
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.options import is_past
 from dueline.policy import WAIT_US_MAX
-from dueline.progress import Progress
+from dueline.worker.assignment import NOTHING, Assignment, done_with
+from dueline.worker.chunk_run import ChunkRun
 from dueline.worker.controls import CANCELLED, Controls
 from dueline.worker.events import ran_event, run_event
 from dueline.worker.log import log
@@ -30,45 +30,14 @@ TRACEBACK_CHARACTERS_MAX = 16 * 1024
 ASYNC_GRACE_US = SECOND_US
 """A coroutine is cancelled at its limit; one that does not await is interrupted so much later."""
 
-_DONE = Done(b"")
-
-
-class Assignment(NamedTuple):
-    """A job to run. keep: its result is wanted. alone: with nothing beside it in its process.
-
-    last: what an earlier attempt said of its progress.
-    firm: nothing overtakes it any more, since its wait may have made it the most urgent.
-    given: the first arguments of a step of a workflow, a JSON array.
-    """
-
-    job: Job
-    keep: bool
-    alone: bool = False
-    last: Progress | None = None
-    firm: bool = False
-    given: bytes = b""
-
-
-def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
-    """Count the first of what comes that are more urgent than all that wait.
-
-    Both are in the order of urgency.
-    """
-    try:
-        bar = waiting[0].job.lane.priority
-        if waiting[0].firm:
-            return 0
-    except IndexError:  # nothing waits, maybe since a moment ago
-        return 0
-    return sum(1 for _ in takewhile(lambda one: one.job.lane.priority > bar, coming))
-
-
 _Plain = tuple[Callable[[bytes], Sequence[Any]], Callable[..., object], Handler]
 
 
 def _plain(handler: Handler | None) -> _Plain | None:
     """Give what it takes to call a handler that needs nothing but its arguments."""
     if handler is None or handler.is_async or handler.takes_context:
+        return None
+    if isinstance(handler, ChunkHandler):
         return None
     if handler.timeout_us is not None:  # whoever may interrupt it needs to know when it is inside
         return None
@@ -118,12 +87,14 @@ class Execution:
         return Variables().run(self._run, assignment, handler, started_us)
 
     def _run(self, assignment: Assignment, handler: Handler, started_us: int) -> Ending:
+        if isinstance(handler, ChunkHandler):
+            return self._run_chunk(assignment, handler, started_us)
         if (refusal := self.begin(assignment, started_us)) is not None:
             return refusal
         context = self._context(assignment, handler, started_us)
         try:
             args, kwargs = _arguments(assignment, handler, context)
-            ending = _done(assignment, context, handler.function(*args, **kwargs))
+            ending = done_with(assignment, context, handler.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
             ending = self.ending_of(error, handler, assignment.job.claim())
         return self.end(assignment.job, context, ending)
@@ -132,6 +103,8 @@ class Execution:
         """Await the coroutine handler of a job, from now on by the store's time."""
         job = assignment.job
         handler = self._handlers[job.task]
+        if isinstance(handler, ChunkHandler):
+            return await self._arun_chunk(assignment, handler, started_us)
         if (refusal := self.begin(assignment, started_us)) is not None:
             return refusal
         context = self._context(assignment, handler, started_us)
@@ -139,10 +112,33 @@ class Execution:
             args, kwargs = _arguments(assignment, handler, context)
             value = handler.function(*args, **kwargs)
             value = await self._within(value, handler.timeout_us, job.claim())
-            ending = _done(assignment, context, value)
+            ending = done_with(assignment, context, value)
         except BaseException as error:  # noqa: BLE001  (see above)
             ending = self.ending_of(error, handler, job.claim())
         return self.end(job, context, ending)
+
+    def _run_chunk(self, assignment: Assignment, handler: ChunkHandler, started_us: int) -> Ending:
+        self.begin_chunk(assignment)
+        run = ChunkRun(self, assignment, handler, started_us)
+        try:
+            if run.calls:
+                run.take(handler.function(run.calls))
+        except BaseException as error:  # noqa: BLE001  (see above)
+            run.fail(error)
+        return run.ending()
+
+    async def _arun_chunk(
+        self, assignment: Assignment, handler: ChunkHandler, started_us: int
+    ) -> Ending:
+        self.begin_chunk(assignment)
+        run = ChunkRun(self, assignment, handler, started_us)
+        try:
+            if run.calls:
+                value = handler.function(run.calls)
+                run.take(await self._within(value, handler.timeout_us, assignment.job.claim()))
+        except BaseException as error:  # noqa: BLE001  (see above)
+            run.fail(error)
+        return run.ending()
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Tell how a job ends whose handler is not called any more; None where it is, now."""
@@ -155,6 +151,9 @@ class Execution:
         if self._hooks.has("before_run"):
             self._hooks.tell("before_run", run_event(assignment.job))
         return None
+
+    def begin_chunk(self, assignment: Assignment) -> None:
+        """Hear that a handler is about to be called with a chunk, or what of it is not refused."""
 
     def run_plainly(self, assignment: Assignment) -> Ending | None:
         """Call a plain function of which no result is wanted, with next to nothing around it.
@@ -181,7 +180,7 @@ class Execution:
             Variables().run(function, *args)
         except BaseException as error:  # noqa: BLE001  (see above)
             return self.ending_of(error, handler, job.claim())
-        return _DONE
+        return NOTHING
 
     def end(self, job: Job, context: Context | None, ending: Ending) -> Ending:
         """Tell who wants to hear of it how a handler ended."""
@@ -236,12 +235,6 @@ def _arguments(
     job = assignment.job
     args, kwargs = handler.read(job.codec, job.body, assignment.given)
     return (args if context is None else (context, *args)), kwargs
-
-
-def _done(assignment: Assignment, context: Context | None, value: object) -> Ending:
-    if not assignment.keep or (context is not None and context.is_settled):
-        return _DONE
-    return Done(encode_result(value, assignment.job.task))
 
 
 def _settled(job: Job, context: Context, ending: Ending) -> Ending:

@@ -1,13 +1,13 @@
 """What a worker holds."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from dueline.job import Claim, Job, JobId
 from dueline.progress import Progress
 from dueline.settings import QueueSettings
 from dueline.tuples import field
+from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import Taken
-from dueline.worker.execution import Assignment
 from dueline.worker.triage import assigned
 
 _id_of = field(Job, "id")
@@ -77,6 +77,14 @@ class Holding:
             self.let_go([one.job for one in of if one.job.id not in kept])
         self.given |= given
         return fit
+
+    def unmarked(self, running: Iterable[Job], over: Container[JobId]) -> list[Job]:
+        """List those whose handlers run and of which the store does not know it, unless over."""
+        return [
+            job
+            for job in running
+            if job.id not in over and job.claim() not in self.marked and job in self
+        ]
 
     def room(self, besides: Mapping[str, int]) -> dict[str, int]:
         """Tell how many jobs more each queue with slots of its own may have.

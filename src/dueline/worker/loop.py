@@ -12,7 +12,8 @@ from dueline.attempt import Ended, Ending, Failed, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import JobTimeout
 from dueline.job import Job
-from dueline.worker.execution import Assignment, Execution
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution
 from dueline.worker.interrupt import Interrupt
 
 CLEAN_UP_S = 1.0

@@ -7,6 +7,7 @@ from dueline.attempt import (
     Cancelled,
     Crashed,
     Done,
+    Each,
     Ended,
     Ending,
     Expired,
@@ -19,7 +20,7 @@ from dueline.codec import pack, unpack
 from dueline.job import Claim, Job, JobId
 from dueline.lane import Lane
 from dueline.progress import Progress, Report
-from dueline.worker.execution import Assignment
+from dueline.worker.assignment import Assignment
 
 
 class Run(NamedTuple):
@@ -96,8 +97,7 @@ def dump(message: Message) -> bytes:
     """Write a message."""
     parts: Sequence[Any] = tuple(message)
     if isinstance(message, Finished):
-        ending = message.ending
-        parts = (message.claim, type(ending).__name__, tuple(ending), *message[2:])
+        parts = (message.claim, *_parts(message.ending), *message[2:])
     return pack((type(message).__name__, parts))
 
 
@@ -106,7 +106,7 @@ def load(data: bytes) -> Message:
     kind, parts = unpack(data)
     match kind:
         case "Run":
-            return Run(parts[0], [_assignment(*cells) for cells in parts[1]])
+            return Run(parts[0], [*map(_assignment, parts[1])])
         case "Lost":
             return Lost([_claim(claim) for claim in parts[0]])
         case "CancelAsked":
@@ -124,17 +124,27 @@ def load(data: bytes) -> Message:
         case "Progressed":
             return Progressed(_claim(parts[0]), Report(*parts[1]))
     claim, name, fields, *rest = parts
-    return Finished(_claim(claim), _ENDINGS[name](*fields), *rest)
+    return Finished(_claim(claim), _ending(name, fields), *rest)
 
 
-def _assignment(
-    job: Sequence[Any],
-    keep: bool,  # noqa: FBT001
-    alone: bool,  # noqa: FBT001
-    last: Any,  # noqa: ANN401
-    *rest: Any,  # noqa: ANN401
-) -> Assignment:
-    return Assignment(_job(job), keep, alone, last and Progress(**last), *rest)
+def _parts(ending: Ending) -> tuple[str, Sequence[Any]]:
+    """Take an ending apart; those of a chunk, too."""
+    if isinstance(ending, Each):
+        return Each.__name__, [(claim, *_parts(one)) for claim, one in ending.endings]
+    return type(ending).__name__, tuple(ending)
+
+
+def _ending(name: str, fields: Sequence[Any]) -> Ending:
+    if name == Each.__name__:
+        return Each([(_claim(claim), _ending(*parts)) for claim, *parts in fields])
+    return _ENDINGS[name](*fields)
+
+
+def _assignment(cells: Sequence[Any]) -> Assignment:
+    job, keep, alone, last, firm, given, chunk = cells
+    progress = last and Progress(**last)
+    members = tuple(map(_assignment, chunk))
+    return Assignment(_job(job), keep, alone, progress, firm, given, members)
 
 
 def _claim(parts: Sequence[Any]) -> Claim:

@@ -13,7 +13,7 @@ from dueline.clock import SECOND_US
 from dueline.errors import JobTimeout
 from dueline.handler import Handler
 from dueline.job import Claim
-from dueline.worker.execution import Assignment
+from dueline.worker.assignment import Assignment
 from dueline.worker.messages import Finished, Leave, Message, Recall, Run, Started, dump
 from dueline.worker.wear import Wear
 
@@ -60,6 +60,11 @@ class Offspring:
     def has_lone(self) -> bool:
         """Tell whether it runs a job that nothing may run beside."""
         return any(one.alone for one in self.given.values())
+
+    def having(self, claims: Sequence[Claim]) -> list[Claim]:
+        """List those of some claims whose jobs it was given, by themselves or in a chunk."""
+        members = {member.job.claim() for one in self.given.values() for member in one.chunk}
+        return [claim for claim in claims if claim in self.given or claim in members]
 
     # What it is told
 

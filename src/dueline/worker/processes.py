@@ -11,8 +11,8 @@ from dueline.errors import ConfigError
 from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.progress import Report
+from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.controls import CANCELLED, Remembered
-from dueline.worker.execution import Assignment, overtaking
 from dueline.worker.messages import (
     CancelAsked,
     Finished,
@@ -90,6 +90,7 @@ class ProcessRunner:
         self._alone: deque[Assignment] = deque()
         self._ended: deque[Ended] = deque()
         self._cancelled = Remembered()
+        self._lost = Remembered()
         self._reports: dict[Claim, Report] = {}
         self._stillborn = 0
         self._is_closing = False
@@ -130,8 +131,18 @@ class ProcessRunner:
                     lone.give(offset_us, [self._alone.popleft()])
             children = [one for one in children if one.is_ready and not one.has_lone()]
             for child, count in self._shares(children):
-                child.give(offset_us, [self._ready.popleft() for _ in range(count)])
+                some = [self._ready.popleft() for _ in range(count)]
+                self._forewarn(child, some)
+                child.give(offset_us, some)
             self._free_stuck(children)
+
+    def _forewarn(self, child: Offspring, coming: Sequence[Assignment]) -> None:
+        """Tell a child first of jobs in chunks that were lost or cancelled while these waited."""
+        claims = [member.job.claim() for one in coming for member in one.chunk]
+        if lost := [claim for claim in claims if claim in self._lost]:
+            child.send(Lost(lost))
+        if cancelled := [claim for claim in claims if claim in self._cancelled]:
+            child.send(CancelAsked(cancelled))
 
     def _shares(self, children: Sequence[Offspring]) -> list[tuple[Offspring, int]]:
         """Share out what is ready: free threads first, then evenly what is sent ahead."""
@@ -199,14 +210,15 @@ class ProcessRunner:
         """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
         gone = set(lost)
         with self._guard:
+            self._lost.add(lost)
             self._ready = deque(one for one in self._ready if one.job.claim() not in gone)
             self._alone = deque(one for one in self._alone if one.job.claim() not in gone)
             for child in self._children:
-                theirs = [claim for claim in lost if claim in child.given]
+                theirs = child.having(lost)
                 if theirs:
                     for claim in theirs:
                         if claim not in child.started:
-                            del child.given[claim]
+                            child.given.pop(claim, None)
                     child.send(Lost(theirs))
 
     def cancel(self, claims: Sequence[Claim]) -> None:
@@ -216,7 +228,7 @@ class ProcessRunner:
             self._ready = self._put_back([*self._ready])
             self._alone = self._put_back([*self._alone])
             for child in self._children:
-                theirs = [claim for claim in claims if claim in child.given]
+                theirs = child.having(claims)
                 if theirs:
                     child.send(CancelAsked(theirs))
         self._news.set()

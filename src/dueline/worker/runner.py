@@ -6,7 +6,7 @@ from typing import Protocol
 from dueline.attempt import Ended
 from dueline.job import Claim, Job
 from dueline.progress import Report
-from dueline.worker.execution import Assignment
+from dueline.worker.assignment import Assignment
 
 
 class Runner(Protocol):
@@ -17,8 +17,9 @@ class Runner(Protocol):
 
     isolates: bool
     threads: int
-    run_us: float
 
+    @property
+    def run_us(self) -> float: ...  # noqa: D102
     def start(self) -> None: ...  # noqa: D102
     def submit(self, assignments: Sequence[Assignment]) -> None: ...  # noqa: D102
     def spread(self) -> None: ...  # noqa: D102

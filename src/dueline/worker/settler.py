@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import groupby
 
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
+from dueline.chunked import ChunkHandler
 from dueline.finishing import (
     Finished,
     complete,
@@ -55,6 +56,7 @@ class Settler:
         self._queues = queues
         self._handlers = handlers
         self._limited = {name: one for name, one in handlers.items() if one.limits}
+        self.chunked = {n: one for n, one in handlers.items() if isinstance(one, ChunkHandler)}
         self._chance = chance
 
     def settle(
@@ -253,7 +255,8 @@ class Settler:
         tasks = {
             task
             for task in set(map(_task_of, jobs))
-            if (handler := self._handlers.get(task)) is not None and handler.takes_context
+            if task in self.chunked
+            or ((handler := self._handlers.get(task)) is not None and handler.takes_context)
         }
         return [job for job in jobs if job.task in tasks] if tasks else []
 

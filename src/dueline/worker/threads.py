@@ -12,8 +12,9 @@ from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.progress import Report
 from dueline.tuples import made
+from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.controls import CANCELLED
-from dueline.worker.execution import Assignment, Execution, overtaking
+from dueline.worker.execution import Execution
 from dueline.worker.interrupt import Interrupt
 
 if TYPE_CHECKING:

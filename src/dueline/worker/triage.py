@@ -13,8 +13,8 @@ from dueline.policy import dead_of_poison, is_poison, lost
 from dueline.progress import Progress
 from dueline.settings import QueueSettings
 from dueline.tuples import field, made
+from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import Taken
-from dueline.worker.execution import Assignment
 
 
 class Over(NamedTuple):
@@ -117,6 +117,7 @@ def assigned(
             reported,
             map(firm.__getitem__, queues),
             [given.get(job.id, b"") for job in jobs] if given else repeat(b""),
+            repeat(()),
             strict=False,  # what repeats has no end
         ),
     )

@@ -13,11 +13,12 @@ from dueline.options import is_step
 from dueline.policy import buffer_size
 from dueline.queue import Queues
 from dueline.waker import Ear
+from dueline.worker.assignment import Assignment
 from dueline.worker.beat import Beat
 from dueline.worker.careful import Careful
+from dueline.worker.chunks import gathering
 from dueline.worker.claimer import Claimer, Taken
 from dueline.worker.early import Early, placed, times_of
-from dueline.worker.execution import Assignment
 from dueline.worker.holding import Holding
 from dueline.worker.log import log
 from dueline.worker.lookout import Lookout
@@ -28,6 +29,7 @@ from dueline.worker.presence import Attendance
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
+from dueline.worker.slots import Slots
 from dueline.worker.steered import Steered
 from dueline.worker.stepping import Stepping
 from dueline.worker.triage import parted, triage
@@ -72,7 +74,6 @@ class Worker:
         """Take the parts. news: what the runner sets, the ear, and `stop`."""
         self.name = settings.worker
         self._queues = queues
-        self._runner = runner
         self._settler = settler
         self._settings = settings
         self._clock = clock
@@ -83,12 +84,16 @@ class Worker:
             queues, list(settings.serving), settings.worker, permits=self._permits
         )
         self._wishes = Wishes(queues, settings.worker, clock)
-        self._reports = Reports(queues, runner.reports)
         self._arrived: list[Taken] = []
         self._untold: list[Taken] = []
         self._lookout = Lookout(self._claimer, ear, pace, time=queues.time, clock=clock)
         self._held = Holding(settings.serving, queues.catalog.settings)
+        times = (clock, queues.time.latest_us)
+        self._chunks = gathering(runner, settler.chunked, times, self._held.marked)
+        self._runner = runner = self._chunks or runner
+        self._reports = Reports(queues, runner.reports)
         self._early = Early(self._start_early, queues.time, news=news)
+        self._slots = Slots(runner, self._held, self._early, self._chunks)
         self._ended: list[Ended] = []
         self._steered = Steered(queues, settler.limited, news)
         self._steps = Stepping(queues, settler)
@@ -145,6 +150,8 @@ class Worker:
             self._begin_early()
             self._claim()
             self._steered.bring_back()
+            if self._chunks and not self._careful.want_quiet():
+                self._chunks.ripen()
             self._runner.spread()
         self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
@@ -166,12 +173,7 @@ class Worker:
         now_us = self._clock.monotonic_us()
         starts: list[Job] = []
         if now_us - self._flushed_us > FLUSH_US and (running := self._runner.running()):
-            over = {one.job.id for one in self._ended}
-            starts = [
-                job
-                for job in running
-                if job.id not in over and job.claim() not in self._held.marked and job in self._held
-            ]
+            starts = self._held.unmarked(running, {one.job.id for one in self._ended})
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
@@ -202,27 +204,24 @@ class Worker:
         self._careful.start(self._held_by_runner())
         if self._careful.want_quiet():
             return
-        self._claimer.unblock(self._permits.begin(self._held.jobs, self._runner.threads))
+        self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
         most = self._runner.threads + buffer_size(self._runner.run_us, self._runner.threads)
-        room = most - self._present()
+        room = most - self._slots.taken()
         if room < max(1, most // 4) and self._runner.waiting():
             return
         looked = self._lookout.look_if_urged() if room > 0 else self._lookout.look_if_due()
         while room > 0:
-            taken = self._claimer.claim(room, self._held.room(self._early.by_queue()))
+            taken = self._claimer.claim(room + self._slots.more, self._slots.room())
             if taken:
-                room -= len(taken)
+                room -= len(taken) + self._slots.slotless
                 self._lookout.found()
                 self._take(taken)
+                room += self._slots.slotless
             elif looked or not (looked := self._lookout.look_if_called()):
                 break
         self._careful.start(self._held_by_runner())
         if self._can_look_ahead():
             self._look_ahead()
-
-    def _present(self) -> int:
-        """Count the jobs that are held and whose time has come."""
-        return len(self._held) - len(self._early)
 
     def _take(self, taken: Sequence[Taken]) -> None:
         sorted_ = triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
@@ -258,6 +257,7 @@ class Worker:
         jobs = [job for job, _ in taken]
         self._inform(jobs)
         plain, careful = parted(taken, self._queues.catalog.settings)
+        self._slots.seen(jobs)
         assignments = self._held.assignments(plain)
         self._arrived = []
         self._ended += refused
@@ -273,20 +273,19 @@ class Worker:
         self._held.last |= self._reports.last(self._settler.taking_context(jobs))
 
     def _held_by_runner(self) -> int:
-        return self._present() - len(self._careful)
+        return self._slots.taken() - len(self._careful)
 
     # Ahead of time
 
     def _can_look_ahead(self) -> bool:
         """Tell whether there are slots for jobs that are about to be due; a few at a time."""
-        free = self._runner.threads - len(self._held)
+        free = self._slots.free()
         is_busy = len(self._careful) > 0 or self._careful.want_quiet()
         return free >= max(1, self._runner.threads // 4) and not (self._settings.burst or is_busy)
 
     def _look_ahead(self) -> None:
         """Claim what is about to be due, so that at its time nothing is left but to start it."""
-        free = self._runner.threads - len(self._held)
-        foreseen = self._claimer.claim_ahead(free, self._held.room({}))
+        foreseen = self._claimer.claim_ahead(self._slots.free(), self._slots.room(with_early=True))
         if foreseen:
             self._held.add([job for job, _ in foreseen])
             self._early.add(foreseen)
@@ -308,7 +307,7 @@ class Worker:
         if self._is_stopping or self._careful.want_quiet():
             return assignments
         free = self._runner.threads - self._held_by_runner() + len(assignments)
-        starting, left = placed(assignments, free, self._held.room(self._early.by_queue()))
+        starting, left = placed(assignments, free, self._slots.room())
         self._runner.submit([one for one in starting if one.job in self._held])
         return left
 
@@ -339,11 +338,13 @@ class Worker:
 
     def _wait(self) -> None:
         timeout_us = FLUSH_US if self._runner.waiting() else WATCH_US
-        is_full = self._runner.waiting() or self._present() >= self._runner.threads
+        is_full = self._runner.waiting() or self._slots.taken() >= self._runner.threads
         if not (is_full or self._is_stopping or self._careful.want_quiet()):
-            most_us = timeout_us if self._present() else None
+            most_us = timeout_us if self._slots.taken() else None
             timeout_us = self._lookout.wait_us(most_us, is_ahead=self._can_look_ahead())
             timeout_us = self._early.wait_us(timeout_us)
+        if self._chunks:
+            timeout_us = self._chunks.wait_us(timeout_us)
         self._news.wait(timeout_us / 1e6)
 
     def _drain(self) -> None:

@@ -1,0 +1,62 @@
+"""Which slots of a worker are free."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from dueline.job import Job
+from dueline.worker.chunks import Chunks
+from dueline.worker.early import Early
+from dueline.worker.holding import Holding
+from dueline.worker.runner import Runner
+
+
+class Slots:
+    """Those of the runner, one for each job that it may run at once, and those that queues have.
+
+    A job that is held ahead of its time takes none of them yet, and a chunk takes one.
+    """
+
+    def __init__(self, runner: Runner, held: Holding, early: Early, chunks: Chunks | None) -> None:
+        """Take who has jobs, and who gathers them in chunks, if somebody does."""
+        self._runner = runner
+        self._held = held
+        self._early = early
+        self._chunks = chunks
+
+    @property
+    def slotless(self) -> int:
+        """How many jobs of chunks take none."""
+        return self._chunks.slotless if self._chunks else 0
+
+    @property
+    def more(self) -> int:
+        """How many jobs more than there are slots are claimed, for chunks."""
+        return self._chunks.more if self._chunks else 0
+
+    def seen(self, taken: Sequence[Job]) -> None:
+        """Learn from what a claim brought how many more are claimed."""
+        if self._chunks:
+            self._chunks.seen(taken)
+
+    def taken(self) -> int:
+        """Count the slots taken by jobs whose time has come."""
+        return len(self._held) - len(self._early) - self.slotless
+
+    def free(self) -> int:
+        """Count the slots that are free, and will be when the time of all has come."""
+        return self._runner.threads - len(self._held) + self.slotless
+
+    def limited(self) -> int:
+        """Tell how many jobs with limits may be held."""
+        return self._runner.threads + self.slotless + self.more
+
+    def room(self, *, with_early: bool = False) -> Mapping[str, int]:
+        """Tell how many jobs more each queue with slots of its own may have.
+
+        Args: with_early: jobs that are held ahead of their time count, too.
+        """
+        besides = {} if with_early else self._early.by_queue()
+        if self._chunks is None:
+            return self._held.room(besides)
+        room = self._held.room(self._chunks.by_queue() + Counter(besides))
+        return {queue: count + self.more if count > 0 else count for queue, count in room.items()}
