@@ -197,8 +197,8 @@ class Workflows:
         """
         laid_out = lay_out(part, name)
         queues = self._host.queues
-        start = flows.begin(queues, laid_out)
         inside = queues if tx is None else expect_transaction(tx).queues_of(self._host)
+        start = flows.begin(inside, laid_out)
         try:
             flows.send(inside, start)
         except EnqueueUnknown as error:

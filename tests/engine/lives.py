@@ -166,7 +166,7 @@ class Stage:
     def work(self) -> None:
         """Begin a worker, and let it work until nothing is due."""
         queues = self.queues()
-        runner = Runner(self)
+        runner = self.runner()
         news = HandNews(self.clock)
         news.meanwhile = runner.go_on
         worker = Worker(
@@ -181,6 +181,10 @@ class Stage:
         )
         worker._beat = Silence(lambda: 0, news=news)
         worker.run()
+
+    def runner(self) -> "Runner":
+        """Make what calls the handlers of a worker."""
+        return Runner(self)
 
     def work_to_the_end(self) -> None:
         """Begin one worker after the other, each when the last one's leases are over."""

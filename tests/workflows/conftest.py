@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, Flow, Retry
+from tests.world import EVERY_KIND
 
 URLS = ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db?synchronous=NORMAL"]
 
@@ -21,6 +22,13 @@ def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dueline]:
     app.task(name="fail", retry=Retry(attempts=1))(fail)
     yield app
     app.close()
+
+
+@pytest.fixture(params=EVERY_KIND)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Name a kind of store, for tests of the engine."""
+    name: str = request.param
+    return name
 
 
 def add(a: int, b: int = 1) -> int:
