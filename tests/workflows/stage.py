@@ -1,4 +1,4 @@
-"""A workflow on each kind of store, whose workers are stopped, or take turns, at any step."""
+"""A workflow on each kind of store, whose workers stop or take turns at any step."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The rules of workflows (docs/protocols.md), on every kind of store, whatever the order.
+"""The rules of workflows, on every kind of store, whatever the order.
 
 Two workers take their steps in every order, or one is stopped, or stands still, before each.
 """
