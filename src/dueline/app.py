@@ -12,7 +12,7 @@ from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
 from dueline.connect import mask, open_queues, open_store
 from dueline.coordination import Coordination
-from dueline.declaring import handler_of, limits_us, read_unique, task_name
+from dueline.declaring import Options, handler_of, limits_us, read_unique, task_name
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
@@ -35,7 +35,7 @@ from dueline.settings import (
 )
 from dueline.steering import Steering
 from dueline.store import Store
-from dueline.task import AsyncTask, Options, Task
+from dueline.task import AsyncTask, Task
 from dueline.transaction import Transaction, transaction
 from dueline.workflows import Workflows
 

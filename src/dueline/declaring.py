@@ -1,6 +1,7 @@
 """What a task is declared with."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from dueline.errors import BadInput
 from dueline.handler import Handler
 from dueline.options import Unique
 from dueline.policy import Retry
+from dueline.transaction import Transaction
 
 _NAME_CHARACTERS_MAX = 255
 
@@ -32,6 +34,33 @@ def handler_of(
     if chunk is None:
         return Handler(function, retry=retry or Retry(), **terms)
     return ChunkHandler(function, chunk=chunk, retry=retry or Retry(), **terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where and when a call runs.
+
+    due_us: absolute; after_us: from the call on; neither: now. expires_us, expires_after_us:
+    likewise; neither: never. window_us: starts are spread over so long.
+    tx: the transaction that stores it; None for one of its own. wait_us: for room in a quota.
+    deadline_us, due_within_us: in place of a priority, absolute, or from the call on.
+    """
+
+    queue: str
+    priority: int = 0
+    tenant: str = ""
+    due_us: int | None = None
+    after_us: int | None = None
+    tx: Transaction | None = None
+    expires_us: int | None = None
+    expires_after_us: int | None = None
+    window_us: int = 0
+    unique: Unique | None = None
+    tags: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    wait_us: int = 0
+    deadline_us: int | None = None
+    due_within_us: int | None = None
 
 
 def read_unique(unique: object, handler: Handler) -> Unique:
@@ -77,6 +106,17 @@ def limits_us(
             hint="A handler is interrupted first, and killed later if it does not end.",
         )
     return timeout_us, kill_after_us
+
+
+def read_deadline(deadline: object, priority: object) -> dict[str, int | None]:
+    """Read `deadline`: an aware datetime, a timedelta or seconds; None: there is a priority."""
+    if deadline is None:
+        return {"deadline_us": None, "due_within_us": None}
+    if priority is not None:
+        raise BadInput("A deadline takes the place of a priority.", hint="Give one of them.")
+    if isinstance(deadline, datetime):
+        return {"deadline_us": asked_instant_us(deadline, "deadline"), "due_within_us": None}
+    return {"deadline_us": None, "due_within_us": asked_span_us(deadline, "deadline")}
 
 
 def read_expiry(expires: object) -> dict[str, int | None]:

@@ -79,6 +79,7 @@ class SettleEvent:
     """It is stored what became of an attempt, or its claim was lost.
 
     error: type and text, or "". again_us: when it is tried again, microseconds UTC; None: never.
+    late_us: how long after its job's deadline it ended; 0: in time, or there is none.
     """
 
     job_id: str
@@ -88,6 +89,7 @@ class SettleEvent:
     fence: int
     error: str
     again_us: int | None
+    late_us: int = 0
 
 
 class Hooks:

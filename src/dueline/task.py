@@ -1,14 +1,15 @@
 """Registered functions and how they are called."""
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice, repeat
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from dueline.clock import Clock, asked_instant_us, asked_span_us
 from dueline.codec import JSON
-from dueline.declaring import Call, as_call, read_expiry, read_unique
+from dueline.deadlines import priority_of
+from dueline.declaring import Call, Options, as_call, read_deadline, read_expiry, read_unique
 from dueline.errors import (
     BadInput,
     Duplicate,
@@ -58,30 +59,6 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Where and when a call runs.
-
-    due_us: absolute; after_us: from the call on; neither: now. expires_us, expires_after_us:
-    likewise; neither: never. window_us: starts are spread over so long.
-    tx: the transaction that stores it; None for one of its own. wait_us: for room in a quota.
-    """
-
-    queue: str
-    priority: int = 0
-    tenant: str = ""
-    due_us: int | None = None
-    after_us: int | None = None
-    tx: Transaction | None = None
-    expires_us: int | None = None
-    expires_after_us: int | None = None
-    window_us: int = 0
-    unique: Unique | None = None
-    tags: tuple[str, ...] = ()
-    limits: tuple[str, ...] = ()
-    wait_us: int = 0
-
-
 class Using(Generic[P, R]):
     """A task with options for its calls."""
 
@@ -108,6 +85,7 @@ class Using(Generic[P, R]):
         tags: Iterable[str] | None = None,
         limits: Iterable[str] | None = None,
         wait: timedelta | float | None = None,
+        deadline: datetime | timedelta | float | None = None,
     ) -> "Using[P, R]":
         """Say where and when calls run.
 
@@ -123,6 +101,8 @@ class Using(Generic[P, R]):
           tags: words to find the jobs by, up to 20.
           limits: semaphores in place of the task's own, such as "warehouse" or "host:{host}".
           wait: for so long, where a quota leaves no room; not inside a transaction.
+          deadline: an instant, or so long from the call on, in place of a priority: among jobs
+            with deadlines the earliest goes first, and those with priorities before all of them.
 
         Raises: BadInput: due is naive, or both due and after are given, a value is out of range,
         or tx is something else.
@@ -152,6 +132,8 @@ class Using(Generic[P, R]):
             changes["limits"] = self._handler.read_limits(limits)
         if wait is not None:
             changes["wait_us"] = asked_span_us(wait, "wait")
+        if priority is not None or deadline is not None:
+            changes |= read_deadline(deadline, priority)
         return Using(self._host, self._handler, replace(self._options, **changes))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -222,9 +204,10 @@ class Using(Generic[P, R]):
         Raises: BadInput: the arguments do not fit, or an option names an instant or a key.
         """
         own = self._options
-        if (own.due_us, own.after_us, own.expires_us, own.tx, own.unique) != (None,) * 5:
+        instants = (own.due_us, own.after_us, own.expires_us, own.deadline_us, own.due_within_us)
+        if (*instants, own.tx, own.unique) != (None,) * 7:
             raise BadInput(
-                "The calls of a schedule have no due, after, tx, unique, and no instant of expiry.",
+                "A schedule has no due, after, deadline, tx, unique key, and no instant of expiry.",
                 hint="Its time is their due time; expires can be a length of time.",
             )
         codec, body = self._handler.write(args, kwargs)
@@ -260,7 +243,7 @@ class Using(Generic[P, R]):
             limits = limits_of_call(limits, named)
         due_us, expires_us = self._instants()
         return StepCall(
-            handler.name, own.queue, codec, body, own.priority, own.tenant, own.tags, due_us,
+            handler.name, own.queue, codec, body, self._priority(), own.tenant, own.tags, due_us,
             expires_us, limits,
         )  # fmt: skip
 
@@ -273,6 +256,12 @@ class Using(Generic[P, R]):
         if own.expires_after_us is not None:
             expires_us = queues.time.latest_us() + own.expires_after_us
         return due_us, expires_us
+
+    def _priority(self) -> int:
+        own, deadline_us = self._options, self._options.deadline_us
+        if own.due_within_us is not None:
+            deadline_us = self._host.queues.time.latest_us() + own.due_within_us
+        return own.priority if deadline_us is None else priority_of(deadline_us)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Do as `enqueue` in another thread, and await it: the loop is never blocked.
@@ -300,7 +289,7 @@ class Using(Generic[P, R]):
     ) -> list[Job[R]]:
         queues, options = self._host.queues, self._options
         due_us, expires_us = self._instants()
-        opts = b""
+        opts, priority = b"", self._priority()
         if rule is not None or expires_us is not None or options.tags:
             opts = CallOptions(expires_us, rule, options.tags).to_bytes()
         name, kind, clock = self._handler.name, self._handler.result_kind, self._host.clock
@@ -308,9 +297,7 @@ class Using(Generic[P, R]):
         hooks = self._host.hooks
         event = None
         if hooks.has("before_enqueue") or hooks.has("after_enqueue"):
-            event = EnqueueEvent(
-                name, options.queue, options.priority, options.tenant, due_us, len(bodies)
-            )
+            event = EnqueueEvent(name, options.queue, priority, options.tenant, due_us, len(bodies))
             hooks.ask("before_enqueue", event)
         rows = inside.enqueue(
             Calls(
@@ -319,7 +306,7 @@ class Using(Generic[P, R]):
                 codec,
                 bodies,
                 due_us,
-                options.priority,
+                priority,
                 options.tenant,
                 opts,
                 options.window_us,

@@ -45,6 +45,9 @@ def enqueue(
     priority: Annotated[
         int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
     ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME", help="So long from now; in place of --priority.")
+    ] = None,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
     ] = None,
@@ -79,6 +82,7 @@ def enqueue(
             due=None if due is None else read_instant(due),
             after=_span(after),
             priority=priority,
+            deadline=_span(deadline),
             queue=queue,
             tenant=tenant,
             expires=_span(expires),

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from dueline.attempt import Attempt, Outcome, read_epitaph
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
+from dueline.deadlines import deadline_of
 from dueline.errors import BadInput, StoreCorrupt
 from dueline.explain import Facts
 from dueline.job import Job, JobId
@@ -51,6 +52,9 @@ def body_of(job: Job) -> dict[str, Value]:
         shown: dict[str, Value] = {"arguments": Raw(as_json(job.codec, job.body))}
     except BadInput as error:  # nor are they opened here: whoever sealed them had a reason
         shown = {"arguments": f"({len(job.body)} bytes that cannot be shown: {error.message})"}
+    deadline_us = deadline_of(job.lane.priority)
+    if deadline_us is not None:
+        shown["deadline"] = Instant(deadline_us)
     with suppress(StoreCorrupt):  # whoever runs it says so
         options = read_options(job.opts)
         if options.expires_us is not None:

@@ -1,6 +1,7 @@
 """What hooks hear of jobs."""
 
 from dueline.attempt import Ending, Failed
+from dueline.deadlines import late_us
 from dueline.hooks import RanEvent, RunEvent, SettleEvent
 from dueline.job import Job
 
@@ -18,7 +19,17 @@ def ran_event(job: Job, ending: Ending) -> RanEvent:
     return RanEvent(job.id.hex(), job.task, job.lane.queue, attempt, job.fence, word, error)
 
 
-def settle_event(job: Job, error: str, again_us: int | None = None) -> SettleEvent:
+def settle_event(
+    job: Job, error: str, again_us: int | None = None, *, ended_us: int = 0
+) -> SettleEvent:
     """Make the event of an attempt whose end is stored."""
-    attempt = job.errors + 1
-    return SettleEvent(job.id.hex(), job.task, job.lane.queue, attempt, job.fence, error, again_us)
+    return SettleEvent(
+        job.id.hex(),
+        job.task,
+        job.lane.queue,
+        job.errors + 1,
+        job.fence,
+        error,
+        again_us,
+        late_us(job.lane.priority, ended_us),
+    )

@@ -204,9 +204,11 @@ class Settler:
             self._tell_lost(ended.job)
         elif isinstance(decision, Outcome):
             if self._hooks.has(decision.state):
-                self._hooks.tell(decision.state, settle_event(ended.job, decision.error))
+                event = settle_event(ended.job, decision.error, ended_us=ended.ended_us)
+                self._hooks.tell(decision.state, event)
         elif decision.error and self._hooks.has("retry"):
-            self._hooks.tell("retry", settle_event(ended.job, decision.error, decision.at_us))
+            event = settle_event(ended.job, decision.error, decision.at_us, ended_us=ended.ended_us)
+            self._hooks.tell("retry", event)
 
     def _tell_lost(self, job: Job) -> None:
         """Call who wants to hear of lost claims, once for each: it may be noticed twice."""
@@ -224,7 +226,8 @@ class Settler:
         held = finish(self._queues.store, ends, (), self._queues.ids) if ends else []
         for (job, outcome, _), sure in zip(over, held, strict=True):
             if sure and self._hooks.has(outcome.state):
-                self._hooks.tell(outcome.state, settle_event(job, outcome.error))
+                event = settle_event(job, outcome.error, ended_us=outcome.ended_us)
+                self._hooks.tell(outcome.state, event)
 
     def complete(self, jobs: Sequence[Job]) -> None:
         """Finish what another worker decided and did not see through."""
