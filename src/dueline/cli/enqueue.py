@@ -13,6 +13,7 @@ from dueline.cli.failure import Exit, say_failure
 from dueline.cli.lines import enqueue_calls, read_calls
 from dueline.cli.options import (
     AfterOption,
+    DeadlineOption,
     DueOption,
     ExpiresOption,
     FileOption,
@@ -45,9 +46,7 @@ def enqueue(
     priority: Annotated[
         int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
     ] = None,
-    deadline: Annotated[
-        str | None, typer.Option(metavar="TIME", help="So long from now; in place of --priority.")
-    ] = None,
+    deadline: DeadlineOption = None,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
     ] = None,

@@ -65,6 +65,10 @@ FileOption = Annotated[
     str | None,
     typer.Option("--file", metavar="PATH", help='A line a job: [1, 2] or {"a": 1}; - for stdin.'),
 ]
+DeadlineOption = Annotated[
+    str | None,
+    typer.Option("--deadline", metavar="TIME", help="So long from now; in place of --priority."),
+]
 ExpiresOption = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Not run later than so long from now: 90s 10m 2h 3d."),
