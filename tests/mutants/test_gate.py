@@ -18,7 +18,18 @@ from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_quotas as taken_in
 from tests.engine import test_races as races
-from tests.mutants import births, chores, claims, endings, intake, lists, pauses, permits, times
+from tests.mutants import (
+    births,
+    chores,
+    claims,
+    endings,
+    flows,
+    intake,
+    lists,
+    pauses,
+    permits,
+    times,
+)
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
 from tests.schedules import test_overlap as overlap
@@ -29,6 +40,8 @@ from tests.simulation import test_found as found
 from tests.worker import test_limits as limits
 from tests.worker import test_rates as rates
 from tests.worker import test_steered as steered
+from tests.workflows import test_advancing as advancing
+from tests.workflows import test_births as flow_births
 from tests.world import World, world_on
 
 BUDGET_S = 60
@@ -64,6 +77,11 @@ def stopped(name: str) -> Named:
 def on_memory() -> Sequence[object]:
     """Name the store, for tests that want no folder of it."""
     return ("memory", Path())
+
+
+def on_steps() -> Sequence[object]:
+    """Name the store without transactions, for tests that want no folder of it."""
+    return ("steps", Path())
 
 
 def on_a_board(test: Callable[[test_marks.FakeBoard], None]) -> Named:
@@ -210,6 +228,26 @@ MUTANTS = (
                  lambda: (world_on("steps", Path()),))),
     Mutant("Z5", times.who_asks_for_an_end_forgets_it_first, REPLACED),
     Mutant("Z5", times.the_next_one_comes_beside_the_one_it_replaces, REPLACED),
+    Mutant("W1", flows.the_layout_is_stored_after_the_steps,
+           Named(flow_births.born_once, lambda: ("steps", Path(), Fault.BEFORE))),
+    Mutant("W1", flows.a_start_that_is_repeated_has_other_steps,
+           Named(flow_births.born_once, lambda: ("steps", Path(), Fault.AFTER))),
+    Mutant("W2", flows.an_end_is_not_recorded, Named(advancing.moved_too_early, on_memory)),
+    Mutant("W2", flows.an_end_is_recorded_after_the_row_went, Named(
+        advancing.stopped_anywhere, on_steps)),
+    Mutant("W3", flows.who_ends_a_step_looks_before_that_is_recorded,
+           Named(advancing.two_end, on_memory)),
+    Mutant("W3", flows.who_fills_a_place_reads_before_it_notes_that,
+           Named(advancing.two_end_in_many_places, on_memory)),
+    Mutant("W4", flows.a_claimed_step_does_not_ask, Named(advancing.moved_too_early, on_memory)),
+    Mutant("W5", flows.who_parks_a_step_looks_no_more,
+           Named(advancing.end_against_ask, on_memory)),
+    Mutant("W6", flows.a_death_is_recorded_where_ends_are,
+           Named(advancing.a_death_comes_late, on_steps)),
+    Mutant("W7", flows.a_step_that_needs_others_is_born_without_a_time,
+           Named(advancing.nobody_looks, on_memory)),
+    Mutant("W7", flows.a_step_is_parked_for_ever,
+           Named(advancing.parked_again_and_again, on_memory)),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

@@ -48,7 +48,7 @@ def check_callback(stage: FlowStage, *names: str) -> None:
 # --- the last two to end, in every order ------------------------------------------------------
 
 
-def two_end(kind: str, folder: Path, names: str) -> int:
+def two_end(kind: str, folder: Path, names: str = "ab") -> int:
     """Have two workers end the last two steps, in every order; the others have ended before."""
 
     def lead(turns: Turns) -> None:
@@ -66,21 +66,20 @@ def two_end(kind: str, folder: Path, names: str) -> int:
 
 def test_the_last_two_steps_let_the_next_go_on_in_every_order(kind: str, tmp_path: Path) -> None:
     # W2, W3
-    assert two_end(kind, tmp_path, "ab") > SWITCHES_MAX
+    assert two_end(kind, tmp_path) > SWITCHES_MAX
 
 
-def narrow(patch: pytest.MonkeyPatch) -> None:
-    """Have each step's end lie in a place of its own, so that a group of three is wide."""
-    for module in (layout, advancing, flows, recipe):
-        patch.setattr(module, "BLOCK", 1)
+def two_end_in_many_places(kind: str, folder: Path) -> int:
+    """Have two end the last of three steps, each of whose ends lies in a place of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (layout, advancing, flows, recipe):
+            patch.setattr(module, "BLOCK", 1)
+        return two_end(kind, folder, "abc")
 
 
-def test_those_of_a_group_that_lies_in_many_places_do_so_too(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_of_a_group_that_lies_in_many_places_do_so_too(kind: str, tmp_path: Path) -> None:
     # W3
-    narrow(monkeypatch)
-    assert two_end(kind, tmp_path, "abc") > SWITCHES_MAX
+    assert two_end_in_many_places(kind, tmp_path) > SWITCHES_MAX
 
 
 def end_against_ask(kind: str, folder: Path) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline, flows, pipeline
+from dueline.advancing import PARK_US
 from dueline.contract.failing import FailingStore, Fault
 from dueline.errors import EnqueueUnknown, StoreUnavailable
 from dueline.steps import Part
@@ -49,6 +50,7 @@ class Births:
 def born_once(kind: str, folder: Path, fault: Fault) -> None:
     """Send the start again after a worker ran what was stored of it, and after its end."""
     for stage in Births(kind, folder, fault).stages(NESTED):
+        stage.clock.advance(us=PARK_US)
         stage.work()
         early = stage.counts()
         assert stage.start is not None

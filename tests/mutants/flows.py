@@ -1,0 +1,121 @@
+"""Rules of workflows, broken."""
+
+from collections.abc import Container, Iterable, Sequence
+
+import pytest
+
+from dueline import advancing, finishing, flows
+from dueline.advancing import Engine, advance
+from dueline.attempt import Ended
+from dueline.clock import DAY_US
+from dueline.errors import EnqueueUnknown, Unknown
+from dueline.finishing import Finished
+from dueline.flows import Start
+from dueline.job import Claim, Job, JobId
+from dueline.queue import Queues
+from dueline.recipes import flow as recipe
+from dueline.recipes.flow import Layouts
+from dueline.store import Store
+from dueline.worker.claimer import Taken
+from dueline.worker.settler import Settler
+from dueline.worker.stepping import Sorted, Stepping
+
+Patch = pytest.MonkeyPatch
+
+
+def the_layout_is_stored_after_the_steps(patch: Patch) -> None:
+    send = flows.send
+
+    def send_steps_first(queues: Queues, start: Start, *, again: bool = False) -> None:
+        try:
+            queues.told.add(list(start.jobs))
+        except Unknown as error:
+            raise EnqueueUnknown.about(start.jobs) from error
+        send(queues, start, again=again)
+
+    patch.setattr(flows, "send", send_steps_first)
+
+
+def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
+    send = flows.send
+
+    def send_others(queues: Queues, start: Start, *, again: bool = False) -> None:
+        if again:
+            ids = queues.ids.many(len(start.jobs), start.layout.started_us)
+            jobs = [job._replace(id=one) for job, one in zip(start.jobs, ids, strict=True)]
+            start = start._replace(jobs=jobs)
+        send(queues, start, again=again)
+
+    patch.setattr(flows, "send", send_others)
+
+
+def an_end_is_not_recorded(patch: Patch) -> None:
+    patch.setattr(finishing, "_recorded", lambda _job, _outcome: ())
+
+
+def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
+    complete = finishing.complete
+
+    def drop_first(store: Store, ends: Sequence[Finished]) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            an_end_is_not_recorded(inner)
+            complete(store, ends)
+        for job, end in ends:
+            for commit in recipe.record(job, end.outcome, version=job.token):
+                store.commit(commit.partition, commit.writes)
+
+    patch.setattr(finishing, "complete", drop_first)
+
+
+def who_ends_a_step_looks_before_that_is_recorded(patch: Patch) -> None:
+    settle = Settler.settle
+
+    def look_first(
+        self: Settler,
+        ended: Sequence[Ended],
+        started: Sequence[Job],
+        wished: Container[Claim] = (),
+    ) -> list[Job]:
+        advance(self._queues, Layouts(), [one.job for one in ended])
+        return settle(self, ended, started, wished)
+
+    patch.setattr(Settler, "settle", look_first)
+    patch.setattr(Stepping, "advance", lambda _self: None)
+
+
+def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
+    note = advancing._noted
+
+    def read_first(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
+        known = recipe.full(engine.store, flow, step)
+        note(engine, flow, step, full)
+        return known | full
+
+    patch.setattr(advancing, "_noted", read_first)
+
+
+def a_claimed_step_does_not_ask(patch: Patch) -> None:
+    def sort(_self: Stepping, taken: Sequence[Taken]) -> Sorted:
+        return Sorted(list(taken), {}, {}, [])
+
+    patch.setattr(Stepping, "sort", sort)
+
+
+def who_parks_a_step_looks_no_more(patch: Patch) -> None:
+    def turn_away(_self: Stepping, _parked: Iterable[Job]) -> None:
+        pass
+
+    patch.setattr(Stepping, "_look_again", turn_away)
+
+
+def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
+    patch.setattr(recipe, "_key", lambda step, *, is_final: f"{step:06}{'' * is_final}")
+
+
+def a_step_that_needs_others_is_born_without_a_time(patch: Patch) -> None:
+    patch.setattr(flows, "PARK_US", 3650 * DAY_US)
+
+
+def a_step_is_parked_for_ever(patch: Patch) -> None:
+    patch.setattr(advancing, "PARK_US", 3650 * DAY_US)
+    patch.setattr(advancing, "PARK_US_MAX", 3650 * DAY_US)
