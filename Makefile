@@ -76,6 +76,7 @@ kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), 
 	$(PY) -m tests.kills
 	$(JUMPING_KILLS) $(PY) -m tests.kills --jumping
 	$(FULL_DISK_KILLS) $(PY) -m tests.kills --store full-disk
+	$(PY) -m tests.kills.flows
 	$(PY) -m tests.kills.writers
 	$(PY) -m tests.power
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)

@@ -1,0 +1,202 @@
+"""`python -m tests.kills.flows`: each step of a workflow once, whoever is killed.
+
+FLOW_KILLS, from the environment, says how many. Starters and workers are killed at random moments.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dueline import Dueline, Flow, group, pipeline
+from dueline.attempt import Attempt
+from dueline.history import attempts
+from dueline.recipes import flow as recipe
+
+ROOT = Path(__file__).parent.parent.parent
+QUEUE = "steps"
+KILLS = 15
+WIDEST = 12
+LEASE_S = 1.0
+TICK_S = 0.01
+CALLS_MAX = 60
+"""After so many calls of handlers, or fewer, somebody is killed."""
+
+AHEAD = 20
+"""So many workflows are started ahead of those that have ended, at each kill."""
+
+DRAIN_S_MAX = 300.0
+
+
+class Report(NamedTuple):
+    """What became of all workflows. faults: what must not be, in words."""
+
+    kills: int
+    flows: int
+    steps: int
+    attempts: Counter[str]
+    faults: Sequence[str]
+
+
+def app_in(folder: Path) -> Dueline:
+    """Make the application of all processes."""
+    app = Dueline(f"sqlite:///{folder}/queue.db?synchronous=NORMAL")
+    app.queue(QUEUE, lease=LEASE_S)
+    calls = os.open(folder / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    @app.task(name="add", queue=QUEUE)
+    def add(number: int, more: int) -> int:
+        os.write(calls, b".")
+        return number + more
+
+    @app.task(name="total", queue=QUEUE)
+    def total(numbers: list[int]) -> int:
+        os.write(calls, b".")
+        return sum(numbers)
+
+    return app
+
+
+def started(app: Dueline, width: int) -> Flow:
+    """Start a workflow: a group of pipelines in a pipeline."""
+    add, total = app.task_named("add"), app.task_named("total")
+    each = (pipeline(add.step(number, 1), add.step(10)) for number in range(width))
+    return app.start(pipeline(group(each), total.step(), add.step(1)), name=str(width))
+
+
+def expected(width: int) -> int:
+    """Tell what such a workflow gives."""
+    return sum(number + 11 for number in range(width)) + 1
+
+
+def work(folder: Path, role: str) -> None:
+    """Work until killed; or start workflows, until so many are ahead."""
+    app, chance = app_in(folder), random.Random()
+    if role == "worker":
+        app.run_worker([QUEUE], concurrency=4)
+        return
+    while True:
+        left = sum(1 for flow, _ in app.flows() if flow.status != "done")
+        for _ in range(AHEAD - left):
+            started(app, chance.randint(0, WIDEST))
+        time.sleep(TICK_S)
+
+
+class Flows:
+    """One run: processes that are killed and come again, until nothing is left to do."""
+
+    def __init__(self, folder: Path, *, kills: int, seed: int) -> None:
+        """Take an empty folder, how often to kill, and the seed of the choices."""
+        self._folder = folder
+        self._kills = kills
+        self._choice = random.Random(seed)
+        self._app = app_in(folder)
+
+    def run(self) -> Report:
+        """Run it all, let it come to its end, and judge."""
+        roles = ["worker", "worker", "starter"]
+        processes = [self._start(role) for role in roles]
+        try:
+            for _ in range(self._kills):
+                self._let_work(self._choice.randint(1, CALLS_MAX))
+                place = self._choice.randrange(len(roles))
+                assert processes[place].poll() is None, "one ended unasked: " + self._errors()
+                processes[place].send_signal(signal.SIGKILL)
+                processes[place].wait()
+                processes[place] = self._start(roles[place])
+            processes.pop().kill()  # no more are started
+            self._drain()
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return self._judge()
+
+    def _let_work(self, calls: int) -> None:
+        """Wait until handlers were called so often."""
+        path = self._folder / "calls"
+        enough, give_up = path.stat().st_size + calls, time.monotonic() + DRAIN_S_MAX
+        while path.stat().st_size < enough:
+            assert time.monotonic() < give_up, f"nobody works: {self._errors()}"
+            time.sleep(TICK_S)
+
+    def _start(self, role: str) -> "subprocess.Popen[bytes]":
+        with (self._folder / "stderr").open("ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.kills.flows", role, str(self._folder)],
+                cwd=ROOT,
+                stderr=errors,
+            )
+
+    def _errors(self) -> str:
+        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+
+    def _drain(self) -> None:
+        give_up = time.monotonic() + DRAIN_S_MAX
+        while any(flow.status != "done" for flow, _ in self._app.flows()):
+            assert time.monotonic() < give_up, f"the workflows do not end: {self._errors()}"
+            time.sleep(10 * TICK_S)
+
+    def _judge(self) -> Report:
+        app = self._app
+        rows = list(attempts(app.store, QUEUE, 1))
+        ended: dict[str, list[Attempt]] = defaultdict(list)
+        for row in rows:
+            if row.outcome == "done":
+                ended[row.job].append(row)
+        faults: list[str] = []
+        flows = list(app.flows())
+        steps = 0
+        for flow, name in flows:
+            if flow.result(0) != expected(int(name)):
+                faults.append(f"{flow.id} gives {flow.result(0)}, not {expected(int(name))}")
+            for number, node in enumerate(flow.look.layout.nodes):
+                steps += 1
+                job = flow.step(number).id
+                if len(ended[job]) != 1:
+                    faults.append(f"{job} has ended {len(ended[job])} times")
+                    continue
+                needs = [flow.step(need).id for need in set(node.needs())]
+                if any(
+                    one.ended_us > ended[job][0].started_us for need in needs for one in ended[need]
+                ):
+                    faults.append(f"{job} began before what it needs had ended")
+        known = {
+            recipe.job_of(flow.look.flow, step).hex()
+            for flow, _ in flows
+            for step in range(len(flow.look.layout.nodes))
+        }
+        faults += [f"{job} is of no workflow" for job in {row.job for row in rows} - known]
+        faults += [f"{row.id.hex()} is left" for row in app.queues.jobs_of(QUEUE)]
+        app.close()
+        told = Counter(row.outcome for row in rows)
+        return Report(self._kills, len(flows), steps, told, faults)
+
+
+def main() -> int:
+    """Run the loop once and print its report as JSON; answer 1 where there is a fault."""
+    if len(sys.argv) > 1:
+        work(Path(sys.argv[2]), sys.argv[1])
+        return 0
+    kills = int(os.environ.get("FLOW_KILLS", KILLS))
+    seed = int.from_bytes(os.urandom(4))
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Flows(Path(folder), kills=kills, seed=seed).run()
+    told = report._asdict() | {"seed": seed, "took_s": round(time.monotonic() - began, 1)}
+    print(json.dumps(told | {"faults": len(report.faults)}, indent=2))  # noqa: T201
+    if report.faults:
+        print(json.dumps(report.faults[:20], indent=2))  # noqa: T201
+    return 1 if report.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
