@@ -83,7 +83,7 @@ def _complete(engine: Engine, flow: JobId, layout: Layout, steps: set[int]) -> l
         is_wide = len(needs) > BLOCKS_READ
         blocks = touched & needs.keys() if is_wide else needs.keys()
         for block in blocks - ended.keys():
-            ended[block] = {*recipe.ends(engine.store, flow, [block], with_values=False)}
+            ended[block] = recipe.ended(engine.store, flow, block)
         full = {block for block in blocks if needs[block] <= ended[block]}
         if is_wide and full:
             full = _noted(engine, flow, step, full)

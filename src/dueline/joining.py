@@ -5,15 +5,13 @@ question (rule W4).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dueline.codec import encode
 from dueline.layout import Gathered, Layout, Node, Value
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """How a step ended: its state, its result as JSON (done only), the error otherwise."""
 
     state: str

@@ -94,8 +94,10 @@ def _read(opts: bytes) -> CallOptions:
 
 def is_step(job: Job) -> bool:
     """Tell whether a job is a step of a workflow; not where its options cannot be read."""
+    if not job.opts:
+        return False
     try:
-        return bool(job.opts) and read_options(job.opts).step is not None
+        return read_options(job.opts).step is not None
     except StoreCorrupt:  # whoever runs it says so
         return False
 

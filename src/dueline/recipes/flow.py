@@ -6,13 +6,10 @@ retried: its death has another place than its end, and counts until there is one
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from dueline.attempt import Outcome
 from dueline.clock import DAY_US
-from dueline.codec import decode, encode
 from dueline.errors import StoreCorrupt
 from dueline.ids import born_us
 from dueline.job import Job, JobId
@@ -25,7 +22,8 @@ from dueline.store import NO_VERSION, Commit, Delete, Put, Records
 _LARGE: Final = 1024
 """The values of larger ends lie by themselves, so that who counts ends does not read them."""
 
-_APART: Final = "apart"
+_APART: Final = "apart"  # no JSON
+_DIGITS: Final = 6
 _DAYS: Final = "flows"
 _LAYOUT: Final = "layout"
 _ENDS_A_PAGE: Final = 2 * BLOCK
@@ -39,10 +37,12 @@ def step_of(job: Job) -> tuple[JobId, int] | None:
 
 def place_of(job: Job) -> StepPlace | None:
     """Tell a job's place in its workflow; None where it is of none, or that cannot be read."""
-    if job.opts:
-        with suppress(StoreCorrupt):  # whoever runs it says so
-            return read_options(job.opts).step
-    return None
+    if not job.opts:
+        return None
+    try:
+        return read_options(job.opts).step
+    except StoreCorrupt:  # whoever runs it says so
+        return None
 
 
 def flow_of(job_id: JobId, step: int) -> JobId:
@@ -98,14 +98,21 @@ def record(job: Job, outcome: Outcome, *, version: bytes) -> list[Commit]:
     if found is None:
         return []
     flow, step = found
-    end = End(outcome.state, outcome.value, outcome.error)
-    key = _key(step, is_final=end.is_final)
+    state, value = outcome.state, outcome.value
+    key = f"{step:06}-dead" if state == "dead" else f"{step:06}"
     commits = []
-    if len(end.value) > _LARGE:
+    if len(value) > _LARGE:
         place = f"{_place(flow)}/values/{step // BLOCK}"
-        commits.append(Commit(place, (Put(key, version, end.value.encode()),)))
-        end = replace(end, value=_APART)
-    return [*commits, Commit(_block(flow, step // BLOCK), (Put(key, version, encode(end)),))]
+        commits.append(Commit(place, (Put(key, version, value.encode()),)))
+        value = _APART
+    end = Put(key, version, f"{state} {value or outcome.error}".encode())
+    return [*commits, Commit(_block(flow, step // BLOCK), (end,))]
+
+
+def ended(records: Records, flow: JobId, block: int) -> set[int]:
+    """Read which steps of a block have ended."""
+    found = records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE)
+    return {int(each.key[:_DIGITS]) for each in found}
 
 
 def ends(
@@ -115,16 +122,16 @@ def ends(
     found: dict[int, End] = {}
     for block in blocks:
         for each in records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE):
-            number, _, dead = each.key.partition("-")
-            if dead and int(number) in found:
+            step = int(each.key[:_DIGITS])
+            if len(each.key) > _DIGITS and step in found:
                 continue  # it died, and ended all the same
-            end = decode(each.value, End)
-            if with_values and end.value == _APART:
+            state, _, text = each.value.decode().partition(" ")
+            if with_values and text == _APART:
                 value = record_at(records, f"{_place(flow)}/values/{block}", each.key)
                 if value is None:  # it is on its way
                     continue
-                end = replace(end, value=value.value.decode())
-            found[int(number)] = end
+                text = value.value.decode()
+            found[step] = End(state, text, "") if state == "done" else End(state, "", text)
     return found
 
 
@@ -186,10 +193,6 @@ def _place(flow: JobId) -> str:
 
 def _block(flow: JobId, block: int) -> str:
     return f"{_place(flow)}/{block}"
-
-
-def _key(step: int, *, is_final: bool) -> str:
-    return f"{step:06}" if is_final else f"{step:06}-dead"
 
 
 class Layouts:
