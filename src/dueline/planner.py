@@ -32,6 +32,7 @@ class Prospect(NamedTuple):
 
 
 NO_AGING: Mapping[str, int] = MappingProxyType({})
+NOT_KEPT: Mapping[Lane, int] = MappingProxyType({})
 
 
 def aged(priority: int, waited_us: int, aging_us: int) -> int:
@@ -61,6 +62,7 @@ def prospects(
     next_at_us: Mapping[Lane, int | None],
     now_us: int,
     aging_us: Mapping[str, int] = NO_AGING,
+    since_us: Mapping[Lane, int] = NOT_KEPT,
 ) -> list[Prospect]:
     """Pick the lanes worth a visit: one for each (queue, shard, priority, tenant).
 
@@ -70,6 +72,7 @@ def prospects(
       pointers: the lane list, in any order.
       next_at_us: what visits since the last reading said; a lane not in it is unknown.
       aging_us: for queues whose jobs age, how long a job waits to gain one step of priority.
+      since_us: of lanes that were let be, when their first jobs became due.
     """
     oldest: dict[tuple[str, int, int, str], Pointer] = {}
     for pointer in pointers:
@@ -89,7 +92,7 @@ def prospects(
         )
     found = []
     for listing, lane in oldest.values():
-        head_us = next_at_us.get(lane)
+        head_us = since_us.get(lane, next_at_us.get(lane))
         waited_us = 0 if head_us is None else now_us - head_us
         priority = aged(lane.priority, waited_us, aging_us.get(lane.queue, 0))
         found.append(Prospect(priority, tenant_of(lane), listing, lane))

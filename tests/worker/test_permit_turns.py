@@ -3,8 +3,12 @@
 from collections.abc import Collection
 from pathlib import Path
 
+import pytest
+
+from dueline.clock import SECOND_US
 from dueline.queue import Calls
 from dueline.waker import Silence
+from dueline.worker.claimer import Claimer
 from tests.worker.test_limits import permits_of, take
 from tests.world import world_on
 
@@ -55,3 +59,25 @@ def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> No
     one.settle(list)
     assert bell.woken == ["q"]
     assert take(other, "s") == 1
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_job_that_waits_for_a_permit_ages_meanwhile(*, is_told: bool) -> None:
+    # T5: where its lane was let be, too
+    world = world_on("memory", Path())
+    world.queues.catalog.configure("q", aging_us=SECOND_US)
+    other, permits = permits_of(world, "w2"), permits_of(world)
+    assert take(other, "s") == 1
+    slow = world.put(limits=["s"])
+    world.clock.advance(15)
+    urgent = [world.put(priority=9), world.put(priority=9)]
+    claimer = Claimer(world.queues, ["q"], "w1", permits=permits)
+    claimer.refresh()
+    permits.begin(list, 4)
+    assert claimer.claim(1, {})[0].job.id in urgent  # the permit of the other is taken
+    other.settle(list)
+    world.clock.advance(1)
+    claimer.unblock(["s"] if is_told else permits.begin(list, 4))
+    assert [one.job.id for one in claimer.claim(1, {})] == [slow]
+    assert claimer.claim(1, {})[0].job.id in urgent
+    world.store.close()

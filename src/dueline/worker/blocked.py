@@ -6,10 +6,14 @@ from dueline.lane import Lane
 
 
 class Blocked:
-    """Which limits allowed nothing more when they were asked, and the lanes that wait for that."""
+    """Which limits allowed nothing more when they were asked, and the lanes that wait for that.
+
+    since_us: since when the first jobs of such lanes wait, where it was known: they age meanwhile.
+    """
 
     def __init__(self) -> None:
         """Know of none."""
+        self.since_us: dict[Lane, int] = {}
         self._until_us: dict[str, int] = {}
         self._lanes: dict[str, set[Lane]] = {}
 
@@ -25,10 +29,19 @@ class Blocked:
         """Learn which limits allow nothing more, and when they are to be asked again."""
         self._until_us.update(until_us)
 
-    def let_be(self, lanes: Collection[Lane], limits: Collection[str]) -> int:
-        """Let lanes be because of these limits, which were refused; tell until when."""
+    def let_be(
+        self, lanes: Collection[Lane], limits: Collection[str], heads: Mapping[Lane, int | None]
+    ) -> int:
+        """Let lanes be because of these limits, which were refused; tell until when.
+
+        Args: heads: when the first jobs of lanes became due, as far as it is known.
+        """
         for name in limits:
             self._lanes.setdefault(name, set()).update(lanes)
+        for lane in lanes:
+            head_us = heads.get(lane)
+            if head_us is not None:
+                self.since_us.setdefault(lane, head_us)
         return max(self._until_us[name] for name in limits)
 
     def take(self, limits: Iterable[str]) -> set[Lane]:
@@ -39,7 +52,14 @@ class Blocked:
             found |= self._lanes.pop(name, set())
         return found
 
+    def visited(self, lanes: Iterable[Lane]) -> None:
+        """Learn of visits, which tell of first jobs themselves."""
+        if self.since_us:
+            for lane in lanes:
+                self.since_us.pop(lane, None)
+
     def forget(self) -> None:
         """Know of none any more."""
+        self.since_us.clear()
         self._until_us.clear()
         self._lanes.clear()

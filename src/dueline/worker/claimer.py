@@ -162,7 +162,9 @@ class Claimer:
         for _ in range(self._rota.lanes):
             pointers = self._rota.first(kinds, now_us, room, of_each=bool(self._aging))
             self._turn += 1
-            found = prospects(pointers, self._rota.next_at_us, now_us, self._aging)
+            found = prospects(
+                pointers, self._rota.next_at_us, now_us, self._aging, self._limited.since_us
+            )
             if weighs:
                 wants = weighed(found, self._weights, limit)
             else:
@@ -205,6 +207,7 @@ class Claimer:
             if limits:
                 self._unused(limits, most - len(claimed.jobs))
             self._rota.visited(claimed.next_at_us)
+            self._limited.visited(claimed.next_at_us)
             if claimed.died:
                 taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
             else:
@@ -232,7 +235,8 @@ class Claimer:
             self._limited.refused(granted.lacking)
             lacking = granted.lacking.keys()
         lanes = [want.lane for want in wants]
-        self._rota.visited(dict.fromkeys(lanes, self._limited.let_be(lanes, lacking)))
+        until_us = self._limited.let_be(lanes, lacking, self._rota.next_at_us)
+        self._rota.visited(dict.fromkeys(lanes, until_us))
         return 0, 0
 
     def _unused(self, limits: Sequence[str], count: int) -> None:
