@@ -206,7 +206,7 @@ class Look:
 
     def why(self, failure: Failure) -> str:
         """Say in words why there is no result."""
-        return f"{reason(self.layout, failure)}."
+        return f"{reason(self.layout, failure).rstrip('.')}."
 
     def rows(self, steps: Iterable[int]) -> Iterator[Job]:
         """Read the rows of steps that have one."""

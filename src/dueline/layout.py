@@ -69,6 +69,14 @@ class Node:
             yield from steps_in((self.unless,))
 
 
+class Span(NamedTuple):
+    """A part as it was written: its label, and the numbers of its steps, from and until."""
+
+    label: str
+    begin: int
+    end: int
+
+
 def steps_in(values: Sequence[Value]) -> Iterator[int]:
     """List the steps on which values rest."""
     for value in values:
@@ -80,16 +88,22 @@ def steps_in(values: Sequence[Value]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Layout:
-    """A workflow as it is stored: it never changes. result: what it gives."""
+    """A workflow as it is stored: it never changes.
+
+    result: what it gives. parts: those that are no single steps, each before those in it.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     result: Value
     started_us: int = 0
+    parts: tuple[Span, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Write it; steps are much alike, so it is compressed."""
-        return zlib.compress(encode(_Stored(self.name, self.nodes, self.result, self.started_us)))
+        return zlib.compress(
+            encode(_Stored(self.name, self.nodes, self.result, self.started_us, self.parts))
+        )
 
     @cached_property
     def needed_by(self) -> Mapping[int, Sequence[int]]:
@@ -126,6 +140,7 @@ class _Stored:
     nodes: tuple[Node, ...]
     result: Value
     started_us: int
+    parts: tuple[Span, ...]
 
 
 def read_layout(data: bytes) -> Layout:
@@ -138,7 +153,7 @@ def read_layout(data: bytes) -> Layout:
     except zlib.error as error:
         raise StoreCorrupt(f"The layout of a workflow cannot be read: {error}.") from error
     stored = decode(plain, _Stored)
-    return Layout(stored.name, stored.nodes, stored.result, stored.started_us)
+    return Layout(stored.name, stored.nodes, stored.result, stored.started_us, stored.parts)
 
 
 class LaidOut(NamedTuple):
@@ -159,7 +174,8 @@ def lay_out(part: Part, name: str) -> LaidOut:
         )
     making = _Making()
     came = making.lay(part, _Came(None), is_lenient=False)
-    layout = Layout(name, tuple(making.nodes), came.value if came.value is not None else _NOTHING)
+    result = came.value if came.value is not None else _NOTHING
+    layout = Layout(name, tuple(making.nodes), result, parts=tuple(making.parts))
     if len(layout.to_bytes()) > LAYOUT_BYTES_MAX:
         raise BadInput(
             f"The layout of this workflow takes more than {LAYOUT_BYTES_MAX} bytes.",
@@ -189,6 +205,7 @@ class _Making:
 
     nodes: list[Node] = field(default_factory=list)
     calls: list[StepCall | None] = field(default_factory=list)
+    parts: list[Span] = field(default_factory=list)
 
     def lay(self, part: Part, came: _Came, *, is_lenient: bool) -> _Came:
         """Add a part's steps; answer what comes before whatever is behind it."""
@@ -197,11 +214,17 @@ class _Making:
         if isinstance(part, Wait):
             node = Node("", (), came.steps(), None, is_lenient, part.name, part.timeout_us)
             return _Came(self._add(node, None))
+        place, begin = len(self.parts), len(self.nodes)
+        self.parts.append(Span("", begin, begin))
         if isinstance(part, Pipeline):
-            return self._pipeline(part, came, is_lenient=is_lenient)
-        if isinstance(part, Group):
-            return self._group(part, came, is_lenient=is_lenient)
-        return self._graph(part, came, is_lenient=is_lenient)
+            rule = " on_failure=skip" if part.on_failure == "skip" else ""
+            label, came = f"pipeline{rule}", self._pipeline(part, came, is_lenient=is_lenient)
+        elif isinstance(part, Group):
+            label, came = _label(part), self._group(part, came, is_lenient=is_lenient)
+        else:
+            label, came = "graph", self._graph(part, came, is_lenient=is_lenient)
+        self.parts[place] = Span(label, begin, len(self.nodes))
+        return came
 
     def _add(self, node: Node, call: StepCall | None) -> int:
         if len(self.nodes) >= STEPS_MAX:
@@ -261,6 +284,12 @@ class _Making:
         needed = {one for _, before in part.steps.values() for one in before}
         last = [numbers[name] for name in part.steps if name not in needed]
         return _Came(last[0] if len(last) == 1 else Gathered(tuple(last)))
+
+
+def _label(part: Group) -> str:
+    """Name a group, with what it makes of failures."""
+    rule = f" failures={part.failures}" if part.failures != "stop" else ""
+    return f"group{rule}" + (f" at_least={part.at_least}" if part.at_least is not None else "")
 
 
 def _count(part: Group) -> int:

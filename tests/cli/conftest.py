@@ -39,6 +39,11 @@ def fail(why: str) -> None:
     raise ValueError(why)
 
 
+@app.task(retry=Retry(attempts=2, base=1e6, cap=1e6))
+def flaky() -> None:
+    raise TimeoutError("busy")
+
+
 @app.task
 def echo(ctx: Context, *values: object, **named: object) -> list[object]:
     return [*values, named]

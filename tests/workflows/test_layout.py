@@ -6,7 +6,7 @@ import pytest
 
 from dueline.errors import StoreCorrupt
 from dueline.joining import End, Failure, evaluate
-from dueline.layout import BLOCK, Gathered, Layout, Node, Value, lay_out, read_layout
+from dueline.layout import BLOCK, Gathered, Layout, Node, Span, Value, lay_out, read_layout
 from dueline.steps import Part, Step, StepCall, chord, graph, group, pipeline, wait_for
 
 GIVEN: list[tuple[str, int]] = []
@@ -39,7 +39,7 @@ def test_a_step_needs_nothing_and_gives_itself() -> None:
 
 def test_a_pipeline_is_a_chain() -> None:
     assert nodes(A.then(B, C)) == (Node("a"), Node("b", (0,)), Node("c", (1,)))
-    assert laid(pipeline(A, pipeline(B), C)) == laid(pipeline(A, B).then(C))
+    assert nodes(pipeline(A, pipeline(B), C)) == nodes(pipeline(A, B).then(C))
 
 
 def test_a_callback_is_given_the_list_of_a_group() -> None:
@@ -143,6 +143,19 @@ def test_a_layout_is_read_as_it_was_written() -> None:
     for wrong in (b"", b"x", zlib.compress(b"{}"), layout.to_bytes()[:-9]):
         with pytest.raises(StoreCorrupt):
             read_layout(wrong)
+
+
+def test_the_parts_are_kept_as_they_were_written() -> None:
+    inner = group(B, pipeline(C, wait_for("go"), on_failure="skip"), failures="skip", at_least=1)
+    layout = laid(pipeline(A, inner, graph({"d": D}), on_failure=B))
+    assert layout.parts == (
+        Span("pipeline", 0, 6),
+        Span("group failures=skip at_least=1", 1, 4),
+        Span("pipeline on_failure=skip", 2, 4),
+        Span("graph", 4, 5),
+    )
+    assert laid(A).parts == ()
+    assert laid(group()).parts == (Span("group", 0, 0),)
 
 
 def test_needs_are_told_both_ways_and_by_block() -> None:

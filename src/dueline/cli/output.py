@@ -57,13 +57,16 @@ _STYLES = {
     "done": "green",
     "dead": "red",
     "cancelled": "dim",
+    "waiting": "dim",
+    "held": "yellow",
+    "failed": "red",
     "good": "green",
     "warning": "yellow",
     "bad": "red",
 }
 _HEADS = {"priority": "PRIO", "oldest_ready": "OLDEST"}
 _FOLDED = ("QUEUE", "TASK", "FINDING", "ANSWER", "WORKER")
-_CUT = ("ERROR",)
+_CUT = ("ERROR", "WHY")
 _CUT_MIN = 12
 _GAP = "  "
 
@@ -247,7 +250,7 @@ def _table(
     """Write a table: fitted to a terminal, or as plain aligned text into a pipe or file."""
     safe = [[printable(cell) for cell in row] for row in rows]
     if heads is not None:  # a line an entry
-        safe = [list(heads), *([" ".join(cell.split()) for cell in row] for row in safe)]
+        safe = [list(heads), *([_on_a_line(cell) for cell in row] for row in safe)]
     widths = [max(map(len, cells)) for cells in zip(*safe, strict=True)]
     if sys.stdout.isatty():
         _fitted(safe, widths, has_heads=heads is not None, styled=styled)
@@ -255,6 +258,11 @@ def _table(
     for row in safe:
         padded = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
         print(_GAP.join([*padded, row[-1]]).rstrip())  # noqa: T201
+
+
+def _on_a_line(cell: str) -> str:
+    """Put a text on one line; where it is indented it stays so."""
+    return " " * (len(cell) - len(cell.lstrip(" "))) + " ".join(cell.split())
 
 
 def _fitted(

@@ -32,6 +32,7 @@ _PLACES = {
     "streams groups": "streams_reading.list_groups",
     "streams seek": "streams_reading.seek",
     "schedules": "schedules.schedules",
+    "flows": "flows.flows",
     "workers": "workers.workers",
     "stats": "stats.stats",
     "top": "top.top",
@@ -114,7 +115,8 @@ def version(context: typer.Context) -> None:
 
 _ANYWHERE = ("--store", "--app", "--output", "-o")
 _GROUPS = (
-    "jobs", "dead", "queues", "limits", "shards", "schedules", "workers", "bench", "pipeline",
+    "jobs", "dead", "queues", "limits", "shards", "schedules", "flows",
+    "workers", "bench", "pipeline",
 )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def record(job: Job, outcome: Outcome, *, version: bytes) -> list[Commit]:
         place = f"{_place(flow)}/values/{step // BLOCK}"
         commits.append(Commit(place, (Put(key, version, value.encode()),)))
         value = _APART
-    end = Put(key, version, f"{state} {value or outcome.error}".encode())
+    end = Put(key, version, f"{state} {outcome.ended_us} {value or outcome.error}".encode())
     return [*commits, Commit(_block(flow, step // BLOCK), (end,))]
 
 
@@ -113,6 +113,14 @@ def ended(records: Records, flow: JobId, block: int) -> set[int]:
     """Read which steps of a block have ended."""
     found = records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE)
     return {int(each.key[:_DIGITS]) for each in found}
+
+
+def ended_at(records: Records, flow: JobId, block: int) -> dict[int, int]:
+    """Read when the steps of a block ended, microseconds UTC."""
+    found: dict[int, int] = {}
+    for each in records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE):
+        found.setdefault(int(each.key[:_DIGITS]), int(each.value.split(b" ", 2)[1]))
+    return found
 
 
 def ends(
@@ -125,8 +133,8 @@ def ends(
             step = int(each.key[:_DIGITS])
             if len(each.key) > _DIGITS and step in found:
                 continue  # it died, and ended all the same
-            state, _, text = each.value.decode().partition(" ")
-            if with_values and text == _APART:
+            state, _, text = each.value.decode().split(" ", 2)
+            if with_values and state == "done" and text == _APART:
                 value = record_at(records, f"{_place(flow)}/values/{block}", each.key)
                 if value is None:  # it is on its way
                     continue
