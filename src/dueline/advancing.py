@@ -77,7 +77,7 @@ def _complete(engine: Engine, flow: JobId, layout: Layout, steps: set[int]) -> l
     needing = sorted({one for step in steps for one in layout.needed_by.get(step, ())})
     touched = {step // BLOCK for step in steps}
     ended: dict[int, set[int]] = {}
-    complete = []
+    complete = [step for step in needing if _may_cancel(engine, flow, layout, step, steps)]
     for step in needing:
         needs = layout.needs_by_block(step)
         is_wide = len(needs) > BLOCKS_READ
@@ -90,6 +90,16 @@ def _complete(engine: Engine, flow: JobId, layout: Layout, steps: set[int]) -> l
         if len(full) == len(needs):
             complete.append(step)
     return complete
+
+
+def _may_cancel(engine: Engine, flow: JobId, layout: Layout, step: int, ended: set[int]) -> bool:
+    """Tell whether a step gathers a group of which one has failed: it asks for itself."""
+    if layout.nodes[step].cancels_from < 0:
+        return False
+    needs = layout.needs_by_block(step)
+    some = {one for one in ended if one in needs.get(one // BLOCK, ())}
+    ends = recipe.ends(engine.store, flow, {one // BLOCK for one in some}, with_values=False)
+    return any(ends[one].state != "done" for one in some if one in ends)
 
 
 def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:

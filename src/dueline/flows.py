@@ -239,6 +239,18 @@ def cancel(queues: Queues, look: Look, step: int | None = None) -> Changed:
     return total
 
 
+def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None:
+    """End the steps of a group that have not ended; `step` is what gathers it (rule W8)."""
+    steps = range(layout.nodes[step].cancels_from, step)
+    blocks = {one // BLOCK for one in steps}
+    ends = recipe.ends(queues.store, flow, blocks, with_values=False)
+    left = [one for one in steps if one not in ends]
+    for begin in range(0, len(left), _PAGE):
+        ids = [recipe.job_of(flow, one) for one in left[begin : begin + _PAGE]]
+        for _ in cancel_all(queues, [row for row in queues.store.find(ids) if row is not None]):
+            pass
+
+
 def retry(queues: Queues, look: Look, step: int | None = None) -> Changed:
     """Run the dead steps of a branch anew; what waits for them goes on then."""
     dead = [one for one, end in look.ends().items() if not end.is_final]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dueline.codec import encode
-from dueline.layout import Gathered, Layout, Node, Value
+from dueline.layout import Gathered, Layout, Node, Value, steps_in
 
 
 class End(NamedTuple):
@@ -56,7 +56,13 @@ class Pointless(NamedTuple):
     why: str
 
 
-Word = Waits | Fit | Held | Pointless
+class Broken(NamedTuple):
+    """A part of the group that it gathers failed: the others are cancelled."""
+
+    failure: Failure
+
+
+Word = Waits | Fit | Held | Pointless | Broken
 
 _NULL = "null"
 
@@ -66,7 +72,8 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
     node = layout.nodes[step]
     missing = sorted({need for need in node.needs() if need not in ends})
     if missing:
-        return Waits(len(missing), missing[0])
+        failure = _broken(layout, node, ends)
+        return Broken(failure) if failure else Waits(len(missing), missing[0])
     if node.unless is not None:
         return _watched(layout, node.unless, ends)
     given = []
@@ -79,6 +86,18 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
         if ends[before].state != "done":
             return _without(layout, node, Failure(before, ends[before]))
     return Fit(f"[{','.join(given)}]".encode())
+
+
+def _broken(layout: Layout, node: Node, ends: Mapping[int, End]) -> Failure | None:
+    """Find a part that has failed of a group that is cancelled then."""
+    if node.cancels_from >= 0:
+        for gathered in node.given:
+            for value in gathered.of if isinstance(gathered, Gathered) else ():
+                if all(step in ends for step in steps_in((value,))):
+                    found = evaluate(layout, value, ends)
+                    if isinstance(found, Failure):
+                        return found
+    return None
 
 
 def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Word:

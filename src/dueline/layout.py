@@ -50,7 +50,8 @@ class Node:
     given: what its first arguments are. after: steps that must have ended well besides. unless:
     it runs only where this failed, with an account of it as its first argument. is_lenient:
     somebody sees to its failure, so what needs it ends rather than waits for a retry. signal: it
-    ends when this is signalled, or fails after `timeout_us`.
+    ends when this is signalled, or fails after `timeout_us`. cancels_from: a step without a task
+    that gathers a group, and ends all steps from this one on when a part of it fails; -1: none.
     """
 
     task: str
@@ -60,6 +61,7 @@ class Node:
     is_lenient: bool = False
     signal: str = ""
     timeout_us: int = 0
+    cancels_from: int = -1
 
     def needs(self) -> Iterator[int]:
         """List the steps that must have ended before it, maybe more than once."""
@@ -258,15 +260,20 @@ class _Making:
 
     def _group(self, part: Group, came: _Came, *, is_lenient: bool) -> _Came:
         is_own = part.failures != "stop" or part.at_least is not None
+        first = len(self.nodes)
         each = [self.lay(one, came, is_lenient=is_lenient or is_own) for one in part.parts]
         values = tuple(one.value if one.value is not None else _NOTHING for one in each)
-        rule: Rule = part.failures
-        if rule == "stop" and part.at_least is not None:
+        rule: Rule = "stop" if part.failures == "cancel" else part.failures
+        if part.failures == "stop" and part.at_least is not None:
             rule = "skip"
         after = dict.fromkeys(chain.from_iterable(one.after for one in each))
         if not part.parts:
             after = dict.fromkeys(came.steps())
-        return _Came(Gathered(values, rule, _count(part)), tuple(after))
+        value = Gathered(values, rule, _count(part))
+        if part.failures != "cancel":
+            return _Came(value, tuple(after))
+        gathers = Node("", (value,), tuple(after), is_lenient=True, cancels_from=first)
+        return _Came(self._add(gathers, None))
 
     def _graph(self, part: Graph, came: _Came, *, is_lenient: bool) -> _Came:
         numbers: dict[str, int] = {}

@@ -15,7 +15,7 @@ from dueline.errors import BadInput
 from dueline.policy import WAIT_US_MAX
 
 OnFailure = Literal["stop", "skip"]
-Failures = Literal["stop", "skip", "collect"]
+Failures = Literal["stop", "skip", "collect", "cancel"]
 
 NAME_CHARACTERS_MAX: Final = 128
 _HINT: Final = 'Write pipeline(fetch.step("a"), store.step()).'
@@ -127,7 +127,8 @@ def group(
       parts: any number, or lists or generators of them.
       failures: what becomes of the list when a part fails: "stop": there is none, and what needs
         it waits until the job that died is retried; "skip": the part is left out; "collect": an
-        account of the failure, a dict, stands in its place.
+        account of the failure, a dict, stands in its place; "cancel": the other parts are cancelled
+        at once, and what needs the list ends with them.
       at_least: of so many parts there must be a result, or of such a share below 1; the list is
         there when all have ended. Failed ones are left out, or collected.
 

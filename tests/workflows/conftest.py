@@ -1,6 +1,7 @@
 """An application with tasks for workflows, on each kind of store."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,14 @@ def ran(app: Dueline, part: Any) -> Flow:  # noqa: ANN401
     flow = app.start(part)
     app.run_worker(burst=True)
     return flow
+
+
+def until(app: Dueline, is_so: Callable[[], bool]) -> None:
+    """Work until something is so."""
+    give_up_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        app.run_worker(burst=True)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from dueline.errors import Conflict
 from dueline.handle import parse_id
 from dueline.layout import BLOCK
 from dueline.store import Drop
-from tests.workflows.conftest import FAILING, ran, step
+from tests.workflows.conftest import FAILING, ran, step, until
 
 
 def outcome(app: Dueline, part: Any) -> Any:  # noqa: ANN401
@@ -148,8 +148,7 @@ def test_nobody_signals_in_time(app: Dueline) -> None:
     # W8
     flow = app.start(pipeline(wait_for("go", timeout=0.001), step(app, "add")))
     app.run_worker(burst=True)
-    while flow.status == "running":  # it is parked until its time is over
-        app.run_worker(burst=True)
+    until(app, lambda: flow.status != "running")  # it is parked until its time is over
     assert flow.status == "failed"
     with pytest.raises(JobFailed, match=r"Nobody signalled go in time"):
         flow.result(0)
@@ -234,3 +233,18 @@ def test_a_dead_step_that_is_retried_is_waited_for(app: Dueline) -> None:
     assert flow.status == "running"
     with pytest.raises(TimeoutError):
         flow.result(0)
+
+
+def test_a_group_cancels_its_other_parts_when_one_fails(app: Dueline) -> None:
+    # W5
+    many = [pipeline(wait_for(f"never{number}"), step(app, "add")) for number in range(3)]
+    parts = group(step(app, "fail", 1), step(app, "add", 1), *many, failures="cancel")
+    flow = ran(app, pipeline(parts, step(app, "total")))
+    until(app, lambda: not flow.progress.left)  # what gathers the group looks after a second
+    assert flow.status == "failed"
+    assert flow.progress.ended == {"cancelled": 8, "dead": 1, "done": 1}
+    with pytest.raises(JobFailed, match=r"The step 0 \(fail\) is dead: ValueError: not 1"):
+        flow.result(0)
+    fine = group(step(app, "add", 1), step(app, "add", 2), failures="cancel")
+    assert outcome(app, fine.then(step(app, "total"))) == 5
+    assert outcome(app, group(failures="cancel")) == []

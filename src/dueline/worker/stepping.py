@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 from dueline.advancing import advance, ask, park, wake_steps
 from dueline.attempt import Ended, Expired, FinalState, Outcome
+from dueline.clock import SECOND_US
+from dueline.flows import cancel_group
 from dueline.history import attempt_of
 from dueline.job import Job, JobId
-from dueline.joining import Fit, Pointless
+from dueline.joining import Broken, Fit, Pointless
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
@@ -22,13 +24,15 @@ class Sorted(NamedTuple):
     """Claimed jobs, by whether they may run as steps.
 
     fit: they may. given: the first arguments of some of these, JSON arrays. waiting: they wait,
-    those for a signal until an instant, 0 for ever. over: they end here and now.
+    those for a signal until an instant, 0 for ever. over: they end here and now. broken: they
+    gather groups that are to be cancelled.
     """
 
     fit: list[Taken]
     given: dict[JobId, bytes]
     waiting: dict[Job, int]
     over: list[Over]
+    broken: list[Job]
 
 
 class Stepping:
@@ -47,14 +51,16 @@ class Stepping:
 
     def sort(self, taken: Sequence[Taken]) -> Sorted:
         """Tell the steps that may run from those that may not; changes nothing."""
-        found = Sorted([], {}, {}, [])
+        found = Sorted([], {}, {}, [], [])
         for one in taken:
             place = recipe.place_of(one.job)
             if place is None or (one.job.task and not place.parked_us):
                 found.fit.append(one)  # of no workflow, or one that needs nothing
                 continue
             word = self._ask(one.job)
-            if isinstance(word, Fit):
+            if isinstance(word, Broken):
+                found.broken.append(one.job)
+            elif isinstance(word, Fit):
                 found.given[one.job.id] = word.given
                 found.fit.append(one)
             elif isinstance(word, Over):
@@ -65,27 +71,44 @@ class Stepping:
 
     def put_back(self, found: Sorted) -> None:
         """Park the steps that wait, and end those that are over."""
-        if found.waiting:
-            park(self._queues, found.waiting)
-            self._look_again(found.waiting)
+        for job in found.broken:
+            self._cancel_group(job)
+        waiting = found.waiting | dict.fromkeys(found.broken, self._soon_us())
+        if waiting:
+            park(self._queues, waiting)
+            self._look_again(waiting)
         if found.over:
             self._settler.end(found.over)
             self.ended(job for job, _, _ in found.over)
         self.advance()
 
-    def _ask(self, job: Job) -> Fit | Over | int:
+    def _cancel_group(self, job: Job) -> None:
+        found = recipe.step_of(job)
+        assert found is not None
+        flow, step = found
+        layout = self._layouts.get(self._queues.store, flow)
+        assert layout is not None, "it was just asked"
+        cancel_group(self._queues, flow, layout, step)
+
+    def _soon_us(self) -> int:
+        """Say when to see whether all of a group has ended that was cancelled."""
+        return self._queues.time.latest_us() + SECOND_US
+
+    def _ask(self, job: Job) -> Fit | Over | Broken | int:
         """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
         word = ask(self._queues, self._layouts, job)
         if word is None:
             return self._over(job, "dead", error=_UNKNOWN)
         if isinstance(word, Pointless):
             return self._over(job, "cancelled", error=word.why)
+        if isinstance(word, Broken):
+            return word
         if not isinstance(word, Fit):
             return 0
-        return word if job.task else self._awaited(job)
+        return word if job.task else self._awaited(job, word)
 
-    def _awaited(self, job: Job) -> Over | int:
-        """Say what becomes of a step that waits for a signal."""
+    def _awaited(self, job: Job, fit: Fit) -> Over | int:
+        """Say what becomes of a step without a task: it gathers, or waits for a signal."""
         found, place = recipe.step_of(job), recipe.place_of(job)
         assert found is not None
         assert place is not None
@@ -93,6 +116,8 @@ class Stepping:
         layout = self._layouts.get(self._queues.store, flow)
         assert layout is not None, "it was just asked"
         node = layout.nodes[step]
+        if not node.signal:
+            return self._over(job, "done", value=fit.given[1:-1].decode())
         value = recipe.signalled(self._queues.store, flow, node.signal)
         if value is not None:
             return self._over(job, "done", value=value.decode())
@@ -111,7 +136,7 @@ class Stepping:
     def _look_again(self, parked: Iterable[Job]) -> None:
         """Ask of steps that were just parked once more (rule W5)."""
         for job in parked:
-            if not isinstance(self._ask(job), int):
+            if not isinstance(self._ask(job), int | Broken):
                 found = recipe.step_of(job)
                 assert found is not None
                 self._note(wake_steps(self._queues, found[0], [found[1]]))
