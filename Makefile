@@ -21,7 +21,7 @@ comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              job.py lane.py row.py errors.py clock.py ids.py tuples.py store.py paging.py \
              planner.py deadlines.py weights.py rota.py turns.py policy.py codec.py payloads.py settings.py options.py limiting.py chunk.py chunked.py status.py hooks.py marks.py frontier.py checker/*.py diary.py arguments.py steps.py layout.py joining.py \
-             progress.py queue.py admission.py quotas.py limits.py changes.py exclusive.py catalog.py finishing.py sending.py telling.py transaction.py recall.py search.py event.py reading.py gone.py retention.py groups.py cuts.py course.py parking.py batch.py consumer.py replay.py stream.py history.py explain.py limited.py stats.py throughput.py mass.py errand.py pausing.py aside.py throttling.py schedules.py advancing.py flows.py standing.py results.py \
+             progress.py queue.py admission.py quotas.py limits.py changes.py exclusive.py catalog.py finishing.py sending.py telling.py transaction.py recall.py search.py event.py reading.py gone.py retention.py groups.py cuts.py course.py parking.py batch.py consumer.py replay.py stream.py history.py explain.py explaining_limits.py explaining_steps.py explanation.py limited.py stats.py throughput.py mass.py errand.py pausing.py aside.py throttling.py schedules.py advancing.py flows.py standing.py results.py \
              stores/*.py recipes/*.py))
 
 # How much the kill loop does on a Cassandra node of its own, which it kills too.

@@ -11,7 +11,8 @@ from dueline import pausing, throttling
 from dueline.attempt import FinalState, Outcome
 from dueline.clock import SECOND_US
 from dueline.codec import encode
-from dueline.explain import Explanation, Reason, explain
+from dueline.explain import explain
+from dueline.explanation import Explanation, Reason
 from dueline.finishing import finish_of
 from dueline.job import JobId
 from dueline.limited import Waiting

@@ -1,66 +1,27 @@
 """Why a job is not running."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Sequence
+from typing import NamedTuple, get_args
 
 from dueline.aside import is_aside
 from dueline.attempt import FinalState, Outcome, read_epitaph
 from dueline.errors import NotFound
+from dueline.explaining_limits import limited
+from dueline.explaining_steps import as_step, parked
+from dueline.explanation import Explanation, Facts, line, when
 from dueline.job import Job, JobId, State
-from dueline.lane import limits_of, tenant_of
-from dueline.limited import Metered, Use, look, rate_text
-from dueline.limiting import semaphore_of
+from dueline.lane import tenant_of
 from dueline.options import read_options
 from dueline.policy import CRASHES_MAX
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
-from dueline.span import distance_text, instant_text
 from dueline.status import status_of
-
-Reason = Literal[
-    "unknown",
-    "done",
-    "dead",
-    "cancelled",
-    "expired",
-    "lost",
-    "running",
-    "claimed",
-    "worker gone",
-    "scheduled",
-    "retrying",
-    "put back",
-    "paused",
-    "no worker",
-    "task unknown",
-    "limit",
-    "suspect",
-    "waiting",
-]
-
-Facts: TypeAlias = Mapping[str, int | str | bool]
 
 AHEAD_MAX = 10_000
 """How many jobs are counted that stand before a waiting one."""
 
-_ERROR_CHARACTERS = 200
-_WORKERS_NAMED = 5
 _PAGE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The one reason why a job is not running.
-
-    sentence: the reason in words. facts: what it rests on; names that end in `_us` are
-    instants, microseconds UTC.
-    """
-
-    reason: Reason
-    sentence: str
-    facts: Facts = field(default_factory=dict)
 
 
 def explain(queues: Queues, job_id: JobId) -> Explanation:
@@ -76,7 +37,10 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     if found.row is None:
         assert found.outcome is not None
         return _ended(found.outcome, now_us)
-    job = found.row
+    return as_step(found.row, _of_row(queues, found.row, now_us))
+
+
+def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     if job.state == State.DEAD:
         return _dead(job.at_us, read_epitaph(job.error)[0], now_us)
     workers = [one for one in present(queues.store) if job.lane.queue in one.queues]
@@ -85,13 +49,16 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
         return _claimed(job, workers, now_us)
     if status == "expired":
         return _expired(job, now_us)
+    waits = parked(queues, job, now_us)
+    if waits is not None:
+        return waits
     if job.at_us > now_us:
         aside = _paused(queues, job) if is_aside(job) else None
         return aside or _later(job, workers, now_us)
     return (
         _paused(queues, job)
         or _unserved(job, workers)
-        or _limited(queues, job, now_us)
+        or limited(queues, job, now_us)
         or _ready(queues, job, workers, now_us)
     )
 
@@ -103,10 +70,10 @@ def _ended(outcome: Outcome, now_us: int) -> Explanation:
     if outcome.state == "dead":
         return _dead(outcome.ended_us, outcome.error, now_us)
     assert outcome.state in get_args(FinalState)
-    because = f" because of {_line(outcome.error)}" if outcome.error else ""
+    because = f" because of {line(outcome.error)}" if outcome.error else ""
     return Explanation(
         outcome.state,
-        f"It has been {outcome.state} since {_when(outcome.ended_us, now_us)}{because}.",
+        f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}.",
         {"ended_us": outcome.ended_us, "error": outcome.error},
     )
 
@@ -114,7 +81,7 @@ def _ended(outcome: Outcome, now_us: int) -> Explanation:
 def _dead(ended_us: int, error: str, now_us: int) -> Explanation:
     return Explanation(
         "dead",
-        f"It has been dead since {_when(ended_us, now_us)} because of {_line(error)}.",
+        f"It has been dead since {when(ended_us, now_us)} because of {line(error)}.",
         {"ended_us": ended_us, "error": error},
     )
 
@@ -124,7 +91,7 @@ def _expired(job: Job, now_us: int) -> Explanation:
     assert expires_us is not None
     return Explanation(
         "expired",
-        f"It expired at {_when(expires_us, now_us)} and is not run any more; the next worker "
+        f"It expired at {when(expires_us, now_us)} and is not run any more; the next worker "
         "that comes to it says so in the history.",
         {"expires_us": expires_us},
     )
@@ -145,21 +112,21 @@ def _claimed(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
         return Explanation(
             "worker gone",
             f"Worker {job.worker} claimed it and is gone; it is due again when the lease ends, "
-            f"at {_when(job.at_us, now_us)}.",
+            f"at {when(job.at_us, now_us)}.",
             facts,
         )
     if job.state == State.STARTED:
         return Explanation(
             "running",
             f"It is running: attempt {job.errors + 1}, in worker {job.worker} "
-            f"since {_when(job.claimed_us, now_us)}.",
+            f"since {when(job.claimed_us, now_us)}.",
             facts,
         )
     if job.alone:
         return _suspect(job, facts)
     return Explanation(
         "claimed",
-        f"Worker {job.worker} claimed it at {_when(job.claimed_us, now_us)} "
+        f"Worker {job.worker} claimed it at {when(job.claimed_us, now_us)} "
         "and starts it as soon as a slot is free.",
         facts,
     )
@@ -169,7 +136,7 @@ def _claimed(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
 
 
 def _later(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
-    when = _when(job.at_us, now_us)
+    at = when(job.at_us, now_us)
     facts: Facts = {
         "at_us": job.at_us,
         "due_us": job.due_us,
@@ -178,22 +145,22 @@ def _later(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
     }
     if job.fence and not job.errors and not job.crashes:
         if workers and not _knowing(job, workers):
-            return _unserved(job, workers, again_us=job.at_us) or _put_back(when, facts)
-        return _put_back(when, facts)
+            return _unserved(job, workers, again_us=job.at_us) or _put_back(at, facts)
+        return _put_back(at, facts)
     if job.errors or job.crashes:
         failed = f"Attempt {job.errors} failed" if job.errors else "A worker died on it"
         return Explanation(
             "retrying",
-            f"{failed} ({_line(job.error)}); it is tried again at {when}.",
+            f"{failed} ({line(job.error)}); it is tried again at {at}.",
             facts,
         )
-    return Explanation("scheduled", f"It is not due until {when}.", facts)
+    return Explanation("scheduled", f"It is not due until {at}.", facts)
 
 
-def _put_back(when: str, facts: Facts) -> Explanation:
+def _put_back(at: str, facts: Facts) -> Explanation:
     return Explanation(
         "put back",
-        f"It was put back, snoozed or given back by a worker, until {when}.",
+        f"It was put back, snoozed or given back by a worker, until {at}.",
         facts,
     )
 
@@ -256,81 +223,6 @@ def _knowing(job: Job, workers: Sequence[Presence]) -> list[Presence]:
     return [one for one in workers if job.task in one.tasks]
 
 
-def _limited(queues: Queues, job: Job, now_us: int) -> Explanation | None:
-    """Name the first limit that allows nothing; a closed one before one whose permits are taken."""
-    slow, uses = look(queues, limits_of(job.lane))
-    if slow:
-        return _too_often(job, max(slow, key=lambda one: one.next_us), now_us)
-    full = [use for use in uses if use.is_full]
-    if not full:
-        return None
-    closed = max(full, key=lambda one: one.closed_us)
-    if closed.closed_us:
-        return _closed(job, closed, now_us)
-    use = min(full, key=lambda one: one.capacity > 0)
-    semaphore = semaphore_of(use.name)
-    facts: Facts = {
-        "queue": job.lane.queue,
-        "limit": use.name,
-        "semaphore": semaphore,
-        "capacity": use.capacity,
-        "held": use.held,
-        "holders": ", ".join(f"{who}={one.count}" for who, one in use.holders.items()),
-        "waiting": ", ".join(f"{who}={one.count}" for who, one in use.waiting.items()),
-    }
-    if use.capacity == 0:
-        return Explanation(
-            "limit",
-            f"It is ready, but its limit {use.name} has a capacity of 0, which lets nothing run "
-            f"(`dueline limits set {semaphore} 4`).",
-            facts,
-        )
-    facts = {**facts, "until_us": min(one.until_us for one in use.holders.values())}
-    default = "" if use.is_set else ", as nobody has set it"
-    return Explanation(
-        "limit",
-        f"It is ready, but of its limit {use.name} no permit is left (capacity {use.capacity}"
-        f"{default}): {_holders(use, now_us)}.",
-        facts,
-    )
-
-
-def _too_often(job: Job, one: Metered, now_us: int) -> Explanation:
-    """Say of a limit that is a rate when it lets the next job start."""
-    facts: Facts = {"queue": job.lane.queue, "limit": one.name, "at_us": one.next_us}
-    return Explanation(
-        "limit",
-        f"It is ready, but its limit {one.name} ({rate_text(one.rate)}) lets the next job start "
-        f"at {_when(one.next_us, now_us)}.",
-        facts,
-    )
-
-
-def _closed(job: Job, use: Use, now_us: int) -> Explanation:
-    """Say of a limit that a handler closed when it opens."""
-    return Explanation(
-        "limit",
-        f"It is ready, but its limit {use.name} is closed until {_when(use.closed_us, now_us)}, "
-        "since a handler raised Throttled.",
-        {"queue": job.lane.queue, "limit": use.name, "closed_us": use.closed_us},
-    )
-
-
-def _holders(use: Use, now_us: int) -> str:
-    """Say who holds permits, and who waits for some."""
-    holding = [
-        f"{who} holds {one.count} until {_when(one.until_us, now_us)}"
-        for who, one in use.holders.items()
-    ]
-    waiting = [f"{who} waits for {one.count}" for who, one in use.waiting.items()]
-    return "; ".join(_some(names) for names in (holding, waiting) if names)
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = len(texts) - _WORKERS_NAMED
-    return ", ".join([*texts[:_WORKERS_NAMED], *([f"and {more} more"] if more > 0 else [])])
-
-
 def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
     held, slots = sum(one.held for one in workers), sum(one.slots for one in workers)
     ahead = _ahead(queues, job, now_us)
@@ -388,13 +280,3 @@ def _ahead(queues: Queues, job: Job, now_us: int) -> _Ahead:
         if count >= AHEAD_MAX:
             return _Ahead(count, is_capped=True)
     return _Ahead(count, is_capped=False)
-
-
-def _when(instant_us: int, now_us: int) -> str:
-    return f"{instant_text(instant_us)} ({distance_text(instant_us, now_us)})"
-
-
-def _line(error: str) -> str:
-    """Give an error's first line, cut."""
-    first = error.strip().partition("\n")[0]
-    return first if len(first) <= _ERROR_CHARACTERS else f"{first[:_ERROR_CHARACTERS]}..."

@@ -6,7 +6,7 @@ from dueline.attempt import Attempt, Outcome, read_epitaph
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
 from dueline.deadlines import deadline_of
 from dueline.errors import BadInput, StoreCorrupt
-from dueline.explain import Facts
+from dueline.explanation import Facts
 from dueline.job import Job, JobId
 from dueline.lane import limits_of, living_queue, tenant_of
 from dueline.options import read_options, tags_of
