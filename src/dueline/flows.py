@@ -52,7 +52,9 @@ class FlowProgress:
 def begin(queues: Queues, laid_out: LaidOut) -> Start:
     """Give a workflow and its steps their ids, and make their rows (rule W1).
 
-    Raises: BadInput: an option of a step is out of range.
+    Raises:
+      BadInput: an option of a step is out of range.
+      QuotaExceeded: a queue has no room for its steps.
     """
     layout, calls = laid_out
     now_us = queues.time.earliest_us()
@@ -60,14 +62,16 @@ def begin(queues: Queues, laid_out: LaidOut) -> Start:
     layout = replace(layout, started_us=now_us)
     home = next((call for call in calls if call is not None), StepCall("", "default", 0, b""))
     waiting = home._replace(task="", codec=0, body=b"[]", due_us=None, expires_us=None)
-    for place in {
-        (call.queue, call.due_us, call.priority, call.tenant) for call in calls if call is not None
-    }:
+    each = [call or waiting for call in calls]
+    for place in {(call.queue, call.due_us, call.priority, call.tenant) for call in each}:
         check_call(*place, now_us=now_us)
     jobs = [
-        _job(queues, layout, number, job_id, call or waiting)
-        for number, (job_id, call) in enumerate(zip(ids, calls, strict=True))
+        _job(queues, layout, number, job_id, call)
+        for number, (job_id, call) in enumerate(zip(ids, each, strict=True))
     ]
+    for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
+        if queues.catalog.settings(queue).quotas:
+            queues.admission.admit(queue, tenant, count)
     return Start(flow, layout, jobs)
 
 

@@ -96,7 +96,7 @@ class Queues:
     def _equip(self, *, is_inside: bool = False) -> None:
         time, ids, catalog = self.time, self.ids, self.catalog
         self._exclusive = Exclusive(self.told, time=time, ids=ids, catalog=catalog)
-        self._admission = Admission(
+        self.admission = Admission(
             self.store, time=time, clock=self._clock, ids=ids, catalog=catalog, lends=not is_inside
         )
 
@@ -136,7 +136,7 @@ class Queues:
         check_call(queue, asked_us, priority, tenant, now_us=now_us)
         settings = self.catalog.settings(queue)
         if settings.quotas:
-            self._admission.admit(queue, tenant, len(bodies), wait_us=calls.wait_us)
+            self.admission.admit(queue, tenant, len(bodies), wait_us=calls.wait_us)
             now_us = self.time.earliest_us()
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, Unique, chord, graph, group, layout, pipeline, wait_for
-from dueline.errors import BadInput
-from tests.workflows.conftest import add, step, total
+from dueline.errors import BadInput, QuotaExceeded
+from tests.workflows.conftest import add, ran, step, total
 
 CHARACTERS = 129
 
@@ -167,3 +167,13 @@ def test_a_transaction_of_another_application_is_refused(app: Dueline) -> None:
     ):
         app.start(step(app, "add", 1), tx=tx)
     other.close()
+
+
+def test_a_workflow_falls_under_the_quotas_of_its_queues(app: Dueline) -> None:
+    # F9
+    app.quota("default", depth=3)
+    with pytest.raises(QuotaExceeded, match="may have 3 job"):
+        app.start(group(step(app, "add", number) for number in range(4)))
+    assert list(app.flows()) == []
+    ran(app, group(step(app, "add", number) for number in range(3)))
+    assert ran(app, step(app, "add", 1).then(step(app, "add"))).result(0) == 3
