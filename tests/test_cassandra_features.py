@@ -25,7 +25,14 @@ from tests.engine import test_lowlevel, test_resharding, test_telling, test_uniq
 from tests.schedules import test_overlap, test_storing
 from tests.streams import test_app, test_consumer, test_cuts, test_parking, test_replay
 from tests.streams.stage import Stage
-from tests.worker import test_controls, test_limits, test_rates, test_rules, test_steered
+from tests.worker import (
+    test_affinity,
+    test_controls,
+    test_limits,
+    test_rates,
+    test_rules,
+    test_steered,
+)
 from tests.world import World
 
 if TYPE_CHECKING:  # the driver may be absent
@@ -190,6 +197,14 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     ),
     "A3: by hand": lambda on: test_lowlevel.test_what_was_put_in_is_claimed_and_acked(
         on.app, RawQueue(on.app, "raw", lease=30)
+    ),
+    "H10: own shards": lambda on: test_affinity.test_workers_claim_from_shards_of_their_own(
+        on.world
+    ),
+    "H10: shards of the dead": lambda on: (
+        test_affinity.test_the_shards_of_a_dead_worker_wait_two_seconds_and_then_for_nobody(
+            on.world
+        )
     ),
     # unique
     "C12: reject": lambda on: test_unique.test_a_second_call_is_refused_and_names_the_first(

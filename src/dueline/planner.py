@@ -1,10 +1,11 @@
 """Which lane to visit next."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from itertools import groupby
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dueline.lane import Lane, Pointer, tenant_of
 from dueline.store import Want
@@ -100,7 +101,12 @@ def prospects(
 
 
 def plan(
-    found: Iterable[Prospect], *, limit: int, room: Mapping[str, int], turn: int
+    found: Iterable[Prospect],
+    *,
+    limit: int,
+    room: Mapping[str, int],
+    turn: int,
+    others: Collection[tuple[str, int]] = (),
 ) -> list[Want]:
     """Order lanes into wants: larger priority first, then tenants in turn, then older lanes.
 
@@ -113,9 +119,12 @@ def plan(
         turn out to be empty, so each of a queue's lanes wants as much as there is room for:
         whoever claims keeps to the room in all.
       turn: grows with each plan; tenants of one priority start at another one each time.
+      others: a queue and a shard of each that other workers see to: of lanes that are as old,
+        those come last.
     """
     wants: list[tuple[Lane, int]] = []
-    ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)
+    order: Callable[[Prospect], Any] = partial(_order_beside, others) if others else _order_of
+    ordered = sorted(sorted(found, key=order), key=_priority_of, reverse=True)
     for _, same in groupby(ordered, key=_priority_of):
         tenants = [list(lanes) for _, lanes in groupby(same, key=_tenant_of)]
         share = -(-limit // len(tenants))
@@ -130,6 +139,10 @@ def plan(
                 most = max(-(-share // shards[lane.queue]), min(share, SHARD_SHARE_MIN))
                 wants.append((lane, min(most, room.get(lane.queue, share))))
     return made(Want, [want for want in wants if want[1] > 0])
+
+
+def _order_beside(others: Collection[tuple[str, int]], one: Prospect) -> tuple[object, ...]:
+    return one.tenant, one.listing, (one.lane.queue, one.lane.shard) in others, one.lane
 
 
 def weighed(found: Iterable[Prospect], weights: Weights, limit: int) -> list[Want]:

@@ -1,6 +1,6 @@
 """Finds lanes, claims jobs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from dueline.store import Want
 from dueline.tuples import made
 from dueline.waker import WAKE_AHEAD_US
 from dueline.weights import LOOKED_AT, Weights
+from dueline.worker.affinity import Affinity, Place, affinity_of
 from dueline.worker.blocked import Blocked
 from dueline.worker.permits import Permitting
 
@@ -53,13 +54,16 @@ class Claimer:
         *,
         lease_us: int | None = None,
         permits: Permitting | None = None,
+        affinity: Affinity | None = None,
     ) -> None:
         """Take the engine, the names of the queues, and the worker's id; reads nothing yet.
 
         Args:
           lease_us: how long claims last; None for as long as each queue says.
           permits: where permits for jobs with limits are taken; None to claim no such jobs.
+          affinity: which shards to look at at each look; None for all.
         """
+        self._affinity = affinity
         self._permits = permits
         self._limited = Blocked()
         self._lease_us = lease_us
@@ -79,14 +83,30 @@ class Claimer:
             self._look_ahead_us = SECOND_US
             self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
 
+    @classmethod
+    def sharing(
+        cls,
+        queues: Queues,
+        serving: Iterable[str],
+        worker: str,
+        permits: Permitting,
+        *,
+        is_alone: bool,
+    ) -> "Claimer":
+        """Make one that shares its queues with those of other workers, unless it is alone."""
+        affinity = None if is_alone else affinity_of(queues, worker)
+        return cls(queues, list(serving), worker, permits=permits, affinity=affinity)
+
     def refresh(self) -> None:
         """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
-        shards = [
+        shards: Sequence[Place] = [
             (queue, shard, settings.width_us)
             for queue in self._serving
             for settings in [self._queues.catalog.settings(queue)]
             for shard in range(settings.shards_read)
         ]
+        if self._affinity is not None:
+            shards = self._affinity.chosen(shards)
         at_once = self._readers.map if self._readers else map
         pointers: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
@@ -118,7 +138,7 @@ class Claimer:
                 if page.jobs:  # otherwise a visit tells: what is being carried is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
-    def _read(self, place: tuple[str, int, int]) -> _Lanes:
+    def _read(self, place: Place) -> _Lanes:
         queue, shard, width_us = place
         now_us = self._queues.time.earliest_us()
         today = bucket_of(now_us, width_us)
@@ -168,7 +188,8 @@ class Claimer:
             if weighs:
                 wants = weighed(found, self._weights, limit)
             else:
-                wants = plan(found, limit=limit, room=room, turn=self._turn)
+                others = self._affinity.others if self._affinity else ()
+                wants = plan(found, limit=limit, room=room, turn=self._turn, others=others)
             taken = self._visit(wants, limit, room, now_us)
             if weighs:
                 self._weights.given((job.lane.priority, tenant_of(job.lane)) for job, _ in taken)

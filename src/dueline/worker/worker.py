@@ -80,8 +80,8 @@ class Worker:
         self._news = news
         self._guarded = Patience(clock).do
         self._permits = HeldPermits(queues, settings.worker)
-        self._claimer = Claimer(
-            queues, list(settings.serving), settings.worker, permits=self._permits
+        self._claimer = Claimer.sharing(
+            queues, settings.serving, settings.worker, self._permits, is_alone=settings.burst
         )
         self._wishes = Wishes(queues, settings.worker, clock)
         self._arrived: list[Taken] = []
@@ -102,8 +102,7 @@ class Worker:
         self._attendance = Attendance(
             queues, settings.worker, serving=tuple(settings.serving), tasks=tuple(settings.tasks)
         )
-        self._is_stopping = False
-        self._is_hurried = False
+        self._is_stopping = self._is_hurried = False
         self._beat = Beat(self._extend_all, self._attend, news=news)
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -388,6 +387,7 @@ class Worker:
 
     def _attend(self) -> None:
         """Between beats: pass on what handlers report, and look what is wished of them."""
+        self._attendance.tell_of_room(slots=self._runner.threads, held=len(self._held))
         self._reports.write()
         if self._held and self._wishes.read():
             self._news.set()
