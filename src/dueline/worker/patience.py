@@ -17,9 +17,14 @@ class Patience:
         """Take what sleeps."""
         self._clock = clock
         self._failures = 0
+        self._depth = 0
 
     def do(self, step: Callable[[], None]) -> bool:
-        """Do a step; tell whether it was done."""
+        """Do a step; tell whether it was done. One inside another tells nothing of the store.
+
+        It may have had nothing to do: the waits go on where the whole fails nevertheless.
+        """
+        self._depth += 1
         try:
             step()
         except StoreUnavailable as error:
@@ -28,5 +33,8 @@ class Patience:
             self._clock.sleep(min(most_s, least_s * 2**self._failures))
             self._failures = min(self._failures + 1, 10)
             return False
-        self._failures = 0
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            self._failures = 0
         return True
