@@ -21,8 +21,15 @@ from tests import test_errand, test_mass, test_pause, test_weights, world
 from tests.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 from tests.chores import test_departed, test_monitor, test_purge, test_retire, test_vanish
 from tests.clocks import HandClock
-from tests.engine import test_lowlevel, test_resharding, test_telling, test_unique
-from tests.schedules import test_overlap, test_storing
+from tests.engine import (
+    test_deadlines,
+    test_lowlevel,
+    test_quotas,
+    test_resharding,
+    test_telling,
+    test_unique,
+)
+from tests.schedules import test_overlap, test_storing, test_succession
 from tests.streams import test_app, test_consumer, test_cuts, test_parking, test_replay
 from tests.streams.stage import Stage
 from tests.worker import (
@@ -246,6 +253,28 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     ),
     "T10: overlap": lambda on: (
         test_overlap.test_while_a_job_waits_or_runs_or_is_tried_again_no_other_comes(on.world)
+    ),
+    "T10: one waits": lambda on: (
+        test_succession.test_one_time_waits_until_the_job_before_it_has_ended(on.world)
+    ),
+    "T10: the one before is ended": lambda on: (
+        test_succession.test_a_job_that_runs_is_asked_to_end_and_only_then_the_next_one_comes(
+            on.world
+        )
+    ),
+    "F9: depth": lambda on: (
+        test_quotas.test_no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run(
+            on.world
+        )
+    ),
+    "F9: rate": lambda on: test_quotas.test_a_rate_tells_when_there_is_room(on.world),
+    "T6: deadlines": lambda on: test_deadlines.test_a_worker_starts_them_in_that_order(
+        Dueline(on.url)
+    ),
+    "F9: tenants": lambda on: (
+        test_quotas.test_a_tenant_has_its_own_quota_or_that_of_each_and_all_share_the_queues(
+            on.world
+        )
     ),
 }
 
