@@ -36,11 +36,24 @@ _ROUNDS_MAX: Final = 50
 
 @dataclass(slots=True)
 class _Gate:
-    """What a process took ahead of a quota, and until when it may use that."""
+    """What a process took ahead of a quota, and until when it may use that.
+
+    used: how many it used since it could use those before. before: how many until then, if that
+    was just before.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     left: int = 0
     until_us: int = 0
+    used: int = 0
+    before: int = 0
+
+    def move_on(self, now_us: int, until_us: int, grain_us: int) -> None:
+        """Let go of what may not be used any more."""
+        if now_us > self.until_us:
+            self.before = self.used if now_us <= self.until_us + grain_us else 0
+            self.left = self.used = 0
+            self.until_us = until_us
 
 
 class _Counted(NamedTuple):
@@ -121,14 +134,18 @@ class Admission:
             raise _refused(queue, quota, used, count, now_us)
 
     def _take(self, queue: str, quota: Quota, count: int) -> None:
-        gate = self._gate(queue, quota)
+        gate, now_us = self._gate(queue, quota), self._time.latest_us()
         with gate.lock:
-            if gate.until_us < self._time.latest_us():
-                gate.left = 0
+            until_us = recipe.grain_end_us(quota, now_us)
+            gate.move_on(now_us, until_us, recipe.grain_us(quota))
             if gate.left < count:
-                more, gate.until_us = self._reserve(queue, quota, count - gate.left, count)
+                # As much ahead as it used just before: what it does not use, nobody does.
+                ahead = max(0, gate.before - gate.used - count) if self._lends else 0
+                need = count - gate.left
+                more, gate.until_us = self._reserve(queue, quota, need, count, ahead)
                 gate.left = count + more
             gate.left -= count
+            gate.used += count
 
     def _gate(self, queue: str, quota: Quota) -> _Gate:
         key = (queue, recipe.key_of(quota))
@@ -136,8 +153,11 @@ class Admission:
             self._gates.clear()
         return self._gates.setdefault(key, _Gate())
 
-    def _reserve(self, queue: str, quota: Quota, need: int, count: int) -> tuple[int, int]:
-        """Take what is needed of a quota, and a little more: how much, and until when."""
+    def _reserve(
+        self, queue: str, quota: Quota, need: int, count: int, ahead: int
+    ) -> tuple[int, int]:
+        """Take what is needed of a quota, and some more ahead: how much, and until when."""
+        most = min(ahead, recipe.ahead_most(quota))
         counted: _Counted | None = None
         for _ in range(_ROUNDS_MAX):
             used, version = recipe.read(self._store, queue, quota)
@@ -158,8 +178,8 @@ class Admission:
                 if counted is not None:  # so that others do not count as well
                     self._write(queue, quota, used, now_us, version)
                 raise _refused(queue, quota, used, count, now_us)
-            most, until_us = recipe.ahead(quota, now_us)
-            more = min(most, room - need) if self._lends else 0
+            until_us = recipe.grain_end_us(quota, now_us)
+            more = min(most, room - need)
             after = recipe.less(used, quota, need, now_us, more=more, until_us=until_us)
             if self._write(queue, quota, after, now_us, version):
                 return more, until_us

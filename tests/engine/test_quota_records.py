@@ -1,6 +1,6 @@
 """What is taken of quotas, whatever fails, and what is told of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,12 +105,22 @@ def calls_of_the_store(world: World, act: Callable[[Queues], object]) -> int:
     return failing.calls - before
 
 
-def test_a_quota_costs_a_call_two_records_and_seldom_and_none_costs_nothing(
-    world: World,
-) -> None:
-    def many(queues: Queues) -> Sequence[int]:
-        return [enqueue(queues) for _ in range(100)]
+def test_a_quota_costs_who_calls_often_little_and_none_costs_nothing(world: World) -> None:
+    def many(queues: Queues) -> None:
+        for _ in range(3):
+            assert [enqueue(queues) for _ in range(100)] == [1] * 100
+            world.clock.advance(us=SECOND_US // 100)
 
     plain = calls_of_the_store(world, many)
     quotas.put(world.queues, "q", Quota(rate=1_000_000, per_us=SECOND_US))
-    assert calls_of_the_store(world, many) == plain + 2
+    by_record = 2 * 100 + 2 * 2  # each call of the first hundredth, one of each later
+    assert calls_of_the_store(world, many) == plain + by_record
+
+
+def test_who_calls_seldom_takes_little_ahead(world: World) -> None:
+    quotas.put(world.queues, "q", Quota(rate=300, per_us=30 * SECOND_US))
+    taken = 0
+    for number in range(300):
+        taken += enqueue(engine(world) if number % 3 else world.queues)
+        world.clock.advance(us=40_000)
+    assert taken > 270

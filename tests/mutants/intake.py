@@ -2,9 +2,8 @@
 
 import pytest
 
-from dueline.admission import Admission
+from dueline.admission import Admission, _Gate
 from dueline.recipes import quota as recipe
-from dueline.settings import Quota
 
 Patch = pytest.MonkeyPatch
 
@@ -31,10 +30,11 @@ def who_counts_reads_afterwards_how_many_were_taken(patch: Patch) -> None:
 
 
 def what_is_taken_ahead_is_used_whenever(patch: Patch) -> None:
-    ahead = recipe.ahead
+    move_on = _Gate.move_on
 
-    def for_long(quota: Quota, now_us: int) -> tuple[int, int]:
-        most, until_us = ahead(quota, now_us)
-        return most, until_us + quota.per_us
+    def keep(self: _Gate, now_us: int, until_us: int, grain_us: int) -> None:
+        left = self.left
+        move_on(self, now_us, until_us, grain_us)
+        self.left = left
 
-    patch.setattr(recipe, "ahead", for_long)
+    patch.setattr(_Gate, "move_on", keep)

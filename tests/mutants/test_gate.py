@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant("D2", intake.who_counts_reads_afterwards_how_many_were_taken,
            in_a_world(taken_in.what_came_meanwhile_is_counted)),
     Mutant("D3", intake.what_is_taken_ahead_is_used_whenever,
-           in_a_world(taken_in.no_span_has_more)),
+           in_a_world(taken_in.what_was_taken_ahead_lapses)),
     Mutant("Z1", times.a_time_has_another_job_each_try, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_before_how_far_they_come, EACH_TIME_ONCE),
     Mutant("Z2", times.jobs_behind_how_far_they_come, BROKEN_OFF),

@@ -81,14 +81,20 @@ def left(used: Used, quota: Quota, now_us: int) -> int:
     return min(lefts)
 
 
-def ahead(quota: Quota, now_us: int) -> tuple[int, int]:
-    """Tell how many a process may take ahead, and until when it may use them.
+def grain_us(quota: Quota) -> int:
+    """Tell how long what is taken ahead may be used at most."""
+    return max(1, quota.per_us // GRAINS) if quota.rate else GRAIN_US
 
-    Of a rate, they count as taken at that instant (rule D3).
-    """
-    most = min(number for number in (quota.depth, quota.rate) if number)
-    grain_us = max(1, quota.per_us // GRAINS) if quota.rate else GRAIN_US
-    return most // AHEAD, -(-now_us // grain_us) * grain_us
+
+def ahead_most(quota: Quota) -> int:
+    """Tell how many a process may take ahead at most."""
+    return min(number for number in (quota.depth, quota.rate) if number) // AHEAD
+
+
+def grain_end_us(quota: Quota, now_us: int) -> int:
+    """Tell until when what is taken now may be used: of a rate it counts as of then (rule D3)."""
+    span_us = grain_us(quota)
+    return -(-now_us // span_us) * span_us
 
 
 def less(used: Used, quota: Quota, count: int, now_us: int, *, more: int, until_us: int) -> Used:
