@@ -77,6 +77,20 @@ def test_what_a_transaction_takes_it_gives_back_when_it_is_undone(tmp_path: Path
         app.close()
 
 
+def test_of_many_calls_those_before_are_stored_and_the_others_counted() -> None:
+    app = Dueline("memory://")
+    app.quota("q", depth=5)
+
+    @app.task(queue="q")
+    def work(number: int) -> None: ...
+
+    with pytest.raises(QuotaExceeded) as error:
+        work.enqueue_many([(number,) for number in range(8)], chunk=2)
+    assert error.value.unsent == 4
+    assert len(list(app.queues.jobs_of("q"))) == 4
+    app.close()
+
+
 # --- what is told -------------------------------------------------------------------------------
 
 
