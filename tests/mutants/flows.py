@@ -96,7 +96,7 @@ def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
 
 def a_claimed_step_does_not_ask(patch: Patch) -> None:
     def sort(_self: Stepping, taken: Sequence[Taken]) -> Sorted:
-        return Sorted(list(taken), {}, {}, [])
+        return Sorted(list(taken), {}, {}, [], [])
 
     patch.setattr(Stepping, "sort", sort)
 
