@@ -14,6 +14,7 @@ from dueline.chores import (
     departed,
     diary,
     expire,
+    finished,
     forget,
     neglect,
     purge,
@@ -50,6 +51,7 @@ CHORES: Final = (
     Chore("audit", audit.EVERY_US, audit.audit),
     Chore("forget", forget.EVERY_US, forget.forget_history),
     Chore("expire", expire.EVERY_US, expire.expire),
+    Chore("finished", finished.EVERY_US, finished.let_go),
     Chore("purge", purge.EVERY_US, purge.purge),
     Chore("vanish", vanish.EVERY_US, vanish.vanish),
 )

@@ -79,5 +79,5 @@ def test_any_step_names_its_workflow(app: Dueline) -> None:
     assert f"It is step 1 of the workflow {flow.id}." in why(app, flow, 1, "dead").sentence
     gone = app.start(pipeline(step(app, "add", 1), step(app, "add")))
     layout = gone.look.layout
-    recipe.forget(app.store, gone.look.flow, layout)
+    assert list(recipe.forget(app.store, gone.look.flow, layout))
     assert "nothing is known" in why(app, gone, 1, "steps").sentence

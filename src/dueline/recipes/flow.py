@@ -115,11 +115,12 @@ def ended(records: Records, flow: JobId, block: int) -> set[int]:
     return {int(each.key[:_DIGITS]) for each in found}
 
 
-def ended_at(records: Records, flow: JobId, block: int) -> dict[int, int]:
-    """Read when the steps of a block ended, microseconds UTC."""
-    found: dict[int, int] = {}
+def endings(records: Records, flow: JobId, block: int) -> dict[int, tuple[str, int]]:
+    """Read in which state the steps of a block ended, and when."""
+    found: dict[int, tuple[str, int]] = {}
     for each in records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE):
-        found.setdefault(int(each.key[:_DIGITS]), int(each.value.split(b" ", 2)[1]))
+        state, at_us, _ = each.value.decode().split(" ", 2)
+        found.setdefault(int(each.key[:_DIGITS]), (state, int(at_us)))
     return found
 
 
@@ -170,21 +171,51 @@ def signalled(records: Records, flow: JobId, name: str) -> bytes | None:
 # Retention
 
 
-def forget(records: Records, flow: JobId, layout: Layout) -> None:
-    """Delete all that is kept of a workflow; its place in the list last."""
+def started_before(records: Records, before_us: int, *, after: str) -> Iterator[tuple[str, JobId]]:
+    """List workflows that were started before an instant, with their places in the list.
+
+    Args: after: the place behind which it goes on, the earliest first; empty for all.
+    """
+    last, (first, _, begun) = f"{before_us // DAY_US:06}", after.partition("/")
+    for day in sorted(one.key for one in records_in(records, _DAYS)):
+        if not first <= day <= last:
+            continue
+        for record in records_in(
+            records, f"{_DAYS}/{day}", after=begun if begun and day == first else None
+        ):
+            flow = JobId(bytes.fromhex(record.key))
+            if born_us(flow) < before_us:
+                yield f"{day}/{record.key}", flow
+
+
+def forget(records: Records, flow: JobId, layout: Layout | None) -> Iterator[str]:
+    """Delete all that is kept of a workflow, its place in the list last.
+
+    It may be left off anywhere, and begun anew. layout: None where only that place is left.
+
+    Yields: where something was deleted, each time.
+    """
+    for partition in () if layout is None else _partitions(flow, layout):
+        while page := records.read(partition, after=None, limit=_ENDS_A_PAGE):
+            records.commit(partition, [Delete(one.key) for one in page])
+            yield partition
+    day = _day_of(flow)
+    records.commit(f"{_DAYS}/{day}", [Delete(flow.hex())])
+    if not records.read(f"{_DAYS}/{day}", after=None, limit=1):
+        records.commit(_DAYS, [Delete(day)])
+
+
+def _partitions(flow: JobId, layout: Layout) -> Iterator[str]:
+    """List where something is kept of a workflow; the layout is in the last."""
     place = _place(flow)
-    blocks = layout.blocks()
-    partitions = [_block(flow, block) for block in blocks]
-    partitions += [f"{place}/values/{block}" for block in blocks]
-    partitions += [
-        f"{place}/full/{step}" for step in range(len(layout.nodes)) if _is_wide(layout, step)
-    ]
-    for partition in (*partitions, f"{place}/signals", place):
-        keys = [one.key for one in records_in(records, partition)]
-        for start in range(0, len(keys), _ENDS_A_PAGE):
-            some = keys[start : start + _ENDS_A_PAGE]
-            records.commit(partition, [Delete(key) for key in some])
-    records.commit(f"{_DAYS}/{_day_of(flow)}", [Delete(flow.hex())])
+    for block in layout.blocks():
+        yield _block(flow, block)
+        yield f"{place}/values/{block}"
+    for step in range(len(layout.nodes)):
+        if _is_wide(layout, step):
+            yield f"{place}/full/{step}"
+    yield f"{place}/signals"
+    yield place
 
 
 def _is_wide(layout: Layout, step: int) -> bool:
