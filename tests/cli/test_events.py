@@ -3,7 +3,12 @@
 import json
 import signal
 
+from dueline.attempt import Attempt
+from dueline.cli.entries import of_attempt
+from dueline.cli.output import Span
+from dueline.deadlines import priority_of
 from tests.cli.conftest import WAIT_S, Shell
+from tests.clocks import NOW_US
 
 
 def test_events_are_printed_in_order(shell: Shell) -> None:
@@ -14,6 +19,19 @@ def test_events_are_printed_in_order(shell: Shell) -> None:
     assert json.loads(lines[0])["id"] == job_id
     assert shell.app("events", "-q", "default", "--since", "0s", "-o", "ndjson").out == ""
     assert shell.app("events", "-q", "nothing").code == 4
+
+
+def test_a_missed_deadline_is_told() -> None:
+    # T6
+    def shown(ended_us: int, *, priority: int, claimed_us: int = NOW_US) -> object:
+        one = Attempt("", "", "", "", priority, 0, 0, claimed_us, 0, ended_us, "done", "", "", 1)
+        return of_attempt(one).get("late")
+
+    priority = priority_of(NOW_US)
+    assert shown(NOW_US + 5, priority=priority) == Span(5)
+    assert shown(NOW_US, priority=priority) is None
+    assert shown(NOW_US + 5, priority=5) is None
+    assert shown(NOW_US + 5, priority=priority, claimed_us=0) is None  # such as its birth
 
 
 def test_events_can_be_followed(shell: Shell) -> None:

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from dueline.attempt import Attempt, Outcome, read_epitaph
 from dueline.cli.output import Entry, Instant, Raw, Span, Value
-from dueline.deadlines import deadline_of
+from dueline.deadlines import deadline_of, late_us
 from dueline.errors import BadInput, StoreCorrupt
 from dueline.explanation import Facts
 from dueline.job import Job, JobId
@@ -69,6 +69,7 @@ def body_of(job: Job) -> dict[str, Value]:
 def of_attempt(attempt: Attempt) -> dict[str, Value]:
     """Show an attempt that ended as what its job then was."""
     began_us = attempt.started_us
+    missed_us = late_us(attempt.priority, attempt.ended_us) if attempt.claimed_us else 0
     return {
         "id": attempt.job,
         "state": attempt.outcome,
@@ -84,6 +85,7 @@ def of_attempt(attempt: Attempt) -> dict[str, Value]:
         "took": Span(attempt.ended_us - began_us) if began_us else None,
         "worker": attempt.worker,
         "error": attempt.error,
+        **({"late": Span(missed_us)} if missed_us else {}),
     }
 
 
