@@ -1,6 +1,7 @@
 """Leads lives: `python -m simulation --seeds 2000`, or one: `--seed 7 --trace`.
 
-Every eighth is a stream's, and has a seed below 0; one of sixteen is a schedule's.
+Every eighth is a stream's, and has a seed below 0; of sixteen one is a schedule's,
+one has limits, and one workflows.
 """
 
 import argparse

@@ -39,7 +39,7 @@ class _LimitedShop(Shop):
         self._running: dict[Claim, Process] = {}
         self.faults: list[str] = []
 
-    def work(self, context: Context, number: int, took_us: int, fate: str) -> int:
+    def work(self, context: Context, number: int, took_us: int, fate: str, /) -> int:
         """Look who runs, and do what the job does."""
         claim = Claim(JobId(bytes.fromhex(context.job_id.hex())), context.fence)
         self._running[claim] = self._seen_by.here()

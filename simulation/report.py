@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from dueline.checker import VERDICTS
 from simulation.crowd import Sum
+from simulation.flowing import FLOW_VERDICTS
 from simulation.life import Life
 from simulation.limited import LIMITED_VERDICTS
 from simulation.recurring import RECURRING_VERDICTS
@@ -18,7 +19,7 @@ ACCIDENTS_SHOWN = 30
 JUDGED = (
     *VERDICTS, "doubled", "phantom", "wrong", "recorded twice", "beside", "twice", "stalled",
     "broken", "endless", *STREAM_VERDICTS, *RECURRING_VERDICTS,
-    *LIMITED_VERDICTS,
+    *LIMITED_VERDICTS, *FLOW_VERDICTS,
 )  # fmt: skip
 """All that can be wrong with a life: the checker's verdicts, the judge's, a life's, a stream's."""
 

@@ -64,7 +64,12 @@ def number_of(job: Job) -> int:
 
 
 def noted(job: Job) -> str:
-    """Say what the judge has to know of a call: its number, and its unique key if it has one."""
+    """Say what the judge has to know of a call: its number, and its unique key if it has one.
+
+    Nothing of a step that waits for a signal: nobody called it.
+    """
+    if not job.task:
+        return ""
     rule = read_options(job.opts).unique if job.opts else None
     return f"{number_of(job)} {rule.key}" if rule else f"{number_of(job)}"
 
@@ -86,7 +91,7 @@ class Shop:
         self._world = world
         self._diary = diary
 
-    def work(self, context: Context, number: int, took_us: int, fate: str) -> int:
+    def work(self, context: Context, number: int, took_us: int, fate: str, /) -> int:
         """Write down the start, take some time, end as it is fated."""
         world = self._world
         process = world.here()
@@ -114,8 +119,8 @@ class Shop:
 _OPEN: list[Shop] = []
 
 
-def _work(context: Context, number: int, took_us: int, fate: str) -> int:
-    return _OPEN[-1].work(context, number, took_us, fate)
+def _work(context: Context, *call: Any) -> int:  # noqa: ANN401  (steps have more)
+    return _OPEN[-1].work(context, *call)
 
 
 TASKS: Mapping[str, Handler] = {"work": Handler(_work, name="work", retry=RETRY, timeout_us=None)}

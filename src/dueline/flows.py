@@ -279,9 +279,10 @@ def signal(queues: Queues, look: Look, name: str, value: bytes) -> None:
             hint=f"Some wait for {', '.join(names)}." if names else "None waits for a signal.",
         )
     commit = recipe.signal(look.flow, name, value, version=queues.ids.token())
-    if not queues.store.commit(commit.partition, commit.writes):
+    is_first = queues.store.commit(commit.partition, commit.writes)
+    wake_steps(queues, look.flow, steps)  # in any case: who came first may have been stopped
+    if not is_first:
         raise Conflict(
             f"{name} was signalled to the workflow {look.flow.hex()} before.",
             hint="The first value counts.",
         )
-    wake_steps(queues, look.flow, steps)

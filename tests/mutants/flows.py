@@ -6,7 +6,7 @@ import pytest
 
 from dueline import advancing, finishing, flows
 from dueline.advancing import Engine, advance
-from dueline.attempt import Ended
+from dueline.attempt import Ended, Outcome
 from dueline.clock import DAY_US
 from dueline.errors import EnqueueUnknown, Unknown
 from dueline.finishing import Finished
@@ -15,7 +15,7 @@ from dueline.job import Claim, Job, JobId
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
-from dueline.store import Store
+from dueline.store import Commit, Put, Store
 from dueline.worker.claimer import Taken
 from dueline.worker.settler import Settler
 from dueline.worker.stepping import Sorted, Stepping
@@ -95,10 +95,13 @@ def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
 
 
 def a_claimed_step_does_not_ask(patch: Patch) -> None:
-    def sort(_self: Stepping, taken: Sequence[Taken]) -> Sorted:
-        return Sorted(list(taken), {}, {}, [], [])
+    sort = Stepping.sort
 
-    patch.setattr(Stepping, "sort", sort)
+    def let_run(self: Stepping, taken: Sequence[Taken]) -> Sorted:
+        found = sort(self, [one for one in taken if not one.job.task])  # signals are waited for
+        return found._replace(fit=[one for one in taken if one.job.task])
+
+    patch.setattr(Stepping, "sort", let_run)
 
 
 def who_parks_a_step_looks_no_more(patch: Patch) -> None:
@@ -109,7 +112,21 @@ def who_parks_a_step_looks_no_more(patch: Patch) -> None:
 
 
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
-    patch.setattr(recipe, "_key", lambda step, *, is_final: f"{step:06}{'' * is_final}")
+    whole = recipe.record
+
+    def record(job: Job, outcome: Outcome, *, version: bytes) -> list[Commit]:
+        return [
+            commit._replace(
+                writes=tuple(
+                    put._replace(key=put.key.removesuffix("-dead"))
+                    for put in commit.writes
+                    if isinstance(put, Put)
+                )
+            )
+            for commit in whole(job, outcome, version=version)
+        ]
+
+    patch.setattr(recipe, "record", record)
 
 
 def a_step_that_needs_others_is_born_without_a_time(patch: Patch) -> None:

@@ -41,9 +41,9 @@ def named(name: str) -> Step:
 
 
 def name_in(job: Job) -> str:
-    """Tell the name of a step."""
-    name: str = decode(job.body, list[str])[0]
-    return name
+    """Tell the name of a step; empty for one that waits for a signal."""
+    names = decode(job.body, list[str])
+    return names[0] if names else ""
 
 
 NESTED = pipeline(named("a"), group(named("b"), named("c")), named("z"))

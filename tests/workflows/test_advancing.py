@@ -11,9 +11,10 @@ import pytest
 
 from dueline import advancing, flows, layout
 from dueline.attempt import Failed, Outcome
+from dueline.errors import Conflict
 from dueline.joining import End
 from dueline.recipes import flow as recipe
-from dueline.steps import Part, group, pipeline
+from dueline.steps import Part, group, pipeline, wait_for
 from tests.engine.interleaving import Turns, every_order
 from tests.workflows.stage import NESTED, FlowStage, Hand, named, stage_of
 
@@ -266,3 +267,47 @@ def a_death_comes_late(kind: str, folder: Path) -> None:
 def test_a_death_that_is_recorded_late_changes_no_end(kind: str, tmp_path: Path) -> None:
     # W6
     a_death_comes_late(kind, tmp_path)
+
+
+# --- signals -----------------------------------------------------------------------------------
+
+
+def test_a_signal_whose_sender_was_stopped_is_heard_when_it_is_sent_again(
+    kind: str, tmp_path: Path
+) -> None:
+    # W3
+    stage = stage_with(kind, tmp_path, pipeline(wait_for("go"), named("z")))
+    stage.work()
+    sender = stage.onlooker()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flows, "wake_steps", lambda *_: 0)
+        flows.signal(sender, stage.look(), "go", b"7")
+    stage.work()
+    assert stage.given("z") == []
+    with pytest.raises(Conflict):
+        flows.signal(sender, stage.look(), "go", b"8")
+    stage.work()
+    assert stage.given("z") == [[7]]
+    stage.close()
+
+
+def test_a_signal_is_heard_in_every_order(kind: str, tmp_path: Path) -> None:
+    # W5
+    def lead(turns: Turns) -> None:
+        stage = stage_with(kind, tmp_path, pipeline(wait_for("go"), named("z")))
+        asking, sender = Hand(stage), Hand(stage)
+        claimed = asking.claim("")
+        look = stage.look()
+        stage.turns = turns
+        turns.run(
+            [
+                partial(asking.sort, claimed),
+                partial(flows.signal, sender.queues, look, "go", b"7"),
+            ]
+        )
+        stage.turns = None
+        stage.work()
+        assert stage.given("z") == [[7]]
+        stage.close()
+
+    assert every_order(lead, switches_max=SWITCHES_MAX) > SWITCHES_MAX

@@ -1,0 +1,321 @@
+"""One life of a queue with workflows, from a seed to a verdict.
+
+Several processes start workflows, somebody signals, and at the end somebody sees each through.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from dueline import flows
+from dueline.clock import DAY_US, SECOND_US
+from dueline.codec import decode
+from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
+from dueline.flows import Look, Start
+from dueline.handler import Context
+from dueline.job import JobId
+from dueline.joining import End, Failure, evaluate
+from dueline.layout import BLOCK, Node, lay_out
+from dueline.paging import records_in
+from dueline.queue import Queues
+from dueline.recipes import flow as recipe
+from dueline.recipes import results
+from dueline.steps import Failures, Part, Step, StepCall, Wait, graph, group, pipeline
+from dueline.store import Store
+from simulation.data import Data
+from simulation.life import Life, lived
+from simulation.people import AHEAD_US, BETWEEN_US, Town
+from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
+from simulation.shop import Diary, Shop, call_of
+from simulation.tape import Tape
+from simulation.world import Process, World
+
+DEPTH_MAX: Final = 2
+WORKFLOWS_MAX: Final = 3
+FAILURES: Sequence[Failures] = ("stop", "skip", "collect")
+SIGNALS: Final = ("go", "on")
+AGAIN_US: Final = 2 * SECOND_US
+MANY: Final = 1_000_000
+
+FLOW_VERDICTS: Final = ("too early", "given wrongly", "not ended", "told apart")
+"""What can be wrong with such a life only: a step began before what it needs had ended, or was
+given something else than that gave; a workflow did not come to its end; what it says of a step's
+end is not what its queue says."""
+
+
+class _Ran(NamedTuple):
+    """A call of a step's handler: its place among all that began and ended, what it was given."""
+
+    place: int
+    job: JobId
+    given: Sequence[Any]
+
+
+class _Ledger:
+    """Which workflows there are, and what their handlers saw and gave."""
+
+    def __init__(self) -> None:
+        """Know of nothing yet."""
+        self.starters: list[Process] = []
+        self.starts: list[Start] = []
+        self.ran: list[_Ran] = []
+        self.gave: dict[tuple[JobId, str], int] = {}
+        """When a handler first gave a value."""
+        self.places = iter(range(MANY))
+
+
+class _FlowShop(Shop):
+    """Writes down what the handlers of steps are given, and what they give: never the same."""
+
+    def __init__(self, world: World, diary: Diary, ledger: _Ledger) -> None:
+        """Take the world, its diary, and where to write."""
+        super().__init__(world, diary)
+        self._ledger = ledger
+
+    def work(self, context: Context, /, *call: Any) -> int:  # noqa: ANN401  (what steps gave)
+        """Do what the step does."""
+        *given, number, took_us, fate = call
+        job, ledger = JobId(bytes.fromhex(context.job_id.hex())), self._ledger
+        ledger.ran.append(_Ran(next(ledger.places), job, given))
+        value = super().work(context, number, took_us, fate) * 100 + context.fence
+        ledger.gave.setdefault((job, str(value)), next(ledger.places))
+        return value
+
+
+class _Drawing:
+    """Draws workflows."""
+
+    def __init__(self, world: World) -> None:
+        """Take the world, whose tape has the choices."""
+        self._world = world
+        self._tape = world.tape
+        self._numbers = iter(range(1, MANY))
+
+    def whole(self) -> Part:
+        """Draw a workflow: one with tasks, so that it has a queue."""
+        return pipeline(self._step(), self._part(0), self._step())
+
+    def _part(self, depth: int) -> Part:
+        """Draw a part; the duller, the simpler."""
+        tape = self._tape
+        kind = tape.pick(6 if depth < DEPTH_MAX else 2)
+        if kind == 2 and tape.pick(2):
+            return Wait(SIGNALS[tape.pick(len(SIGNALS))], (0, SECOND_US)[tape.pick(2)])
+        if kind in (2, 3):
+            parts = [self._part(depth + 1) for _ in range(2 + tape.pick(2))]
+            how = tape.pick(3)
+            return pipeline(*parts, on_failure=self._step() if how == 2 else FAILURES[how])  # type: ignore[arg-type]
+        if kind == 4:
+            parts = [self._part(depth + 1) for _ in range(tape.pick(4))]
+            return group(
+                *parts,
+                failures=FAILURES[tape.pick(3)],
+                at_least=(None, 0.5)[tape.pick(2)],
+            )
+        if kind == 5:
+            names = ("a", "b", "c", "d")
+            return graph(
+                {
+                    name: (self._step(), *(one for one in names[:place] if tape.pick(2)))
+                    for place, name in enumerate(names)
+                }
+            )
+        return self._step()
+
+    def _step(self) -> Step:
+        tape = self._tape
+        ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
+        due_us = self._world.now_us + ahead_us if ahead_us else None
+        expires_us = None
+        if tape.pick(12) == 11:
+            expires_us = self._world.now_us + ahead_us + SECOND_US * (1 + tape.pick(9))
+        call = StepCall(
+            "work",
+            QUEUE,
+            0,
+            call_of(tape, next(self._numbers)),
+            PRIORITIES[tape.pick(len(PRIORITIES))],
+            TENANTS[tape.pick(len(TENANTS))],
+            due_us=due_us,
+            expires_us=expires_us,
+        )
+        return Step("work", lambda _given: call, takes=tape.pick(5) < 4)
+
+
+def live(
+    seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
+) -> Life:
+    """Lead one life; the same seed, or the same tape with it, is the same life.
+
+    Its verdicts are those of a queue's life, and FLOW_VERDICTS.
+    """
+    tape = Tape(seed, given)
+    scenario = scenario_of(seed, tape)
+    scenario = scenario._replace(
+        is_stepped=bool(seed >> 4 & 1), settings=replace(scenario.settings, keep_us=DAY_US)
+    )
+    world = World(tape, trace=trace)
+    data = Data(world, "steps" if scenario.is_stepped else "memory")
+    ledger, drawing = _Ledger(), _Drawing(world)
+
+    def begin(town: Town) -> None:
+        for _ in range(min(2, scenario.producers)):
+            town.start_person("starter", start_some)
+        town.start_person("signaller", signal)
+        town.start_person("closer", close)
+        if scenario.has_operator:
+            town.start_operator()
+        town.look_after_workers()
+
+    def start_some(town: Town, queues: Queues) -> None:
+        ledger.starters.append(world.here())
+        for _ in range(1 + tape.pick(WORKFLOWS_MAX)):
+            _start(town, queues, ledger, drawing.whole())
+            world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
+
+    def signal(_town: Town, queues: Queues) -> None:
+        while not world.is_healed:
+            world.sleep(AGAIN_US)
+            for start in list(ledger.starts):
+                if tape.pick(2):
+                    with suppress(StoreUnavailable):
+                        _signal_all(queues, start)
+
+    def close(town: Town, queues: Queues) -> None:
+        while not (world.is_healed and all(one.is_dead for one in ledger.starters)):
+            world.sleep(SECOND_US)
+        for start in ledger.starts:
+            town.insist(partial(flows.send, queues, start, again=True))
+        left = list(ledger.starts)
+        while left:
+            for start in left:
+                town.insist(partial(_signal_all, queues, start))
+                town.insist(partial(_retry, queues, start))
+            world.sleep(AGAIN_US)
+            left = [start for start in left if not _is_over(data.store, start)]
+
+    def judge(_diary: Diary, faults: dict[str, list[str]]) -> None:
+        faults.pop("wrong", None)  # steps give another value each time
+        waits = {one.id.hex() for one in _waits(ledger)}
+        faults["phantom"] = [one for one in faults.get("phantom", ()) if one not in waits]
+        faults |= _judged(ledger, data)
+        for verdict in [verdict for verdict, stories in faults.items() if not stories]:
+            del faults[verdict]
+
+    return lived(
+        world, scenario, data, begin, seed=seed, judge=judge,
+        open_shop=lambda world, diary: _FlowShop(world, diary, ledger),
+    )  # fmt: skip
+
+
+def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
+    """Start a workflow, and make sure of it."""
+    while True:
+        start = None
+        try:
+            start = flows.begin(queues, lay_out(part, ""))
+            ledger.starts.append(start)
+            flows.send(queues, start)
+        except EnqueueUnknown:
+            assert start is not None
+            town.insist(partial(flows.send, queues, start, again=True))
+        except StoreUnavailable:  # nothing was stored
+            if start is not None:
+                ledger.starts.remove(start)
+            town.world.sleep(AGAIN_US)
+            continue
+        except BadInput:  # it came too late
+            return
+        town.known += [job.id for job in start.jobs]
+        return
+
+
+def _signal_all(queues: Queues, start: Start) -> None:
+    for name in dict.fromkeys(node.signal for node in start.layout.nodes if node.signal):
+        with suppress(Conflict, NotFound):
+            flows.signal(queues, Look(queues, start.flow), name, b"7")
+
+
+def _retry(queues: Queues, start: Start) -> None:
+    flows.retry(queues, Look(queues, start.flow))
+
+
+def _ends(store: Store, start: Start) -> dict[int, End]:
+    return recipe.ends(store, start.flow, start.layout.blocks())
+
+
+def _is_over(store: Store, start: Start) -> bool:
+    ends = _ends(store, start)
+    return len(ends) == len(start.jobs) and all(end.is_final for end in ends.values())
+
+
+def _waits(ledger: _Ledger) -> Iterator[Any]:
+    """List the jobs that wait for signals."""
+    return (job for start in ledger.starts for job in start.jobs if not job.task)
+
+
+# The verdict
+
+
+def _judged(ledger: _Ledger, data: Data) -> dict[str, list[str]]:
+    """Compare what handlers were given with what is stored, once all has ended."""
+    found: dict[str, list[str]] = {verdict: [] for verdict in FLOW_VERDICTS}
+    ran: dict[JobId, list[_Ran]] = {}
+    for one in ledger.ran:
+        ran.setdefault(one.job, []).append(one)
+    for start in ledger.starts:
+        ends, dead = _ends(data.store, start), _dead(data.store, start)
+        flow = start.flow.hex()
+        if not _is_over(data.store, start):
+            missing = sorted(set(range(len(start.jobs))) - ends.keys())
+            found["not ended"].append(f"{flow}: {missing}")
+        for step, end in ends.items():
+            kept = results.read(data.store, start.jobs[step].id)
+            if end.is_final and (
+                kept is None or (kept.state, kept.value, kept.error) != (*_told(end),)
+            ):
+                found["told apart"].append(f"{flow} {step}: {end} and {kept}")
+        for step, node in enumerate(start.layout.nodes):
+            needs = set(node.needs())
+            if needs & dead or not needs <= ends.keys():
+                continue  # what it was given may have been told of the death
+            for one in ran.get(start.jobs[step].id, ()):
+                told = f"{flow} {step}, given {one.given}"
+                found["too early"] += [
+                    f"{told}: {need} ended as {ends[need]}"
+                    for need in needs
+                    if not _had_given(ledger, start, need, ends[need], one.place)
+                ]
+                if node.unless is None and _given(start, node, ends) != list(one.given):
+                    found["given wrongly"].append(f"{told}: {_given(start, node, ends)}")
+    return found
+
+
+def _told(end: End) -> tuple[str, str, str]:
+    return end.state, end.value, end.error
+
+
+def _had_given(ledger: _Ledger, start: Start, step: int, end: End, place: int) -> bool:
+    """Tell whether a step's handler had given what it is said to, by a place."""
+    job = start.jobs[step]
+    if end.state != "done" or not job.task:
+        return True
+    return ledger.gave.get((job.id, end.value), MANY) < place
+
+
+def _given(start: Start, node: Node, ends: dict[int, End]) -> list[Any]:
+    """Tell what a step has to be given."""
+    values = [evaluate(start.layout, value, ends) for value in node.given]
+    return ["nothing" if isinstance(one, Failure) else decode(one.encode(), Any) for one in values]
+
+
+def _dead(store: Store, start: Start) -> set[int]:
+    """List the steps that died, though they may have ended well since."""
+    return {
+        int(record.key.removesuffix("-dead"))
+        for block in range(-(-len(start.jobs) // BLOCK))
+        for record in records_in(store, f"flows/{start.flow.hex()}/{block}")
+        if record.key.endswith("-dead")
+    }
