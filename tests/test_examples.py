@@ -1,5 +1,6 @@
 """The examples, each run alone."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,18 @@ def test_sharded_workers_handle_everything_though_two_are_killed(tmp_path: Path)
     lines = run("sharded_workers", tmp_path)
     assert lines[0] == "600 of 600 messages handled, 2 consumers killed"
     assert [line.partition(":")[0] for line in lines[1:]] == ["added latency", "takeover"]
+
+
+def test_checks_never_pass_their_limit_and_each_callback_runs_once_though_a_worker_is_killed(
+    tmp_path: Path,
+) -> None:
+    # W1, F1: the example of the oldest of the designs with groups and semaphores
+    said, killed, checks, *callbacks = run("chapman", tmp_path)
+    found = re.fullmatch(r"144 servers were checked, never more than (\d+) at once", said)
+    assert found is not None, said
+    assert 1 < int(found[1]) <= 16
+    assert killed == "1 of 4 workers was killed"
+    times = re.fullmatch(r"check_smtp ended (\d+) times", checks)
+    assert times is not None, checks
+    assert int(times[1]) >= 144  # and again what the killed one had begun
+    assert callbacks == ["analyse ended 1 times", "update_reports ended 1 times"]
