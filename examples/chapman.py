@@ -1,4 +1,4 @@
-"""144 checks side by side, their analysis, then reports; one of four workers is killed.
+"""144 checks side by side, then reports; one of four workers is killed.
 
 Why: a semaphore bounds what all processes do together, and what comes after a group runs once.
 """
