@@ -7,7 +7,7 @@ from dueline.errors import NotFound
 from dueline.explanation import Explanation, Facts, line, when
 from dueline.flows import Look
 from dueline.job import Job
-from dueline.joining import Fit, Held, Waits
+from dueline.joining import Broken, Fit, Held, Waits
 from dueline.layout import Layout
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
@@ -56,6 +56,13 @@ def parked(queues: Queues, job: Job, now_us: int) -> Explanation | None:
             f"{line(end.error)}, until that is retried (`dueline flows retry {flow.hex()}`).",
             {"dead_step": first, "error": end.error},
         )
+    if isinstance(word, Broken):
+        return Explanation(
+            "steps",
+            f"It waits until the other steps of its group have ended, which are cancelled since "
+            f"{named(look.layout, word.failure.step)} {of} failed.",
+            {"failed_step": word.failure.step},
+        )
     if not isinstance(word, Fit) or not is_parked(job):
         return None
     return _for_signal(look.layout, job, place.until_us, now_us) or Explanation(
@@ -71,7 +78,7 @@ def _waiting(queues: Queues, look: Look, step: int, word: Waits) -> Explanation:
     facts: Facts = {
         "steps_left": word.steps,
         "first_step": word.first,
-        "first_task": look.layout.nodes[word.first].task,
+        "first_task": look.layout.nodes[word.first].title,
         "first_state": first.state,
     }
     said = missing(look.layout, step, word)

@@ -160,7 +160,5 @@ def reason(layout: Layout, failure: Failure) -> str:
     step, end = failure
     if follows(failure):
         return end.error
-    node = layout.nodes[step]
-    name = node.task or f"the signal {node.signal}"
     why = f": {end.error}" if end.error else ""
-    return f"{_PREFIX}{step} ({name}) is {end.state}{why}"
+    return f"{_PREFIX}{step} ({layout.nodes[step].title}) is {end.state}{why}"

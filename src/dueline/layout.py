@@ -63,6 +63,13 @@ class Node:
     timeout_us: int = 0
     cancels_from: int = -1
 
+    @property
+    def title(self) -> str:
+        """Name it for people."""
+        if self.cancels_from >= 0:
+            return "the list of a group"
+        return self.task or f"the signal {self.signal}"
+
     def needs(self) -> Iterator[int]:
         """List the steps that must have ended before it, maybe more than once."""
         yield from steps_in(self.given)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dueline.flows import Look
 from dueline.job import Job
-from dueline.joining import End, Fit, Held, Waits, Word, judge, reason
+from dueline.joining import Broken, End, Fit, Held, Waits, Word, judge, reason
 from dueline.layout import BLOCK, Layout
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
@@ -76,6 +76,9 @@ def _stand(
         return Stand(step, "held", why=reason(layout, word.failure))
     if isinstance(word, Waits):
         return Stand(step, "waiting", why=f"for {missing(layout, step, word)}")
+    if isinstance(word, Broken):
+        why = f"until the others are cancelled: {reason(layout, word.failure)}"
+        return Stand(step, "waiting", why=why)
     if isinstance(word, Fit) and node.signal:
         return Stand(step, "waiting", why=f"for the signal {node.signal}")
     return Stand(step, state, row.at_us, row.error, row.errors)
@@ -91,9 +94,8 @@ def missing(layout: Layout, step: int, word: Waits) -> str:
 
 
 def named(layout: Layout, step: int) -> str:
-    """Name a step: its number, and its task or the signal that it waits for."""
-    node = layout.nodes[step]
-    return f"step {step} ({node.task or f'the signal {node.signal}'})"
+    """Name a step: its number, and what it is."""
+    return f"step {step} ({layout.nodes[step].title})"
 
 
 def word_on(queues: Queues, look: Look, step: int) -> Word:

@@ -118,6 +118,17 @@ def test_json_has_every_step_with_what_it_needs(shell: Shell) -> None:
     assert data["steps"][1]["why"] == "ValueError: no"
     job = shell.app("jobs", "show", data["steps"][1]["job"], "-o", "json").data
     assert (job["state"], job["task"]) == ("dead", "tasks.fail")
+    assert (job["workflow"], job["step"]) == (flow, 1)
+
+
+def test_a_group_that_is_cancelled_is_drawn_with_its_list(shell: Shell) -> None:
+    flow = start(lambda tasks: group(tasks.add.step(1), tasks.fail.step("no"), failures="cancel"))
+    drawn = [" ".join(line.split()[:6]) for line in lines(shell, flow)]
+    assert drawn[0] == "group failures=cancel"
+    assert drawn[3] == "2 the list of a group"
+    shell.app("flows", "cancel", flow, "--step", "0")
+    states = [one["state"] for one in shell.app("flows", "show", flow, "-o", "json").data["steps"]]
+    assert states == ["cancelled", "ready", "cancelled"]
 
 
 def test_dead_steps_are_retried_and_a_branch_is_cancelled(shell: Shell) -> None:

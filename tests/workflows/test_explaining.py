@@ -3,6 +3,7 @@
 import pytest
 
 from dueline import Dueline, Flow, group, pipeline, wait_for
+from dueline.attempt import Outcome
 from dueline.explain import explain
 from dueline.explanation import Explanation, Reason
 from dueline.recipes import flow as recipe
@@ -58,6 +59,20 @@ def test_a_step_that_waits_for_a_signal_names_it_and_its_end(app: Dueline) -> No
     assert isinstance(found.facts["until_us"], int)
     flow = ran(app, pipeline(step(app, "add", 1), wait_for("go")))
     assert "the signal go (`" in why(app, flow, 1, "signal").sentence
+
+
+def test_the_list_of_a_cancelled_group_waits_for_the_others(app: Dueline) -> None:
+    later = app.task_named("add").using(after=3600)
+    flow = app.start(group(step(app, "fail", 1), later.step(1), failures="cancel"))
+    assert "2 of 2 steps, the first is step 0 (fail)" in why(app, flow, 2, "steps").sentence
+    died = Outcome("dead", 1, error="ValueError: no")
+    row = app.store.find([recipe.job_of(flow.look.flow, 0)])[0]
+    assert row is not None
+    for commit in recipe.record(row, died, version=b"1" * 16):
+        app.store.commit(commit.partition, commit.writes)
+    found = why(app, flow, 2, "steps")
+    assert "are cancelled since step 0 (fail) of the workflow" in found.sentence
+    assert found.facts["failed_step"] == 0
 
 
 def test_a_step_that_nobody_moved_says_when_it_looks_for_itself(

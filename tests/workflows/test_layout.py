@@ -120,6 +120,18 @@ def test_of_so_many_parts_there_must_be_a_result(at_least: float | None, needed:
     assert collected.rule == "collect"
 
 
+def test_a_group_that_is_cancelled_is_gathered_by_a_step_of_its_own() -> None:
+    found = lay_out(pipeline(A, group(B, C, failures="cancel"), D), "")
+    assert found.layout.nodes[3:] == (
+        Node("", (Gathered((1, 2)),), is_lenient=True, cancels_from=1),
+        Node("d", (3,)),
+    )
+    assert found.calls[3] is None
+    assert found.layout.parts[1] == Span("group failures=cancel", 1, 4)
+    titles = [node.title for node in (*nodes(A.then(wait_for("go"))), found.layout.nodes[3])]
+    assert titles == ["a", "the signal go", "the list of a group"]
+
+
 def test_the_first_arguments_are_as_many_as_come_from_others() -> None:
     GIVEN.clear()
     laid(pipeline(A, B, group(C, C.alone()), graph({"d": D, "a": (A, "d", "d")}), on_failure=B))

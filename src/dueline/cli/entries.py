@@ -12,6 +12,7 @@ from dueline.lane import limits_of, living_queue, tenant_of
 from dueline.options import read_options, tags_of
 from dueline.payloads import as_json
 from dueline.progress import Progress
+from dueline.recipes.flow import step_of
 from dueline.status import status_of
 
 LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
@@ -59,6 +60,8 @@ def body_of(job: Job) -> dict[str, Value]:
         options = read_options(job.opts)
         if options.expires_us is not None:
             shown["expires"] = Instant(options.expires_us)
+        if (found := step_of(job)) is not None:
+            shown |= {"workflow": found[0].hex(), "step": found[1]}
         if options.unique is not None:
             shown["unique"] = options.unique.key
     if traceback := read_epitaph(job.error)[1]:

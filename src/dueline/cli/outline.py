@@ -62,6 +62,8 @@ def _label(layout: Layout, number: int) -> str:
     node = layout.nodes[number]
     if node.signal:
         return f"wait for {node.signal}"
+    if not node.task:
+        return node.title
     return node.task if node.unless is None else f"on failure: {node.task}"
 
 
