@@ -12,10 +12,10 @@ import pytest
 
 from dueline import Context, Dueline, Retry
 from dueline.history import attempts
-from dueline.lane import dead_queue
 from tests.cassandra_node import PATIENT, expect_node, session_on_a_node
 from tests.spark.test_consuming import notes, noting
 from tests.spark.test_pipeline import made, quiet, rows_in
+from tests.spark.test_writing import batches_of, writer_of
 
 expect_node()
 pytestmark = pytest.mark.cassandra
@@ -50,11 +50,12 @@ def breaking(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
-def test_a_table_is_enqueued_once_and_what_became_of_it_is_read_followed_and_audited(
+def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
     spark: Any, app: Dueline, tmp_path: Path
 ) -> None:
     # P1, P2, P3, P11: tasks that fail, a write that is repeated after its jobs have run
-    from dueline.spark import enqueue, read
+    from dueline.spark import Written, enqueue, read
+    from dueline.spark.sink import written
 
     ran: list[int] = []
 
@@ -71,47 +72,47 @@ def test_a_table_is_enqueued_once_and_what_became_of_it_is_read_followed_and_aud
         "concat('n', id) AS job_id", "concat('[', id, ']') AS payload"
     )
     broken = frame.mapInArrow(breaking, frame.schema)
-    once = {"queue": "mail", "task": "note", "writeId": "monday", "chunkRows": 10}
+    once: dict[str, Any] = {"queue": "mail", "task": "note", "writeId": "monday", "chunkRows": 10}
     assert enqueue(broken, app.url, **once).rows == ROWS
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     jobs = read(spark, app.url, "jobs", queue="mail")
     assert {json.loads(bytes(row.payload))[0] for row in jobs.collect()} == set(range(ROWS))
     app.run_worker(burst=True)
-    assert enqueue(frame, app.url, **once).added == 0
+    again = writer_of(app, **once)
+    again.commit([again.write(batches_of(range(ROWS)))])
+    assert written(app.store, "monday") == Written(rows=ROWS, added=0)
     app.run_worker(burst=True)
     assert Counter(ran) == Counter(range(ROWS))
 
-    told = read(spark, app.url, "attempts", queue="mail").collect()
-    assert len(told) == 2 * ROWS  # of each its birth and its end
-    assert Counter((row.job_id, row.outcome) for row in told) == Counter(
+    told = Counter(
         (one.job, one.outcome) for one in attempts(app.store, "mail", SHARDS, everything=True)
     )
-    (dead,) = app.queues.jobs_of(dead_queue("mail"))
-    assert [row.job_id for row in told if row.outcome == "dead"] == [dead.id.hex()]
-
-    assert followed(spark, app, tmp_path) == 2 * ROWS
+    assert Counter(word for _, word in told.elements()) == {
+        "enqueued": ROWS,
+        "done": ROWS - 1,
+        "dead": 1,
+    }
+    assert followed(spark, app, tmp_path / "checkpoint") == told
     said = made(tmp_path / "lake", app).audit(quiet)
     assert {one.queue: one.verdict for one in said.queues}["mail"] == "clean"
     assert "lost" in said.looked_for
     assert rows_in(tmp_path / "lake", "bronze").total() == 2 * ROWS
 
 
-def followed(spark: Any, app: Dueline, folder: Path) -> int:
-    """Follow the events to their end, some at a time; count them, each once."""
+def followed(spark: Any, app: Dueline, checkpoint: Path) -> Counter[tuple[str, str]]:
+    """Follow the events to their end, some at a time."""
+    found: list[tuple[str, str]] = []
+
+    def note(frame: Any, _batch: int) -> None:
+        found.extend((row.job_id, row.kind) for row in frame.select("job_id", "kind").collect())
+
     frame = spark.readStream.format("dueline").options(
         store=app.url, table="events", queue="mail", maxRowsPerTrigger=ROWS
     )
-    query = (
-        frame.load()
-        .selectExpr("job_id", "kind")
-        .writeStream.format("json")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "out"))
-    )
+    writer = frame.load().writeStream.foreachBatch(note)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     assert query.awaitTermination(END_S)
-    rows = spark.read.schema("job_id string, kind string").json(str(folder / "out")).collect()
-    assert max(Counter(map(tuple, rows)).values()) == 1
-    return len(rows)
+    return Counter(found)
 
 
 def test_jobs_run_on_spark_each_once_and_that_of_a_process_that_died_again(
