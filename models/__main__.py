@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from models import births, carry, claims, forward, leases, marks, memory, outcome, permits
+from models import births, carry, claims, flows, forward, leases, marks, memory, outcome, permits
 from models.explore import Finding, Model, explore
 
 # mypy cannot see that each model explores states of its own kind.
@@ -26,6 +26,7 @@ RIGHT: dict[str, Models] = {
     "carry": {**carry.MODELS},
     "leases": {**leases.MODELS},
     "permits": {**permits.MODELS},
+    "flows": {**flows.MODELS},
 }
 WRONG: dict[str, Models] = {
     "marks": {**marks.MUTANTS},
@@ -37,6 +38,7 @@ WRONG: dict[str, Models] = {
     "carry": {**carry.MUTANTS},
     "leases": {**leases.MUTANTS},
     "permits": {**permits.MUTANTS},
+    "flows": {**flows.MUTANTS},
 }
 
 

@@ -34,7 +34,7 @@ from simulation.world import Process, World
 
 DEPTH_MAX: Final = 2
 WORKFLOWS_MAX: Final = 3
-FAILURES: Sequence[Failures] = ("stop", "skip", "collect")
+FAILURES: Sequence[Failures] = ("stop", "skip", "collect", "cancel")
 SIGNALS: Final = ("go", "on")
 AGAIN_US: Final = 2 * SECOND_US
 MANY: Final = 1_000_000
@@ -111,7 +111,7 @@ class _Drawing:
             parts = [self._part(depth + 1) for _ in range(tape.pick(4))]
             return group(
                 *parts,
-                failures=FAILURES[tape.pick(3)],
+                failures=FAILURES[tape.pick(len(FAILURES))],
                 at_least=(None, 0.5)[tape.pick(2)],
             )
         if kind == 5:

@@ -67,12 +67,17 @@ def _final(store: Store, job: str, row: Job | None) -> Final:
     if row is not None:
         if row.outcome:
             outcome = stored(row).finish.outcome
-            return Final(outcome.state, int(outcome.value) if outcome.value else None)
+            return Final(outcome.state, _number(outcome.value))
         return Final("dead" if row.state == State.DEAD else "alive")
     kept = results.read(store, JobId(bytes.fromhex(job)))
     if kept is None:
         return Final("gone")
-    return Final(kept.state, int(kept.value) if kept.value else None)
+    return Final(kept.state, _number(kept.value))
+
+
+def _number(value: str) -> int | None:
+    """Read a result; None for one of no call: there is none, or it gathers others."""
+    return int(value) if value.isdecimal() else None
 
 
 def _twice(diary: Diary) -> list[str]:
