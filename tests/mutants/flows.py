@@ -111,6 +111,13 @@ def who_parks_a_step_looks_no_more(patch: Patch) -> None:
     patch.setattr(Stepping, "_look_again", turn_away)
 
 
+def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:
+    def leave_alone(_self: Stepping, _job: Job) -> None:
+        pass
+
+    patch.setattr(Stepping, "_cancel_group", leave_alone)
+
+
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
     whole = recipe.record
 

@@ -248,6 +248,8 @@ MUTANTS = (
            Named(advancing.nobody_looks, on_memory)),
     Mutant("W7", flows.a_step_is_parked_for_ever,
            Named(advancing.parked_again_and_again, on_memory)),
+    Mutant("W8", flows.a_group_of_which_a_part_failed_goes_on,
+           Named(advancing.a_part_fails, on_memory)),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

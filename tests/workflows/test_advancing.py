@@ -269,6 +269,35 @@ def test_a_death_that_is_recorded_late_changes_no_end(kind: str, tmp_path: Path)
     a_death_comes_late(kind, tmp_path)
 
 
+# --- groups that are cancelled ------------------------------------------------------------------
+
+
+def a_part_fails(kind: str, folder: Path) -> int:
+    """Let a part of a group fail whose others wait for ever, and stop a worker at every step."""
+    part = pipeline(group(named("a"), wait_for("never"), failures="cancel"), named("z"))
+    for number in range(1, STEPS_MAX):
+        stage = stage_with(kind, folder, part)
+        stage.failing_steps = {"a"}
+        stage.stop_at = frozenset([number])
+        began_us = stage.clock.wall_us()
+        stage.work_to_the_end()
+        is_over = stage.steps < number
+        assert stage.look().progress().ended == {"cancelled": 3, "dead": 1}
+        assert stage.given("z") == []
+        stage.close()
+        if is_over:
+            assert stage.clock.wall_us() - began_us < advancing.PARK_US
+            return number
+    raise AssertionError("the workflow never runs through")
+
+
+def test_a_group_whose_part_fails_is_cancelled_wherever_a_worker_is_stopped(
+    kind: str, tmp_path: Path
+) -> None:
+    # W8
+    assert a_part_fails(kind, tmp_path) > 1
+
+
 # --- signals -----------------------------------------------------------------------------------
 
 
