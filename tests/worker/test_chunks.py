@@ -123,6 +123,22 @@ def test_a_chunk_is_filled_by_a_worker_with_fewer_slots(queues: Queues, clock: H
     assert [len(one) for one in chunks(bench)] == [40, 40, 20]
 
 
+def test_a_chunk_that_runs_takes_one_slot(queues: Queues, clock: HandClock) -> None:
+    put_chunked(queues, 100, 101, 102)
+    bench = bench_of(queues, clock, threads=2)
+
+    def end_once_both_run() -> None:
+        bench.runner.begin()
+        if len(bench.news.waits_s) == 1:
+            put(queues, call(1))
+        if len(bench.runner.active) > 1 or len(bench.news.waits_s) > 100:
+            bench.runner.end()
+
+    bench.news.meanwhile = end_once_both_run
+    bench.run()
+    assert bench.runner.beside == {100: [1], 1: [100]}
+
+
 def test_no_more_ordinary_jobs_are_claimed_than_there_are_slots(
     queues: Queues, clock: HandClock
 ) -> None:
