@@ -1,51 +1,76 @@
 """One life of a queue whose jobs are limited, from a seed to a verdict.
 
-Workers share a few permits while all goes wrong that can.
+Workers share a few permits and rates while all goes wrong that can.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from dueline.handler import Context
+from dueline.handler import Context, Throttled
 from dueline.job import Claim, JobId
 from dueline.lane import limits_of
 from dueline.limiting import semaphore_of
 from dueline.queue import Calls, Queues
-from dueline.recipes import semaphore
+from dueline.recipes import rate, semaphore
 from simulation.data import Data
 from simulation.life import Life, lived
+from simulation.paced import RATES, Watch, closings, over_rate, too_soon
 from simulation.people import AHEAD_US, BETWEEN_US, SeededIds, Town
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
-from simulation.shop import Diary, Shop, call_of
+from simulation.shop import SPARED_FENCE, Diary, Shop, call_of
 from simulation.tape import Tape
 from simulation.world import Process, World
 
 CAPACITIES: Final[Mapping[str, int]] = {"few": 2, "each": 1}
 LIMITS: Final = (("few",), ("each:a",), ("each:b",), ("few", "each:a"), ("each:a", "each:b"), ())
+PACED: Final = (
+    ("steady",),
+    ("per:a",),
+    ("per:b",),
+    ("bucket",),
+    ("few", "steady"),
+    ("steady", "per:a"),
+)
 MANY: Final = 1_000_000
 
-LIMITED_VERDICTS: Final = ("over capacity",)
-"""What can be wrong with such a life only: more jobs of a limit run at once than it allows."""
+CLOSING_ONE_IN: Final = 4
+CLOSED_S: Final = 0.5
+
+LIMITED_VERDICTS: Final = ("over capacity", "over rate", "too soon")
+"""What can be wrong with such a life only: more jobs of a limit run at once than it allows, or
+start in a span; one starts of a limit that a handler has closed."""
 
 
 class _LimitedShop(Shop):
     """Sees, whenever a handler starts, which others run under claims that have not lapsed."""
 
-    def __init__(self, world: World, diary: Diary, data: Data) -> None:
-        """Take the world, its diary, and what is stored."""
+    def __init__(self, world: World, diary: Diary, data: Data, *, closes: bool) -> None:
+        """Take the world, its diary, what is stored, and whether some jobs close their limits."""
         super().__init__(world, diary)
         self._seen_by = world
         self._data = data
         self._running: dict[Claim, Process] = {}
         self.faults: list[str] = []
+        self.said: dict[Claim, Sequence[str]] = {}
+        self._closes = closes
+
+    def _limits_of(self, claim: Claim) -> Sequence[str]:
+        """Read the limits of a job that runs."""
+        rows = self._data.rows({claim.job_id.hex()})
+        return next((limits_of(row.lane) for row in rows if row.claim() == claim), ())
 
     def work(self, context: Context, number: int, took_us: int, fate: str, /) -> int:
-        """Look who runs, and do what the job does."""
+        """Look who runs, and do what the job does; some close their limits for a while first."""
         claim = Claim(JobId(bytes.fromhex(context.job_id.hex())), context.fence)
         self._running[claim] = self._seen_by.here()
         try:
             self._look()
-            return super().work(context, number, took_us, fate)
+            result = super().work(context, number, took_us, fate)
+            is_closing = self._closes and number % CLOSING_ONE_IN == 0
+            if is_closing and context.fence < SPARED_FENCE:
+                self.said[claim] = self._limits_of(claim)
+                raise Throttled(CLOSED_S)
+            return result
         finally:
             del self._running[claim]
 
@@ -60,7 +85,7 @@ class _LimitedShop(Shop):
                 for name in limits_of(row.lane):
                     count.setdefault(name, []).append(f"{row.id.hex()} by {row.worker}")
         for name, jobs in count.items():
-            if len(jobs) > CAPACITIES[semaphore_of(name)]:
+            if len(jobs) > CAPACITIES.get(semaphore_of(name), MANY):  # a rate lets any number run
                 self.faults.append(f"{name} at {now_us}: {', '.join(sorted(jobs))}")
 
 
@@ -76,15 +101,20 @@ def live(
     world = World(tape, trace=trace)
     data = Data(world, "steps" if scenario.is_stepped else "memory")
     shops: list[_LimitedShop] = []
+    watch = Watch(world, data.reach)
+    data.reach = watch.reach
+    limits_known = PACED if seed % 3 == 1 else LIMITS
     numbers = iter(range(1, MANY))
 
     def open_shop(world: World, diary: Diary) -> Shop:
-        shops.append(_LimitedShop(world, diary, data))
+        shops.append(_LimitedShop(world, diary, data, closes=limits_known is PACED))
         return shops[-1]
 
     def begin(town: Town) -> None:
         for name, capacity in CAPACITIES.items():
             semaphore.define(data.store, name, capacity, ids=SeededIds(f"{seed}/{name}"))
+        for name, one in RATES.items():
+            rate.define(data.store, name, one, ids=SeededIds(f"{seed}/{name}"))
         for _ in range(scenario.producers):
             town.start_person("caller", call)
         if scenario.has_operator:
@@ -98,14 +128,18 @@ def live(
             due_us = world.now_us + ahead_us if ahead_us else None
             priority = PRIORITIES[tape.pick(len(PRIORITIES))]
             tenant = TENANTS[tape.pick(len(TENANTS))]
-            limits = [LIMITS[tape.pick(len(LIMITS))] for _ in bodies]
+            limits = [limits_known[tape.pick(len(limits_known))] for _ in bodies]
             town.put(
                 queues, Calls(QUEUE, "work", 0, bodies, due_us, priority, tenant, limits=limits)
             )
             world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
 
-    def judge(_diary: Diary, faults: dict[str, list[str]]) -> None:
-        if shops[0].faults:
-            faults["over capacity"] = shops[0].faults
+    def judge(diary: Diary, faults: dict[str, list[str]]) -> None:
+        found = {
+            "over capacity": shops[0].faults,
+            "over rate": over_rate(watch.taken),
+            "too soon": too_soon(watch.taken, closings(diary.events, shops[0].said)),
+        }
+        faults |= {verdict: stories for verdict, stories in found.items() if stories}
 
     return lived(world, scenario, data, begin, seed=seed, judge=judge, open_shop=open_shop)

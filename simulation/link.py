@@ -31,7 +31,7 @@ class Link:
     def __init__(self, world: World, process: Process, faults: tuple[Fault, ...]) -> None:
         """Take the world, who calls, and what may go wrong."""
         self._world = world
-        self._process = process
+        self.process = process
         self._faults = faults
 
     def call(self, name: str, apply: Callable[[], Answer], *, lands: bool = True) -> Answer:
@@ -40,7 +40,7 @@ class Link:
         Args: lands: it may happen after its caller gave up; False: then it has happened, or
         never does.
         """
-        world, process = self._world, self._process
+        world, process = self._world, self.process
         if process.is_dead:
             raise Died
         world.calls += 1
@@ -70,7 +70,7 @@ class Link:
         self, fault: Fault, name: str, apply: Callable[[], Answer], *, lands: bool
     ) -> Answer:
         """Have something go wrong with a call."""
-        world, process = self._world, self._process
+        world, process = self._world, self.process
         world.tell(process.name, name, fault.value)
         match fault:
             case Fault.REFUSED:
@@ -114,7 +114,7 @@ class Link:
 
     def _land(self, name: str, apply: Callable[[], object]) -> None:
         """Have a call happen whenever it gets there, whoever is alive then."""
-        world, who = self._world, self._process.name
+        world, who = self._world, self.process.name
 
         def land() -> None:
             world.say(f"lands: {name} of {who}")
@@ -125,7 +125,7 @@ class Link:
         world.later(self._span(), land)
 
     def _stand_still(self, fault: Fault) -> None:
-        world, process = self._world, self._process
+        world, process = self._world, self.process
         if fault is Fault.JUMP:
             process.off_us += JUMPS_US[world.tape.pick(len(JUMPS_US))]
             return
@@ -141,5 +141,5 @@ class Link:
             apply()
         if fault is Fault.KILLED_LATE and lands:
             self._land(name, apply)
-        world.kill(self._process)
+        world.kill(self.process)
         raise Died

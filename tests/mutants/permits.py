@@ -12,6 +12,7 @@ from dueline.recipes.semaphore import Permits, Wish
 from dueline.store import Records
 from dueline.worker.meters import Meters
 from dueline.worker.permits import HeldPermits
+from dueline.worker.settler import Settler
 
 Patch = pytest.MonkeyPatch
 
@@ -88,3 +89,17 @@ def a_meter_is_written_whatever_was_read(patch: Patch) -> None:
 
 def what_a_claim_did_not_bring_is_not_given_back(patch: Patch) -> None:
     patch.setattr(Meters, "unused", lambda _self, _name, _count: None)
+
+
+def what_is_given_back_is_what_was_taken_last(patch: Patch) -> None:
+    returned = rate.returned
+
+    def back(meter: Meter, one: Rate, count: int, _taken_us: int, now_us: int) -> Meter:
+        last_us = max([us for us, _ in meter.taken], default=now_us)
+        return returned(meter, one, count, last_us, last_us)
+
+    patch.setattr(rate, "returned", back)
+
+
+def nobody_closes_a_limit(patch: Patch) -> None:
+    patch.setattr(Settler, "_throttle", lambda _self, _ended: None)

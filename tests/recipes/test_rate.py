@@ -21,6 +21,7 @@ from dueline.recipes.rate import (
     next_us,
     rates,
     read,
+    returned,
     write,
 )
 from dueline.store import NO_VERSION
@@ -76,7 +77,39 @@ def test_what_is_given_back_can_be_taken_again(rate: Rate) -> None:
     all_of_it = left(Meter(), rate, NOW_US)
     meter = less(Meter(), rate, all_of_it, NOW_US)
     assert left(meter, rate, NOW_US) == 0
-    assert left(less(meter, rate, -2, NOW_US), rate, NOW_US) == 2
+    back = returned(meter, rate, 2, NOW_US, NOW_US)
+    assert left(back, rate, NOW_US) == 2
+
+
+def test_what_is_given_back_late_makes_no_room_where_others_took() -> None:
+    # N5: what was taken first goes, and not what another took a moment ago.
+    first = less(Meter(), WINDOW, 4, NOW_US)
+    then_us = NOW_US + WINDOW.per_us - 50_000
+    both = less(first, WINDOW, 6, then_us)
+    back = returned(both, WINDOW, 4, NOW_US, then_us)
+    assert left(back, WINDOW, then_us) == 4
+    assert left(back, WINDOW, NOW_US + WINDOW.per_us + 10_000) == 4
+    assert returned(back, WINDOW, 4, NOW_US, then_us) == back
+
+
+def test_who_does_not_know_the_time_well_forgets_nothing_for_others() -> None:
+    # N5: what a worker writes is read by those who know that it is earlier.
+    then_us = NOW_US + WINDOW.per_us - 20_000
+    first = less(Meter(), WINDOW, 4, NOW_US)
+    both = less(first, WINDOW, 1, then_us + 100_000, earliest_us=then_us - 100_000)
+    assert left(both, WINDOW, then_us) == 5
+
+
+def test_a_bucket_is_given_back_less_by_what_would_have_flowed_over() -> None:
+    # N5: without what was taken it would have been full until another took.
+    first = less(Meter(), BUCKET, 2, NOW_US)
+    then_us = NOW_US + SECOND_US
+    both = less(first, BUCKET, 3, then_us)
+    assert returned(both, BUCKET, 2, NOW_US, then_us) == both
+    soon_us = NOW_US + 20_000
+    both = less(first, BUCKET, 1, soon_us)
+    back = returned(both, BUCKET, 2, NOW_US, soon_us)
+    assert back == less(Meter(), BUCKET, 1, soon_us)
 
 
 def test_a_bucket_holds_no_more_than_its_burst_however_long_it_rests() -> None:

@@ -62,7 +62,7 @@ class Flow:
         ledger = Ledger(lambda: self.world.now_us)
         data = Data(self.world, ledger, is_stepped=is_stepped)
         reach = data.reach
-        data.reach = lambda link: reach(Away(self.world, link._process, self.outage))
+        data.reach = lambda link: reach(Away(self.world, link.process, self.outage))
         self._town = Town(self.world, scenario, ledger, data, seed=1)
         self._members = members
         self._ttl_us = ttl_us

@@ -44,6 +44,9 @@ def test_one_life_of_sixteen_has_limits() -> None:
         ("N1", permits.a_number_is_written_whatever_was_read),
         ("N2", permits.what_cannot_be_used_is_kept),
         ("N4", permits.a_claim_outlasts_its_permits),
+        ("N5", permits.a_meter_is_written_whatever_was_read),
+        ("N5", permits.what_is_given_back_is_what_was_taken_last),
+        ("F6", permits.nobody_closes_a_limit),
     ],
 )
 def test_without_its_rule_some_life_with_limits_goes_wrong(

@@ -49,7 +49,7 @@ class Queue:
             self.world,
             scenario_of(is_stepped=is_stepped, hears=hears),
             self.diary,
-            lambda link: data.reach(Away(self.world, link._process, self.outage)),
+            lambda link: data.reach(Away(self.world, link.process, self.outage)),
             seed=1,
         )
 

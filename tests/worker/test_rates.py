@@ -11,6 +11,7 @@ from dueline.errors import BadInput
 from dueline.queue import Calls
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Meter, Rate
+from dueline.store import Drop
 from dueline.throttling import close
 from dueline.worker.claimer import Claimer
 from dueline.worker.meters import Meters
@@ -85,6 +86,31 @@ def test_what_a_claim_did_not_need_is_given_back() -> None:
     meter, _ = rate.read(world.store, "mail")
     assert rate.left(meter, Rate(5, SECOND_US), world.now_us) == 3
     assert semaphore.read(world.store, "few")[0].in_use(world.now_us) == 2
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_lane_in_which_nothing_is_due_keeps_no_rate_from_others(
+    kind: str, tmp_path: Path
+) -> None:
+    # Jobs behind a lane that was empty and still listed waited for ever.
+    world = world_on(kind, tmp_path)
+    rate.define(world.store, "mail", Rate(1, SECOND_US), ids=world.queues.ids)
+    claimer, permits = claimer_of(world, "w1")
+
+    def claim() -> list[int]:
+        claimer.refresh()
+        permits.begin(list, 3)
+        taken = claimer.claim(3, {})
+        for job, _ in taken:
+            world.store.settle([Drop(job)])
+        permits.settle(list)
+        return [job.lane.priority for job, _ in taken]
+
+    for priority in (5, 4, 0):
+        world.put(priority=priority, limits=["mail"])
+        world.clock.advance(us=2 * SECOND_US)
+        assert claim() == [priority]
+    world.store.close()
 
 
 def test_a_rate_takes_no_token_for_what_a_semaphore_refuses() -> None:

@@ -86,22 +86,40 @@ def next_us(meter: Meter, rate: Rate, now_us: int) -> int:
     return now_us
 
 
-def less(meter: Meter, rate: Rate, count: int, now_us: int) -> Meter:
-    """Take so many, or give back so many that were taken (a count below 0)."""
+def less(
+    meter: Meter, rate: Rate, count: int, now_us: int, *, earliest_us: int | None = None
+) -> Meter:
+    """Take so many.
+
+    Args: now_us: the most that the time can be: from then on it counts. earliest_us: the least,
+      by which others may still look; None for the same.
+    """
     if rate.burst:
         took_us = -(-count * rate.per_us // rate.count)
         return replace(meter, full_us=max(now_us, meter.full_us) + took_us)
-    within = _within(meter, rate, now_us)
-    if count >= 0:
-        grain_us = max(1, rate.per_us // GRAINS)
-        end_us = -(-now_us // grain_us) * grain_us
-        within[end_us] = within.get(end_us, 0) + count
-    else:
-        for at_us in reversed([*within]):
-            back = min(within[at_us], -count)
-            within[at_us] -= back
-            count += back
-    return replace(meter, taken=tuple((us, one) for us, one in within.items() if one))
+    within = _within(meter, rate, now_us if earliest_us is None else earliest_us)
+    end_us = _grain_end(rate, now_us)
+    within[end_us] = within.get(end_us, 0) + count
+    return replace(meter, taken=tuple(within.items()))
+
+
+def returned(meter: Meter, rate: Rate, count: int, taken_us: int, now_us: int) -> Meter:
+    """Give so many back that were taken at an instant, as if they had never been.
+
+    Into a bucket less by as much as has flowed in since: without them it may have been full, and
+    have lost that. So nobody starts because of what was given back what would not start without.
+    """
+    if rate.burst:
+        back_us = count * rate.per_us // rate.count - max(0, now_us - taken_us)
+        return replace(meter, full_us=meter.full_us - max(0, back_us))
+    end_us = _grain_end(rate, taken_us)
+    left = ((us, one - count if us == end_us else one) for us, one in meter.taken)
+    return replace(meter, taken=tuple((us, one) for us, one in left if one > 0))
+
+
+def _grain_end(rate: Rate, now_us: int) -> int:
+    grain_us = max(1, rate.per_us // GRAINS)
+    return -(-now_us // grain_us) * grain_us
 
 
 def _within(meter: Meter, rate: Rate, now_us: int) -> dict[int, int]:

@@ -1,6 +1,5 @@
 """What a worker takes of rates for the jobs that it claims."""
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -14,7 +13,10 @@ _ROUNDS_MAX: Final = 20
 
 
 class Reading(NamedTuple):
-    """A meter as it was read. left: how many may be taken. next_us: when at least one may."""
+    """A meter as it was read, and as it is once what is not needed is given back.
+
+    left: how many may be taken. next_us: when at least one may.
+    """
 
     meter: Meter
     version: bytes
@@ -25,19 +27,25 @@ class Reading(NamedTuple):
 class Meters:
     """One worker's part in rates; for its loop alone.
 
-    What was taken and not used is given back. If that fails, or the worker dies, it counts as
-    used: a rate is never passed, and for its span it may not be reached (rule N5).
+    What was taken and not used is given back, as of when it was taken. If that fails, or the
+    worker dies, it counts as used: a rate is never passed, and for its span it may not be reached
+    (rule N5). What is taken next gives it back in the same write: a lane in which nothing was due
+    keeps nothing from the lanes after it.
     """
 
     def __init__(self, queues: Queues) -> None:
         """Take the engine; reads nothing yet."""
         self._queues = queues
-        self._unused: Counter[str] = Counter()
+        self._taken_us: dict[str, int] = {}  # when it was last
+        self._unused: dict[str, list[tuple[int, int]]] = {}  # so many that were taken then
 
     def look(self, name: str, one: Rate) -> Reading:
         """Read a meter."""
         now_us = self._queues.time.earliest_us()
         meter, version = rate.read(self._queues.store, name)
+        latest_us = self._queues.time.latest_us()
+        for count, taken_us in self._unused.get(name, ()):
+            meter = rate.returned(meter, one, count, taken_us, latest_us)
         left = rate.left(meter, one, now_us)
         return Reading(meter, version, left, rate.next_us(meter, one, now_us))
 
@@ -48,34 +56,42 @@ class Meters:
         """
         for _ in range(_ROUNDS_MAX):
             count = min(count, reading.left)
-            if count <= 0 or self._change(name, one, reading, count):
-                return max(0, count), reading.next_us
+            if count <= 0:
+                break
+            now_us = self._queues.time.latest_us()  # what is taken comes back a little later
+            earliest_us = self._queues.time.earliest_us()
+            meter = rate.less(reading.meter, one, count, now_us, earliest_us=earliest_us)
+            back = self._unused.pop(name, [])  # where nobody knows what came of it: as used
+            if self._write(name, one, reading, meter):
+                self._taken_us[name] = now_us
+                return count, reading.next_us
+            self._unused[name] = back
             reading = self.look(name, one)
         return 0, reading.next_us
 
     def unused(self, name: str, count: int) -> None:
-        """Say that so many of what was taken was not needed."""
-        self._unused[name] += count
+        """Say that so many of what was taken last was not needed."""
+        if count > 0 and name in self._taken_us:
+            self._unused.setdefault(name, []).append((count, self._taken_us[name]))
 
     def settle(self, rates: Mapping[str, Rate]) -> None:
         """Give back what was not needed."""
-        for name, count in [*self._unused.items()]:
-            del self._unused[name]
+        for name in [*self._unused]:
             one = rates.get(semaphore_of(name))
-            if one is not None and count > 0:
-                self._give_back(name, one, count)
+            if one is not None:
+                self._give_back(name, one)
+            self._unused.pop(name, None)
 
-    def _give_back(self, name: str, one: Rate, count: int) -> None:
+    def _give_back(self, name: str, one: Rate) -> None:
         try:
             for _ in range(_ROUNDS_MAX):
-                if self._change(name, one, self.look(name, one), -count):
+                reading = self.look(name, one)
+                if self._write(name, one, reading, reading.meter):
                     return
         except StoreUnavailable:  # it counts as used
             return
 
-    def _change(self, name: str, one: Rate, reading: Reading, count: int) -> bool:
-        now_us = self._queues.time.latest_us()  # what is taken comes back a little later
-        meter = rate.less(reading.meter, one, count, now_us)
+    def _write(self, name: str, one: Rate, reading: Reading, meter: Meter) -> bool:
         return rate.write(
             self._queues.store, name, meter, one, expect=reading.version, ids=self._queues.ids
         )

@@ -1,0 +1,136 @@
+"""What workers took of rates, and whether that was too much."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from dueline.clock import SECOND_US
+from dueline.diary import Event
+from dueline.job import Claim
+from dueline.lane import limits_of
+from dueline.limiting import semaphore_of
+from dueline.recipes.rate import Rate
+from dueline.store import Claimed, Store
+from simulation.link import Link
+from simulation.world import Process, World
+
+RATES: Final[Mapping[str, Rate]] = {
+    "steady": Rate(3, SECOND_US),
+    "per": Rate(1, SECOND_US // 2),
+    "bucket": Rate(4, SECOND_US, burst=2),
+}
+"""A window, one for each key, and a bucket."""
+
+BEHIND_US: Final = 12 * SECOND_US
+"""So long a process may go by the time that it was before its machine slept: until it asks the
+store for the time again, after ten seconds, and a little more."""
+
+NOT_JUDGED: Final = -1
+_METERS: Final = "meters/"
+
+
+class Taken(NamedTuple):
+    """A claim of jobs with a rate. at_us: when it was taken for that."""
+
+    at_us: int
+    limit: str
+    worker: str
+    jobs: int
+
+
+class Watch:
+    """Sees what processes write of rates, and what their claims bring then.
+
+    taken: of the claims that were answered: what nobody knows of starts nothing.
+    """
+
+    def __init__(self, world: World, reach: Callable[[Link], Store]) -> None:
+        """Take the world, and how a store is reached by a link."""
+        self.taken: list[Taken] = []
+        self._world = world
+        self._reach = reach
+
+    def reach(self, link: Link) -> Store:
+        """Reach a store, seen by this watch."""
+        store: Any = self._reach(link)
+        commit, claim, worker = store.commit, store.claim, link.process.name
+        written_us: dict[str, int] = {}
+
+        def watched_commit(partition: str, writes: Sequence[Any]) -> bool:
+            asked_us = self._world.now_us
+            is_behind = self._is_behind(link.process)
+            is_written: bool = commit(partition, writes)
+            if is_written and partition.startswith(_METERS):
+                for put in writes:
+                    written_us[put.key] = NOT_JUDGED if is_behind else asked_us
+            return is_written
+
+        def watched_claim(wants: Sequence[Any], **terms: Any) -> Claimed:  # noqa: ANN401
+            claimed: Claimed = claim(wants, **terms)
+            counts: dict[str, int] = {}
+            for job in claimed.jobs:
+                for name in limits_of(job.lane):
+                    if semaphore_of(name) in RATES:
+                        counts[name] = counts.get(name, 0) + 1
+            taken = [Taken(written_us[name], name, worker, n) for name, n in counts.items()]
+            self.taken += [one for one in taken if one.at_us != NOT_JUDGED]
+            return claimed
+
+        store.commit, store.claim = watched_commit, watched_claim
+        return cast("Store", store)
+
+    def _is_behind(self, process: Process) -> bool:
+        """Tell whether a process may not know yet how long its machine slept."""
+        return process.stood_us > 0 and self._world.now_us < process.asleep_us + BEHIND_US
+
+
+def over_rate(taken: Sequence[Taken]) -> list[str]:
+    """Tell where more was taken in a span than its rate allows (rule N5)."""
+    faults = []
+    for name in sorted({one.limit for one in taken}):
+        rate = RATES[semaphore_of(name)]
+        some = sorted(one for one in taken if one.limit == name)
+        for place, first in enumerate(some):
+            jobs = 0
+            for one in some[place:]:
+                span_us = one.at_us - first.at_us
+                if not rate.burst and span_us >= rate.per_us:
+                    break
+                jobs += one.jobs
+                most = rate.count
+                if rate.burst:
+                    most = rate.burst + span_us * rate.count // rate.per_us
+                if jobs > most:
+                    faults.append(f"{name}: {jobs} jobs from {first} to {one}")
+                    break
+    return faults
+
+
+class Closing(NamedTuple):
+    """A handler's word that limits are closed: said by the claim, known to all since, until."""
+
+    limits: Sequence[str]
+    since_us: int
+    until_us: int
+
+
+def closings(events: Sequence[Event], said: Mapping[Claim, Sequence[str]]) -> list[Closing]:
+    """Tell which limits were closed from when to when. said: the limits of the claims that said so.
+
+    What is released was closed before; where nobody knows whether it was, nothing is asked.
+    """
+    named = {(claim.job_id.hex(), claim.fence): limits for claim, limits in said.items()}
+    return [
+        Closing(named[event.id, event.attempt], event.t, event.at)
+        for event in events
+        if (event.f, event.type) == ("release", "ok") and (event.id, event.attempt) in named
+    ]
+
+
+def too_soon(taken: Sequence[Taken], closed: Sequence[Closing]) -> list[str]:
+    """Tell where something was taken of a rate that was closed."""
+    return [
+        f"{one} though it was closed: {closing}"
+        for closing in closed
+        for one in taken
+        if one.limit in closing.limits and closing.since_us < one.at_us < closing.until_us
+    ]
