@@ -22,6 +22,8 @@ LIMITED = 1 << 61
 FLOWING = 1 << 62
 """Above those with limits."""
 
+_KINDS = {3: LIMITED, 11: RECURRING, 13: FLOWING}
+
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
@@ -47,4 +49,7 @@ def seeds_from(base: int, count: int) -> list[int]:
 def _of_a_kind(seed: int, place: int) -> int:
     if place in (7, 15):
         return -seed
-    return seed + {3: LIMITED, 11: RECURRING, 13: FLOWING}.get(place, 0)
+    if place not in _KINDS:
+        return seed
+    # Their places are odd, and the last bit says which kind of store it is.
+    return (seed & ~1 | seed >> 4 & 1) + _KINDS[place]
