@@ -22,8 +22,6 @@ LIMITED = 1 << 61
 FLOWING = 1 << 62
 """Above those with limits."""
 
-_KINDS = {3: LIMITED, 11: RECURRING, 13: FLOWING}
-
 
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
@@ -49,7 +47,6 @@ def seeds_from(base: int, count: int) -> list[int]:
 def _of_a_kind(seed: int, place: int) -> int:
     if place in (7, 15):
         return -seed
-    if place not in _KINDS:
-        return seed
-    # Their places are odd, and the last bit says which kind of store it is.
-    return (seed & ~1 | seed >> 4 & 1) + _KINDS[place]
+    if place in (3, 11):  # an odd place, and the last bit says which kind of store it is
+        seed = seed & ~1 | seed >> 4 & 1
+    return seed + {3: LIMITED, 11: RECURRING, 13: FLOWING}.get(place, 0)
