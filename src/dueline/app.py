@@ -12,7 +12,14 @@ from dueline.clock import Clock, SystemClock, duration_us
 from dueline.config import find_config
 from dueline.connect import mask, open_queues, open_store
 from dueline.coordination import Coordination
-from dueline.declaring import Options, handler_of, limits_us, read_unique, task_name
+from dueline.declaring import (
+    Options,
+    check_retry,
+    handler_of,
+    limits_us,
+    read_unique,
+    task_name,
+)
 from dueline.errors import BadInput, ConfigError, NotFound
 from dueline.handle import Job, parse_id
 from dueline.handler import Context, Handler
@@ -229,6 +236,7 @@ class Dueline:
         """
         options = Options(queue=check_queue_name(queue), priority=priority)
         timeout_us, kill_after_us = limits_us(timeout, kill_after)
+        check_retry(retry)
         if codec is not None:
             self.payloads.check(codec)
 

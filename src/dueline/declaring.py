@@ -29,11 +29,15 @@ def handler_of(
     **terms: Any,  # noqa: ANN401
 ) -> Handler:
     """Make a task's handler. Args: chunk: how many jobs it takes at once; None for one."""
-    if not isinstance(retry, Retry | None):
-        raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
     if chunk is None:
         return Handler(function, retry=retry or Retry(), **terms)
     return ChunkHandler(function, chunk=chunk, retry=retry or Retry(), **terms)
+
+
+def check_retry(retry: object) -> None:
+    """Make sure that this is a policy, or None."""
+    if not isinstance(retry, Retry | None):
+        raise BadInput(f"retry={retry!r} is no policy.", hint="Write retry=Retry(...).")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def test_a_limit_that_cannot_hold_is_told_once(world: World) -> None:
     worker.stop()
     warned = [line for line in worker.log().splitlines() if "kill_after" in line]
     assert len(warned) == 1
-    assert "deaf, endless can only be interrupted" in warned[0]
+    assert "deaf, endless, spin_all can only be interrupted" in warned[0]
 
 
 def test_children_are_replaced_after_so_many_jobs_and_no_job_is_given_back(world: World) -> None:

@@ -1,7 +1,7 @@
 """What is refused of a workflow, before anything of it is stored."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -139,7 +139,8 @@ def test_a_limit_by_an_argument_is_refused_where_others_give_arguments(app: Duel
 
 def test_times_and_places_out_of_range_are_refused(app: Dueline) -> None:
     add = app.task_named("add")
-    for wrong in ({"priority": 2**31}, {"after": timedelta(days=4000)}, {"expires": 0}):
+    past = datetime(2020, 1, 1, tzinfo=UTC)
+    for wrong in ({"priority": 2**31}, {"after": timedelta(days=4000)}, {"expires": past}):
         with pytest.raises(BadInput):
             app.start(pipeline(add.step(1), add.using(**wrong).step()))
     assert list(app.flows()) == []
