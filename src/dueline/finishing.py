@@ -248,9 +248,10 @@ def release(store: Store, jobs: Sequence[Job]) -> None:
 def _rule_of(job: Job) -> Rule | None:
     if not job.opts:
         return None
-    with suppress(StoreCorrupt):
+    try:
         return read_options(job.opts).unique
-    return None
+    except StoreCorrupt:
+        return None
 
 
 def _grave(job: Job, end: Finish) -> Job:

@@ -6,7 +6,18 @@ from datetime import timedelta
 
 import pytest
 
-from dueline import BadInput, Call, Cancel, Chunk, Context, Dueline, NotFound, Retry, Snooze
+from dueline import (
+    BadInput,
+    Call,
+    Cancel,
+    Chunk,
+    Context,
+    Dueline,
+    NotFound,
+    Retry,
+    Snooze,
+    chord,
+)
 from dueline.testing import AppOnBench, Drained, on_bench
 
 app = Dueline("sqlite:////nowhere/at/all.db")
@@ -248,3 +259,20 @@ def test_inline_a_chunk_is_what_was_enqueued_at_once() -> None:
         assert sums.enqueue(1).result(0) == 2
         sums.enqueue_many([(1,), (2,)])
     assert ran == [[1], [1, 2]]
+
+
+def test_a_workflow_runs_on_the_bench() -> None:
+    one = Dueline("memory://")
+
+    @one.task
+    def twice(number: int) -> int:
+        return 2 * number
+
+    @one.task
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    with on_bench(one) as bench:
+        flow = one.start(chord((twice.step(number) for number in range(4)), total.step()))
+        assert bench.drain().succeeded == 5
+        assert flow.result(0) == 12

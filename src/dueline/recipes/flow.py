@@ -5,6 +5,7 @@ repeats, and workers that write at once, come to the same set (rule W2). A step 
 retried: its death has another place than its end, and counts until there is one (rule W6).
 """
 
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -235,20 +236,26 @@ def _block(flow: JobId, block: int) -> str:
 
 
 class Layouts:
-    """The layouts that were used last; they never change. Threads may share it."""
+    """The layouts that were read last; they never change. Threads may share it."""
 
-    def __init__(self, most: int = 100) -> None:
-        """Remember so many."""
+    def __init__(self, most: int = 200_000) -> None:
+        """Remember so many steps in all, and one layout at least."""
         self._found: dict[JobId, Layout] = {}
-        self._most = most
+        self._left = most
+        self._guard = threading.Lock()
 
     def get(self, records: Records, flow: JobId) -> Layout | None:
         """Tell how a workflow is laid out; None: there is none, or nothing is kept of it."""
         layout = self._found.get(flow)
-        if layout is None:
-            layout = read(records, flow)
-            if layout is not None:
-                if len(self._found) >= self._most:
-                    self._found.pop(next(iter(self._found)), None)
-                self._found[flow] = layout
+        if layout is None and (layout := read(records, flow)) is not None:
+            with self._guard:
+                self._keep(flow, layout)
         return layout
+
+    def _keep(self, flow: JobId, layout: Layout) -> None:
+        if flow in self._found:  # by another thread, meanwhile
+            return
+        self._found[flow] = layout
+        self._left -= len(layout.nodes) + 1
+        while self._left < 0 and len(self._found) > 1:
+            self._left += len(self._found.pop(next(iter(self._found))).nodes) + 1

@@ -1,0 +1,29 @@
+"""The layouts that a process remembers."""
+
+from dueline.job import JobId
+from dueline.layout import Layout, Node
+from dueline.recipes import flow as recipe
+from dueline.recipes.flow import Layouts
+from dueline.stores.memory import MemoryStore
+from tests.clocks import HandClock
+
+
+def test_as_many_layouts_are_remembered_as_have_so_many_steps() -> None:
+    store = MemoryStore(HandClock())
+    flows = [JobId(bytes([number]) * 16) for number in range(4)]
+    for flow, steps in zip(flows, (3, 3, 3, 100), strict=True):
+        layout = Layout("", (Node("add"),) * steps, 0)
+        for commit in recipe.put_layout(flow, layout, version=flow):
+            store.commit(commit.partition, commit.writes)
+    layouts = Layouts(most=8)
+    first, second = layouts.get(store, flows[0]), layouts.get(store, flows[1])
+    assert layouts.get(store, flows[1]) is second
+    assert layouts.get(store, flows[0]) is first
+    third = layouts.get(store, flows[2])  # in the place of the first
+    assert layouts.get(store, flows[1]) is second
+    assert layouts.get(store, flows[2]) is third
+    assert layouts.get(store, flows[0]) is not first
+    large = layouts.get(store, flows[3])  # in the place of all, though it is too large
+    assert layouts.get(store, flows[3]) is large
+    assert layouts.get(store, flows[2]) is not third
+    assert layouts.get(store, JobId(bytes(16)[:-1] + b"x")) is None
