@@ -105,6 +105,10 @@ def lose_request(send: Send) -> Sequence[object]:
     return [Unknown("the request was lost")]
 
 
+def fail(*_: object) -> None:
+    raise StoreUnavailable
+
+
 def test_verdicts_of_which_some_were_applied_are_not_told_as_refused(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,10 +147,6 @@ def test_a_claim_that_cannot_be_read_back_runs_nothing(
 ) -> None:
     put_in(store, *births(3))
     once(monkeypatch, store, lose_answer)
-
-    def fail(*_: object) -> None:
-        raise StoreUnavailable
-
     monkeypatch.setattr(store._session, "read_serial", fail)
     with pytest.raises(StoreUnavailable):
         claim(store, lane_of())
@@ -229,6 +229,10 @@ def test_what_a_lost_verdict_finds_changed_by_others_was_refused(
 
     once(monkeypatch, store, overtake)
     assert list(store.settle([Extend(job, END_US + 5)])) == [False]
+    once(monkeypatch, store, lose_answer)
+    monkeypatch.setattr(store._session, "read_serial", fail)
+    with pytest.raises(Unknown):  # U2
+        store.settle([Drop(job)])
 
 
 def carried_halfway(store: CassandraStore, monkeypatch: pytest.MonkeyPatch, told: Move) -> None:
@@ -355,6 +359,10 @@ def test_a_put_whose_answer_was_lost_is_read_back(
     monkeypatch.undo()
     once(monkeypatch, store, lose_request)
     assert store.commit("p", [Put("a", b"2", b"", b"1")])
+    once(monkeypatch, store, lose_answer)
+    monkeypatch.setattr(store._session, "read_serial", fail)
+    with pytest.raises(Unknown):  # U2
+        store.commit("p", [Put("a", b"3", b"", b"2")])
 
 
 def test_rows_of_a_stream_may_lie_days_apart(store: CassandraStore) -> None:

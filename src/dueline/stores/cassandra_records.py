@@ -73,7 +73,7 @@ class CassandraRecords:
                     return True
                 present = self._present(partition, writes)
             elif isinstance(answer, Unknown):
-                present = self._present(partition, writes)
+                present = self._present_after(answer, partition, writes)
                 if _is_done(writes, present):
                     return True
                 if not _all_hold(writes, present, now_us):
@@ -98,9 +98,18 @@ class CassandraRecords:
             if isinstance(answer, Answer):
                 assert answer.is_applied
             elif not isinstance(answer, Unknown) or not _is_done(
-                commit.writes, self._present(commit.partition, commit.writes)
+                commit.writes, self._present_after(answer, commit.partition, commit.writes)
             ):
                 raise answer
+
+    def _present_after(
+        self, answer: Unknown, partition: str, writes: Sequence[Write]
+    ) -> Mapping[str, tuple[bytes, int]]:
+        """Read what is there after an answer that was lost; if nobody says, it stays lost."""
+        try:
+            return self._present(partition, writes)
+        except StoreUnavailable as silence:  # the write may have happened (rule U2)
+            raise answer from silence
 
     def version(self, partition: str, key: str) -> bytes:
         """Read a record's version; NO_VERSION where there is none."""
