@@ -1,7 +1,7 @@
 """Where time comes from."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -12,6 +12,8 @@ SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 DRIFT = 5_000  # a bad quartz is off by a ten-thousandth; that much again for its own reckoning
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_WAIT_S = (0.005, 0.25)  # the first pause between two looks, and the longest
 
 
 class Clock(Protocol):
@@ -170,3 +172,18 @@ def asked_span_us(span: object, name: str) -> int:
     if span_us < 0:
         raise BadInput(f"{name}={span!r} is not a time to wait.", hint="Use 0 or more.")
     return span_us
+
+
+def pauses(clock: Clock, timeout_s: float | None) -> Iterator[float | None]:
+    """Say how many seconds to wait before each next look at something; None after the last.
+
+    Args: timeout_s: of all of them; None for ever.
+    """
+    give_up_us = None
+    if timeout_s is not None:
+        give_up_us = clock.monotonic_us() + round(timeout_s * SECOND_US)
+    pause_s, most_s = _WAIT_S
+    while give_up_us is None or clock.monotonic_us() < give_up_us:
+        yield pause_s
+        pause_s = min(pause_s * 1.5, most_s)
+    yield None

@@ -1,12 +1,12 @@
 """A caller's handle on a job."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from dueline.attempt import read_epitaph
-from dueline.clock import SECOND_US, Clock, asked_instant_us, asked_span_us
+from dueline.clock import Clock, asked_instant_us, asked_span_us, pauses
 from dueline.codec import decode_result
 from dueline.errors import BadInput, JobFailed
 from dueline.job import JobId
@@ -16,8 +16,6 @@ from dueline.queue import Found, Queues
 from dueline.recipes import reports
 
 R_co = TypeVar("R_co", covariant=True)
-
-_WAIT_S = (0.005, 0.25)
 
 
 class Job(Generic[R_co]):
@@ -65,7 +63,7 @@ class Job(Generic[R_co]):
           JobFailed: it ended without a result. TimeoutError: it has not ended in time.
           NotFound: it is unknown, or its queue keeps no results.
         """
-        for pause_s in self._pauses(timeout):
+        for pause_s in pauses(self._clock, timeout):
             found = self._queues.find(self._id)
             if self._is_over(found):
                 return self._value(found)
@@ -78,7 +76,7 @@ class Job(Generic[R_co]):
         """Do as `result` without blocking the loop; each look is taken in another thread."""
         import asyncio  # noqa: PLC0415  (slow to load)
 
-        for pause_s in self._pauses(timeout):
+        for pause_s in pauses(self._clock, timeout):
             found = await asyncio.to_thread(self._queues.find, self._id)
             if self._is_over(found):
                 return self._value(found)
@@ -86,17 +84,6 @@ class Job(Generic[R_co]):
                 break
             await asyncio.sleep(pause_s)
         raise TimeoutError(f"The job {self.id} is still {found.status}.")
-
-    def _pauses(self, timeout_s: float | None) -> Iterator[float | None]:
-        """Say how long to wait before each next look; None after the last."""
-        give_up_us = None
-        if timeout_s is not None:
-            give_up_us = self._clock.monotonic_us() + round(timeout_s * SECOND_US)
-        pause_s, most_s = _WAIT_S
-        while give_up_us is None or self._clock.monotonic_us() < give_up_us:
-            yield pause_s
-            pause_s = min(pause_s * 1.5, most_s)
-        yield None
 
     def _is_over(self, found: Found) -> bool:
         return found.outcome is not None or found.status in ("dead", "expired")

@@ -12,11 +12,12 @@ from dueline.layout import Gathered, Layout, Node, Value, steps_in
 
 
 class End(NamedTuple):
-    """How a step ended: its state, its result as JSON (done only), the error otherwise."""
+    """How a step ended: its state, its result as JSON (done only), the error otherwise; when."""
 
     state: str
     value: str = ""
     error: str = ""
+    ended_us: int = 0
 
     @property
     def is_final(self) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from dueline.flows import Look
 from dueline.job import Job
 from dueline.joining import Broken, End, Fit, Held, Waits, Word, judge, reason
-from dueline.layout import BLOCK, Layout
+from dueline.layout import Layout
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.status import status_of
@@ -44,14 +44,11 @@ def stands(queues: Queues, look: Look, steps: Iterable[int] | None = None) -> li
         for step, end in look.ends().items()
         if end.is_final or not _is_living(rows.get(step), now_us)
     }
-    times: dict[int, tuple[str, int]] = {}
-    for block in {step // BLOCK for step in chosen if step in ends}:
-        times |= recipe.endings(queues.store, look.flow, block)
     found = []
     for step in chosen:
         end = ends.get(step)
         if end is not None:
-            found.append(Stand(step, end.state, times[step][1] if step in times else 0, end.error))
+            found.append(Stand(step, end.state, end.ended_us, end.error))
         else:
             found.append(_stand(look.layout, step, ends, rows.get(step), now_us))
     return found

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from dueline import flows
-from dueline.clock import SECOND_US, Clock
+from dueline.clock import Clock, pauses
 from dueline.codec import decode_result, encode_result
 from dueline.errors import EnqueueUnknown, JobFailed
 from dueline.flows import FlowProgress, Look, Start
@@ -16,8 +16,6 @@ from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.steps import Part
 from dueline.transaction import Transaction, expect_transaction
-
-_WAIT_S = (0.005, 0.25)
 
 
 class Host(Protocol):
@@ -104,7 +102,7 @@ class Flow:
           JobFailed: it gives nothing, because of the step that the message names.
           TimeoutError: it has not ended in time. NotFound: nothing is kept of it.
         """
-        for pause_s in self._pauses(timeout):
+        for pause_s in pauses(self._clock, timeout):
             outcome = self.look.outcome()
             if outcome is not None:
                 return self._value(outcome)
@@ -117,7 +115,7 @@ class Flow:
         """Do as `result` without blocking the loop; each look is taken in another thread."""
         import asyncio  # noqa: PLC0415  (slow to load)
 
-        for pause_s in self._pauses(timeout):
+        for pause_s in pauses(self._clock, timeout):
             outcome = await asyncio.to_thread(self.look.outcome)
             if outcome is not None:
                 return self._value(outcome)
@@ -125,17 +123,6 @@ class Flow:
                 break
             await asyncio.sleep(pause_s)
         raise self._late()
-
-    def _pauses(self, timeout_s: float | None) -> Iterator[float | None]:
-        """Say how long to wait before each next look; None after the last."""
-        give_up_us = None
-        if timeout_s is not None:
-            give_up_us = self._clock.monotonic_us() + round(timeout_s * SECOND_US)
-        pause_s, most_s = _WAIT_S
-        while give_up_us is None or self._clock.monotonic_us() < give_up_us:
-            yield pause_s
-            pause_s = min(pause_s * 1.5, most_s)
-        yield None
 
     def _value(self, outcome: str | Failure) -> Any:  # noqa: ANN401
         if isinstance(outcome, Failure):

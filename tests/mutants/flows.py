@@ -12,10 +12,12 @@ from dueline.errors import EnqueueUnknown, Unknown
 from dueline.finishing import Finished
 from dueline.flows import Start
 from dueline.job import Claim, Job, JobId
+from dueline.layout import Layout
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
 from dueline.store import Commit, Put, Store
+from dueline.worker import stepping
 from dueline.worker.claimer import Taken
 from dueline.worker.settler import Settler
 from dueline.worker.stepping import Sorted, Stepping
@@ -112,10 +114,10 @@ def who_parks_a_step_looks_no_more(patch: Patch) -> None:
 
 
 def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:
-    def leave_alone(_self: Stepping, _job: Job) -> None:
+    def leave_alone(_queues: Queues, _flow: JobId, _layout: Layout, _step: int) -> None:
         pass
 
-    patch.setattr(Stepping, "_cancel_group", leave_alone)
+    patch.setattr(stepping, "cancel_group", leave_alone)
 
 
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:

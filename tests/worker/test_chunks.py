@@ -9,12 +9,10 @@ from dueline.attempt import Crashed, Done, Each, Ending, GivenBack
 from dueline.chunk import Chunk
 from dueline.chunked import Call, ChunkHandler
 from dueline.clock import SECOND_US
-from dueline.ids import Ids
 from dueline.job import Job, State
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.recipes import cancels
-from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend, Store
 from dueline.worker.assignment import Assignment
 from tests.calls import LEASE_US, call, claim_all, number_of, numbers, put, row_in
@@ -32,12 +30,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
     store = store_on(request.param, tmp_path, clock)
     yield store
     store.close()
-
-
-@pytest.fixture
-def queues(store: Store, clock: HandClock) -> Queues:
-    """Make the engine."""
-    return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
 
 
 def take(calls: list[Call[int]]) -> None:

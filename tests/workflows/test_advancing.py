@@ -256,11 +256,12 @@ def a_death_comes_late(kind: str, folder: Path) -> None:
     hand.end(job, ending=Failed("ValueError", "a", "", retry=False))
     flows.retry(stage.queues(), stage.look())
     hand.end(hand.claim("a"))
-    assert stage.look().ends() == {0: End("done", '"a"')}
+    ended = End("done", '"a"', ended_us=stage.clock.wall_us() + 1)
+    assert stage.look().ends() == {0: ended}
     dead = recipe.record(job, Outcome("dead", 1, error="ValueError: a"), version=b"1" * 16)
     for commit in dead:
         hand.queues.store.commit(commit.partition, commit.writes)
-    assert stage.look().ends() == {0: End("done", '"a"')}
+    assert stage.look().ends() == {0: ended}
     check_callback(stage, "a")
 
 

@@ -42,11 +42,11 @@ def _is_over(queues: Queues, flow: JobId, layout: Layout, before_us: int) -> boo
     The last steps come first: they are those that wait.
     """
     for block in reversed(layout.blocks()):
-        endings = recipe.endings(queues.store, flow, block)
-        if any(at_us >= before_us for _, at_us in endings.values()):
+        ends = recipe.ends(queues.store, flow, [block], with_values=False)
+        if any(end.ended_us >= before_us for end in ends.values()):
             return False
         steps = range(block * BLOCK, min(len(layout.nodes), (block + 1) * BLOCK))
-        left = [step for step in steps if endings.get(step, ("dead", 0))[0] == "dead"]
+        left = [step for step in steps if step not in ends or not ends[step].is_final]
         rows = queues.store.find([recipe.job_of(flow, step) for step in left]) if left else ()
         for step, row in zip(left, rows, strict=True):
             if row is not None and not _is_seen_to(layout, step, row):

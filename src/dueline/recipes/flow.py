@@ -116,15 +116,6 @@ def ended(records: Records, flow: JobId, block: int) -> set[int]:
     return {int(each.key[:_DIGITS]) for each in found}
 
 
-def endings(records: Records, flow: JobId, block: int) -> dict[int, tuple[str, int]]:
-    """Read in which state the steps of a block ended, and when."""
-    found: dict[int, tuple[str, int]] = {}
-    for each in records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE):
-        state, at_us, _ = each.value.decode().split(" ", 2)
-        found.setdefault(int(each.key[:_DIGITS]), (state, int(at_us)))
-    return found
-
-
 def ends(
     records: Records, flow: JobId, blocks: Iterable[int], *, with_values: bool = True
 ) -> dict[int, End]:
@@ -135,13 +126,14 @@ def ends(
             step = int(each.key[:_DIGITS])
             if len(each.key) > _DIGITS and step in found:
                 continue  # it died, and ended all the same
-            state, _, text = each.value.decode().split(" ", 2)
+            state, at_us, text = each.value.decode().split(" ", 2)
             if with_values and state == "done" and text == _APART:
-                value = record_at(records, f"{_place(flow)}/values/{block}", each.key)
-                if value is None:  # it is on its way
+                apart = record_at(records, f"{_place(flow)}/values/{block}", each.key)
+                if apart is None:  # it is on its way
                     continue
-                text = value.value.decode()
-            found[step] = End(state, text, "") if state == "done" else End(state, "", text)
+                text = apart.value.decode()
+            value, error = (text, "") if state == "done" else ("", text)
+            found[step] = End(state, value, error, int(at_us))
     return found
 
 

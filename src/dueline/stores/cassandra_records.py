@@ -73,7 +73,7 @@ class CassandraRecords:
                     return True
                 present = self._present(partition, writes)
             elif isinstance(answer, Unknown):
-                present = self._present_after(answer, partition, writes)
+                present = self._present(partition, writes, lost=answer)
                 if _is_done(writes, present):
                     return True
                 if not _all_hold(writes, present, now_us):
@@ -98,27 +98,23 @@ class CassandraRecords:
             if isinstance(answer, Answer):
                 assert answer.is_applied
             elif not isinstance(answer, Unknown) or not _is_done(
-                commit.writes, self._present_after(answer, commit.partition, commit.writes)
+                commit.writes, self._present(commit.partition, commit.writes, lost=answer)
             ):
                 raise answer
-
-    def _present_after(
-        self, answer: Unknown, partition: str, writes: Sequence[Write]
-    ) -> Mapping[str, tuple[bytes, int]]:
-        """Read what is there after an answer that was lost; if nobody says, it stays lost."""
-        try:
-            return self._present(partition, writes)
-        except StoreUnavailable as silence:  # the write may have happened (rule U2)
-            raise answer from silence
 
     def version(self, partition: str, key: str) -> bytes:
         """Read a record's version; NO_VERSION where there is none."""
         rows = self._session.read(_READ_SOME, (_part(partition), [key]))
         return rows[0][1] if rows and rows[0][3] > self._now_us() else NO_VERSION
 
-    def _present(self, partition: str, writes: Sequence[Write]) -> Mapping[str, tuple[bytes, int]]:
-        keys = [write.key for write in writes]
-        rows = self._session.read_serial(_READ_SOME, (_part(partition), keys))
+    def _present(
+        self, partition: str, writes: Sequence[Write], *, lost: Unknown | None = None
+    ) -> Mapping[str, tuple[bytes, int]]:
+        place = _part(partition), [write.key for write in writes]
+        if lost is None:
+            rows = self._session.read_serial(_READ_SOME, place)
+        else:
+            rows = self._session.read_back(lost, _READ_SOME, place)
         return {row[0]: (row[1], row[3]) for row in rows}
 
 

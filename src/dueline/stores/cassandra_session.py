@@ -14,7 +14,7 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import Cluster, ResultSet, Session
 from cassandra.query import BatchStatement
 
-from dueline.errors import DuelineError, Unknown
+from dueline.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.stores.cassandra_binding import batch_of
 from dueline.stores.cassandra_connection import FAILURES, connect, translated
 from dueline.stores.cassandra_place import CONSISTENCIES, Place
@@ -92,6 +92,13 @@ class CassandraSession:
         ]
         _, rows = _or_raise(self._gather([bound], is_write=False)[0])
         return rows
+
+    def read_back(self, lost: Unknown, text: str, values: Sequence[object]) -> Rows:
+        """Read what came of a write; if nobody says, its answer stays lost (rule U2)."""
+        try:
+            return self.read_serial(text, values)
+        except StoreUnavailable as silence:
+            raise lost from silence
 
     # Writes
 

@@ -10,6 +10,7 @@ from dueline.flows import cancel_group
 from dueline.history import attempt_of
 from dueline.job import Job, JobId
 from dueline.joining import Broken, Fit, Pointless
+from dueline.layout import Layout
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
@@ -72,7 +73,8 @@ class Stepping:
     def put_back(self, found: Sorted) -> None:
         """Park the steps that wait, and end those that are over."""
         for job in found.broken:
-            self._cancel_group(job)
+            flow, step, layout = self._known(job)
+            cancel_group(self._queues, flow, layout, step)
         waiting = found.waiting | dict.fromkeys(found.broken, self._soon_us())
         if waiting:
             park(self._queues, waiting)
@@ -82,13 +84,13 @@ class Stepping:
             self.ended(job for job, _, _ in found.over)
         self.advance()
 
-    def _cancel_group(self, job: Job) -> None:
+    def _known(self, job: Job) -> tuple[JobId, int, Layout]:
+        """Tell the workflow of a step that was just asked, its number, and the layout."""
         found = recipe.step_of(job)
         assert found is not None
-        flow, step = found
-        layout = self._layouts.get(self._queues.store, flow)
-        assert layout is not None, "it was just asked"
-        cancel_group(self._queues, flow, layout, step)
+        layout = self._layouts.get(self._queues.store, found[0])
+        assert layout is not None
+        return (*found, layout)
 
     def _soon_us(self) -> int:
         """Say when to see whether all of a group has ended that was cancelled."""
@@ -109,12 +111,9 @@ class Stepping:
 
     def _awaited(self, job: Job, fit: Fit) -> Over | int:
         """Say what becomes of a step without a task: it gathers, or waits for a signal."""
-        found, place = recipe.step_of(job), recipe.place_of(job)
-        assert found is not None
+        place = recipe.place_of(job)
         assert place is not None
-        flow, step = found
-        layout = self._layouts.get(self._queues.store, flow)
-        assert layout is not None, "it was just asked"
+        flow, step, layout = self._known(job)
         node = layout.nodes[step]
         if not node.signal:
             return self._over(job, "done", value=fit.given[1:-1].decode())
