@@ -1,11 +1,11 @@
 """The store of a stream's life, watched, and transactions on it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
-from dueline import groups
+from dueline import gone, groups
 from dueline.codec import decode
 from dueline.errors import StoreUnavailable
 from dueline.recipes.offices import OFFICES
@@ -33,14 +33,21 @@ class Data:
             cluster = Cluster()
             cluster.closed = ledger.marks()
             tables: dict[str, Any] = cluster.records
+            shelves: Mapping[Any, Container[tuple[int, bytes]]] = cluster.streams
             self.store = SteppedMemoryStore(clock, cluster=cluster)
             self.reach = lambda link: stepped(cluster, link, clock)
         else:
             memory = MemoryStore(clock)
             memory._closed = ledger.marks()  # noqa: SLF001  (it is watched where it is stored)
             tables = memory._records  # noqa: SLF001
+            shelves = memory._streams  # noqa: SLF001
             self.store = memory
             self.reach = lambda link: _transacting(memory, link)
+        ledger.lies = lambda place: (
+            (place.at_us, bytes.fromhex(place.id)) in shelves.get((STREAM, place.shard), ())
+        )
+        tables[gone.gone_at(STREAM)] = ledger.going()
+        tables[groups.groups_at(STREAM)] = ledger.registered()
         tables[OFFICES] = ledger.leases(OFFICES)
         for group in GROUPS:
             scope = groups.leases_at(STREAM, group)

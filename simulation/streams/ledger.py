@@ -1,7 +1,7 @@
 """What is written down of a life, and what is seen of it where it is stored."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dueline.codec import decode
@@ -37,6 +37,7 @@ class Ledger:
     """Everything that was told and seen. faults: stories by verdict, in words.
 
     unsure: events of appends whose outcome somebody once did not know: they may lie twice.
+    lies: tells whether an event lies where it was stored.
     """
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -49,12 +50,15 @@ class Ledger:
         self.handled: dict[str, set[Told]] = defaultdict(set)
         self.produced: dict[str, dict[Told, Place]] = defaultdict(dict)
         self.grants: dict[tuple[str, str], Grant] = {}
+        self.lies: Callable[[Place], bool] = lambda _: False
         self._now = now
         self._begun: dict[str, set[Told]] = defaultdict(set)
         self._furthest: dict[tuple[str, str], int] = {}
         self._at_work: Counter[tuple[str, str]] = Counter()
         self._checkpoints: dict[tuple[str, str], tuple[int, int, str, int]] = {}
         self._marks: dict[Any, int] = {}
+        self._going: dict[int, Place] = {}
+        self._begins: dict[str, dict[int, Place]] = defaultdict(dict)
 
     def blame(self, verdict: str, story: str) -> None:
         """Write down that something was wrong."""
@@ -152,10 +156,39 @@ class Ledger:
                     f"the checkpoint of {group} in shard {shard} is moved under epoch {new[0]}, "
                     f"though batches were handed out under {self._at_work[group, shard]}",
                 )
+            if told["rows"] == 0 and told["at_us"] is not None:
+                self._pass(group, Place(int(shard), *new[1:]))
             self.counts["checkpoints"] += 1
             self._checkpoints[group, shard] = (*new, told["rows"])
 
         return Watched(look)
+
+    def going(self) -> Watched:
+        """Make the table that says up to where the rows of a shard go."""
+
+        def look(shard: str, put: Put) -> None:
+            told = decode(put.value, dict[str, Any])
+            self._going[int(shard)] = Place(int(shard), told["at_us"], told["id"])
+
+        return Watched(look)
+
+    def registered(self) -> Watched:
+        """Make the table of groups: one begins behind what was said to go before (rule F6)."""
+
+        def look(group: str, _: Put) -> None:
+            self._begins[group] = dict(self._going)
+
+        return Watched(look)
+
+    def _pass(self, group: str, to: Place) -> None:
+        """Note that a group passes rows of which it was not handed one.
+
+        That is right for those that were said to go while it was registered: they stay then.
+        """
+        begin = self._begins[group].get(to.shard)
+        passed = [one for one in self.acknowledged.values() if _is_between(begin, one, to)]
+        if to == self._going.get(to.shard) and all(map(self.lies, passed)):
+            self._begins[group][to.shard] = to
 
     def marks(self) -> Watched:
         """Make the table of marks: they only grow."""
@@ -178,7 +211,7 @@ class Ledger:
         return [
             f"{group} was not handed {_text(told)}, acknowledged at {place}"
             for group in groups
-            for told, place in self.acknowledged.items()
+            for told, place in self._owed(group)
             if told not in self.handled[group]
         ]
 
@@ -187,9 +220,21 @@ class Ledger:
         return [
             f"{group} has no product of {_text(told)}, acknowledged at {place}"
             for group in groups
-            for told, place in self.acknowledged.items()
+            for told, place in self._owed(group)
             if told not in self.produced[group]
         ]
+
+    def _owed(self, group: str) -> Iterator[tuple[Told, Place]]:
+        """Name the acknowledged events that had not gone before a group began."""
+        begins = self._begins[group]
+        for told, place in self.acknowledged.items():
+            begin = begins.get(place.shard)
+            if begin is None or place > begin:
+                yield told, place
+
+
+def _is_between(begin: Place | None, place: Place, end: Place) -> bool:
+    return place.shard == end.shard and (begin is None or place > begin) and place <= end
 
 
 def _text(told: Told) -> str:

@@ -30,11 +30,16 @@ class _Stored:
         return self.at_us, bytes.fromhex(self.id)
 
 
+def gone_at(stream: str) -> str:
+    """Name the partition that says where the last rows lay that went, a key for each shard."""
+    return f"stream-gone/{stream}"
+
+
 def places(records: Records, stream: str) -> Mapping[int, Place]:
     """Tell where the last row lay that each shard has let go of; not of those that lost none."""
     return {
         int(one.key): decode(one.value, _Stored).place
-        for one in records_in(records, _gone_at(stream))
+        for one in records_in(records, gone_at(stream))
     }
 
 
@@ -73,7 +78,7 @@ def passed(
 
     Returns: the checkpoint as it stands now; None: somebody else has written it since.
     """
-    record = record_at(records, _gone_at(stream), _key(shard))
+    record = record_at(records, gone_at(stream), _key(shard))
     last = begin if record is None else decode(record.value, _Stored).place
     if last <= (present.place or begin):
         return present
@@ -85,11 +90,11 @@ def _say(records: Records, stream: str, shard: int, last: Place, version: bytes)
     """Write where the last row lies, unless a later one is written; False: others keep writing."""
     key, value = _key(shard), encode(_Stored(last[0], last[1].hex()))
     for _ in range(_ROUNDS_MAX):
-        present = record_at(records, _gone_at(stream), key)
+        present = record_at(records, gone_at(stream), key)
         if present is not None and decode(present.value, _Stored).place >= last:
             return True
         expect = NO_VERSION if present is None else present.version
-        if records.commit(_gone_at(stream), (Put(key, version, value, expect=expect),)):
+        if records.commit(gone_at(stream), (Put(key, version, value, expect=expect),)):
             return True
     return False
 
@@ -111,10 +116,6 @@ def _last(store: Store, stream: str, shard: int, until_us: int) -> Place | None:
             page = store.tail(stream, shard, after=after, limit=_PAGE, until_us=until_us)
             rows, after = page.rows or rows[-1:], page.after
     return rows[-1][2:4] if rows else None
-
-
-def _gone_at(stream: str) -> str:
-    return f"stream-gone/{stream}"
 
 
 def _key(shard: int) -> str:

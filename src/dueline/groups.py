@@ -50,6 +50,11 @@ class Lag(NamedTuple):
     epoch: int
 
 
+def groups_at(stream: str) -> str:
+    """Name the partition of a stream's groups, a key for each."""
+    return f"stream-groups/{stream}"
+
+
 def leases_at(stream: str, group: str) -> str:
     """Name the partition of a group's leases, a key for each shard."""
     return f"stream-leases/{stream}/{group}"
@@ -66,18 +71,18 @@ def register(records: Records, stream: str, group: str, *, from_us: int, version
     Returns: the group as it was registered first.
     """
     put = Put(group, version, encode(Group(from_us)), expect=NO_VERSION)
-    records.commit(_groups_at(stream), (put,))
+    records.commit(groups_at(stream), (put,))
     return registered(records, stream)[group]
 
 
 def forget(records: Records, stream: str, group: str) -> None:
     """Take a group off the list: what it has not read may expire."""
-    records.commit(_groups_at(stream), (Delete(group),))
+    records.commit(groups_at(stream), (Delete(group),))
 
 
 def registered(records: Records, stream: str) -> Mapping[str, Group]:
     """Read the groups of a stream."""
-    return {one.key: decode(one.value, Group) for one in records_in(records, _groups_at(stream))}
+    return {one.key: decode(one.value, Group) for one in records_in(records, groups_at(stream))}
 
 
 def beat(
@@ -183,10 +188,6 @@ def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping
             at_us = group.from_us if place is None else place[0]
             needed[shard] = min(at_us, needed.get(shard, at_us))
     return needed
-
-
-def _groups_at(stream: str) -> str:
-    return f"stream-groups/{stream}"
 
 
 def _members_at(stream: str, group: str) -> str:
