@@ -41,6 +41,8 @@ PAUSE_LEASES = 0.5, 2.0
 
 TICK_S = 0.01
 LOOK_S = 0.2
+LOOK_SHARE = 0.25
+"""Every process leaves a diary: looking at all of them takes no more of the time than that."""
 FILLS_MAX = 40
 """How often the disk is filled up at most until a verdict met it: not every call is one."""
 
@@ -229,8 +231,9 @@ class Loop:
         for number, strike in enumerate(self._strikes):
             share = (number + self._choice.random()) / len(self._strikes)
             while len(self._over) < share * self._jobs * 0.95:
+                began_s = time.monotonic()
                 self._watch()
-                time.sleep(TICK_S)
+                time.sleep(max(TICK_S, (time.monotonic() - began_s) / LOOK_SHARE))
             time.sleep(self._choice.random() * TICK_S)
             strike()
 
@@ -361,9 +364,8 @@ class Loop:
         recorded = [
             Recorded(one.job, one.fence, one.outcome) for one in attempts(app.store, QUEUE, shards)
         ]
-        told = app.store.describe()
+        assert self._node is not None or app.store.describe()["integrity"] == "ok"
         app.close()
-        assert self._node is not None or told["integrity"] == "ok"
         report = judge(self.events + self._killed, finals, recorded, prefetch=PREFETCH)
         counts = {
             "kills": len(self._killed),
