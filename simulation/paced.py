@@ -116,14 +116,20 @@ class Closing(NamedTuple):
 def closings(events: Sequence[Event], said: Mapping[Claim, Sequence[str]]) -> list[Closing]:
     """Tell which limits were closed from when to when. said: the limits of the claims that said so.
 
-    What is released was closed before; where nobody knows whether it was, nothing is asked.
+    What its worker releases was closed before; where nobody knows whether it was, nothing is
+    asked. Who moves the job after that closes nothing: the time tells these from that.
     """
     named = {(claim.job_id.hex(), claim.fence): limits for claim, limits in said.items()}
-    return [
-        Closing(named[event.id, event.attempt], event.t, event.at)
-        for event in events
-        if (event.f, event.type) == ("release", "ok") and (event.id, event.attempt) in named
-    ]
+    released_us: dict[tuple[str, int], int] = {}
+    found = []
+    for event in events:
+        claim = (event.id, event.attempt)
+        if event.f != "release" or claim not in named:
+            continue
+        at_us = released_us.setdefault(claim, event.at)
+        if event.type == "ok" and event.at == at_us:
+            found.append(Closing(named[claim], event.t, event.at))
+    return found
 
 
 def too_soon(taken: Sequence[Taken], closed: Sequence[Closing]) -> list[str]:

@@ -9,7 +9,6 @@ parked a step looks once more, since its last need may have ended in between (ru
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 
 from dueline.catalog import Catalog
@@ -180,7 +179,7 @@ def _parked(engine: Engine, job: Job, until_us: int, now_us: int) -> Move:
     options = read_options(job.opts)
     assert options.step is not None
     place = StepPlace(options.step.number, at_us, until_us)
-    return _moved(engine, job, at_us, replace(options, step=place).to_bytes())
+    return _moved(engine, job, at_us, options.changed(step=place).to_bytes())
 
 
 def _moved(engine: Engine, job: Job, at_us: int, opts: bytes | None = None) -> Move:

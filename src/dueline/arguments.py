@@ -39,7 +39,7 @@ class Arguments:
                 parameter.name: hints.get(parameter.name, Any) for parameter in parameters
             }
             for kind in self._kinds.values():
-                msgspec.json.Decoder(kind)  # refuses what it cannot read
+                AS_JSON.decoder(kind)  # refuses what it cannot read; then it is known everywhere
         except (NameError, TypeError) as error:
             raise BadInput(
                 f"An annotation of {task}{self._signature} cannot be used: {error}.",

@@ -8,7 +8,6 @@ more while the pause lasts. No attempt is spent, and no row of history is writte
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from dueline.clock import SECOND_US
@@ -84,7 +83,7 @@ def _aside(queues: Queues, job: Job, from_us: int) -> Move:
     until_us = now_us + ASIDE_US
     options = read_options(job.opts)
     first_us = from_us if options.aside is None else options.aside[0]  # and it is due again
-    opts = replace(options, aside=(min(first_us, now_us), until_us)).to_bytes()
+    opts = options.changed(aside=(min(first_us, now_us), until_us)).to_bytes()
     return _move(queues, job, until_us, opts)
 
 
@@ -110,7 +109,7 @@ def _back(queues: Queues, row: Job) -> Move | None:
     at_us = _place(row)
     if at_us is None:
         return None
-    return _move(queues, row, at_us, replace(read_options(row.opts), aside=None).to_bytes())
+    return _move(queues, row, at_us, read_options(row.opts).changed(aside=None).to_bytes())
 
 
 def _move(queues: Queues, job: Job, at_us: int, opts: bytes | None) -> Move:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from dueline.codec import Cells
 from dueline.job import Claim, Job
 
 ERROR_CHARACTERS_MAX = 4096
@@ -93,8 +94,7 @@ class Ended(NamedTuple):
     ended_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Cells, frozen=True, gc=False):
     """How a job ended for good.
 
     value: the result as JSON (done only). error: type and message, at most 4 KiB.

@@ -1,7 +1,6 @@
 """Where jobs that wait come to lie."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from itertools import repeat
 from typing import NamedTuple
@@ -43,7 +42,7 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
     opts = None
     if tags is not None:
         assert home is None, "what is carried keeps its options"
-        opts = replace(read_options(row.opts), tags=tuple(tags)).to_bytes()
+        opts = read_options(row.opts).changed(tags=tuple(tags)).to_bytes()
     return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
                 error=row.error, to=home, opts=opts)  # fmt: skip
 

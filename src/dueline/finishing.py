@@ -16,7 +16,7 @@ from dueline.attempt import Attempt, Done, Ended, Outcome
 from dueline.codec import decode, encode
 from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.history import happened, row_of, rows_of_done
-from dueline.ids import Ids, derived
+from dueline.ids import Ids
 from dueline.job import BORN_TOKEN, Job, State
 from dueline.lane import bucket_of, dead_queue
 from dueline.options import Rule, read_options
@@ -150,9 +150,9 @@ def effects(job: Job, end: Finish) -> Group:
     if end.outcome.state == "dead":
         graves = (*graves, _grave(job, end))
     elif end.keep_us:
-        commits = (_kept(job, end.outcome, end.keep_us),)
-    if job.opts:
-        commits = (*commits, *_recorded(job, end.outcome))
+        commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
+    if job.opts:  # it may be a workflow's (rule W2)
+        commits = (*commits, *flow.record([(job, end.outcome)]))
     rows = () if end.attempt is None else (row_of(end.attempt, job),)
     return Group(commits=commits, jobs=graves, rows=rows)
 
@@ -179,14 +179,16 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
     if len(told) < len(settings):
         telling = [one for one in done if one.job.lane.queue in told]
     commits: list[Commit] = []
+    of_steps: list[tuple[Job, Outcome]] = []
     for one in done:
         job, keep_us = one.job, kept.get(one.job.lane.queue) if kept else None
         if keep_us or job.opts:
             outcome = _done(one)
             if keep_us:
-                commits.append(_kept(job, outcome, keep_us))
+                commits.append(results.keep(job.id, outcome, keep_us=keep_us))
             if job.opts:
-                commits += _recorded(job, outcome)
+                of_steps.append((job, outcome))
+    commits += flow.record(of_steps)
     drops = made(Drop, [(one.job,) for one in done])
     return Group(drops, commits, rows=rows_of_done(telling))
 
@@ -206,16 +208,6 @@ def joined(groups: Sequence[Group]) -> Group:
 def _done(ended: Ended) -> Outcome:
     assert isinstance(ended.ending, Done), "only successes are ended together"
     return Outcome("done", ended.ended_us, value=ended.ending.value.decode())
-
-
-def _kept(job: Job, outcome: Outcome, keep_us: int) -> Commit:
-    version = derived(job.id, outcome.ended_us)
-    return results.keep(job.id, outcome, version=version, keep_us=keep_us)
-
-
-def _recorded(job: Job, outcome: Outcome) -> Sequence[Commit]:
-    """Say in its workflow how a step ended (rule W2)."""
-    return flow.record(job, outcome, version=job.token)
 
 
 def _takes(job: Job, end: Finish) -> Sequence[Commit]:

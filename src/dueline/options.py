@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Literal, NamedTuple, get_args
 
 from dueline.clock import duration_us
-from dueline.codec import decode, encode
+from dueline.codec import Cells, decode, encode
 from dueline.errors import BadInput, StoreCorrupt
 from dueline.job import Job
 from dueline.policy import WAIT_US_MAX
@@ -46,8 +46,7 @@ class StepPlace(NamedTuple):
     until_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CallOptions:
+class CallOptions(Cells, frozen=True, gc=False):
     """The birth cell `opts`, JSON; empty bytes where nothing is set, so that it costs nothing.
 
     expires_us: from this instant on the job is not run. unique: the key that it holds.

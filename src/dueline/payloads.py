@@ -26,6 +26,7 @@ from dueline.codec import (
     Form,
     depth_of,
     is_no_number,
+    learned,
     members,
 )
 from dueline.errors import BadInput
@@ -58,7 +59,7 @@ def _write_msgpack(value: object) -> bytes:
 AS_MSGPACK: Final = Form(
     "MessagePack",
     _write_msgpack,
-    lambda kind: msgspec.msgpack.Decoder(kind).decode,
+    lambda kind: learned(lambda: msgspec.msgpack.Decoder(kind)).decode,
     tuple(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD)),
 )
 

@@ -18,7 +18,7 @@ from tests.clocks import NOW_US, HandClock
 
 def keep(store: Store, job_id: JobId, outcome: Outcome, keep_us: int = DAY_US) -> None:
     """Keep an outcome."""
-    commit = results.keep(job_id, outcome, version=b"v" * 16, keep_us=keep_us)
+    commit = results.keep(job_id, outcome, keep_us=keep_us)
     assert store.commit(commit.partition, commit.writes)
 
 
@@ -93,13 +93,11 @@ def test_a_look_up_is_one_read(store: Store) -> None:
 
 def test_results_of_a_minute_are_spread_over_four_partitions() -> None:
     commits = [
-        results.keep(job_id, Outcome("done", NOW_US), version=b"v", keep_us=1)
+        results.keep(job_id, Outcome("done", NOW_US), keep_us=1)
         for job_id in Ids().many(400, NOW_US)
     ]
     assert len({commit.partition for commit in commits}) == 4
-    later = results.keep(
-        Ids().one(NOW_US + 60 * SECOND_US), Outcome("done", 0), version=b"", keep_us=1
-    )
+    later = results.keep(Ids().one(NOW_US + 60 * SECOND_US), Outcome("done", 0), keep_us=1)
     assert later.partition not in {commit.partition for commit in commits}
 
 

@@ -52,7 +52,7 @@ def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
 
 
 def an_end_is_not_recorded(patch: Patch) -> None:
-    patch.setattr(finishing, "_recorded", lambda _job, _outcome: ())
+    patch.setattr(recipe, "record", lambda _ends: [])
 
 
 def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
@@ -62,9 +62,8 @@ def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
         with pytest.MonkeyPatch.context() as inner:
             an_end_is_not_recorded(inner)
             complete(store, ends)
-        for job, end in ends:
-            for commit in recipe.record(job, end.outcome, version=job.token):
-                store.commit(commit.partition, commit.writes)
+        for commit in recipe.record([(job, end.outcome) for job, end in ends]):
+            store.commit(commit.partition, commit.writes)
 
     patch.setattr(finishing, "complete", drop_first)
 
@@ -123,7 +122,7 @@ def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
     whole = recipe.record
 
-    def record(job: Job, outcome: Outcome, *, version: bytes) -> list[Commit]:
+    def record(ends: Iterable[tuple[Job, Outcome]]) -> list[Commit]:
         return [
             commit._replace(
                 writes=tuple(
@@ -132,7 +131,7 @@ def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
                     if isinstance(put, Put)
                 )
             )
-            for commit in whole(job, outcome, version=version)
+            for commit in whole(ends)
         ]
 
     patch.setattr(recipe, "record", record)

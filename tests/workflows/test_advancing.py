@@ -216,7 +216,7 @@ def parked_again_and_again(kind: str, folder: Path) -> None:
     assert hand.fit == []
     assert waits_s == [60, 60, 120, 240, 480, 960, 1920, 3600, 3600]
     for job in jobs:
-        recorded = recipe.record(job, Outcome("done", 1, value='"x"'), version=b"1" * 16)
+        recorded = recipe.record([(job, Outcome("done", 1, value='"x"'))])
         for commit in recorded:
             hand.queues.store.commit(commit.partition, commit.writes)
     stage.clock.advance(3601)
@@ -258,7 +258,7 @@ def a_death_comes_late(kind: str, folder: Path) -> None:
     hand.end(hand.claim("a"))
     ended = End("done", '"a"', ended_us=stage.clock.wall_us() + 1)
     assert stage.look().ends() == {0: ended}
-    dead = recipe.record(job, Outcome("dead", 1, error="ValueError: a"), version=b"1" * 16)
+    dead = recipe.record([(job, Outcome("dead", 1, error="ValueError: a"))])
     for commit in dead:
         hand.queues.store.commit(commit.partition, commit.writes)
     assert stage.look().ends() == {0: ended}

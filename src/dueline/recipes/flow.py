@@ -6,6 +6,7 @@ retried: its death has another place than its end, and counts until there is one
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -90,24 +91,30 @@ def _day_of(flow: JobId) -> str:
 # Ends
 
 
-def record(job: Job, outcome: Outcome, *, version: bytes) -> list[Commit]:
-    """Make the writes that say how a step ended; nothing for a job of no workflow.
+def record(ends: Iterable[tuple[Job, Outcome]]) -> list[Commit]:
+    """Make the writes that say how steps ended; nothing for jobs of no workflow.
 
-    A death does not overwrite an end, nor an end that comes late a later one.
+    A death does not overwrite an end, nor an end that comes late a later one. The version is the
+    claim's token, and what many write at one place is one write.
     """
-    found = step_of(job)
-    if found is None:
-        return []
-    flow, step = found
-    state, value = outcome.state, outcome.value
-    key = f"{step:06}-dead" if state == "dead" else f"{step:06}"
-    commits = []
-    if len(value) > _LARGE:
-        place = f"{_place(flow)}/values/{step // BLOCK}"
-        commits.append(Commit(place, (Put(key, version, value.encode()),)))
-        value = _APART
-    end = Put(key, version, f"{state} {outcome.ended_us} {value or outcome.error}".encode())
-    return [*commits, Commit(_block(flow, step // BLOCK), (end,))]
+    blocks: dict[tuple[JobId, int], list[Put]] = defaultdict(list)
+    apart: dict[tuple[JobId, int], list[Put]] = defaultdict(list)
+    for job, outcome in ends:
+        found = step_of(job)
+        if found is None:
+            continue
+        flow, step = found
+        block, state, value = (flow, step // BLOCK), outcome.state, outcome.value
+        key = f"{step:06}-dead" if state == "dead" else f"{step:06}"
+        if len(value) > _LARGE:
+            apart[block].append(Put(key, job.token, value.encode()))
+            value = _APART
+        text = f"{state} {outcome.ended_us} {value or outcome.error}"
+        blocks[block].append(Put(key, job.token, text.encode()))
+    return [
+        *(Commit(_values(*block), puts) for block, puts in apart.items()),
+        *(Commit(_block(*block), puts) for block, puts in blocks.items()),
+    ]
 
 
 def ended(records: Records, flow: JobId, block: int) -> set[int]:
@@ -128,7 +135,7 @@ def ends(
                 continue  # it died, and ended all the same
             state, at_us, text = each.value.decode().split(" ", 2)
             if with_values and state == "done" and text == _APART:
-                apart = record_at(records, f"{_place(flow)}/values/{block}", each.key)
+                apart = record_at(records, _values(flow, block), each.key)
                 if apart is None:  # it is on its way
                     continue
                 text = apart.value.decode()
@@ -203,7 +210,7 @@ def _partitions(flow: JobId, layout: Layout) -> Iterator[str]:
     place = _place(flow)
     for block in layout.blocks():
         yield _block(flow, block)
-        yield f"{place}/values/{block}"
+        yield _values(flow, block)
     for step in range(len(layout.nodes)):
         if _is_wide(layout, step):
             yield f"{place}/full/{step}"
@@ -225,6 +232,10 @@ def _place(flow: JobId) -> str:
 
 def _block(flow: JobId, block: int) -> str:
     return f"{_place(flow)}/{block}"
+
+
+def _values(flow: JobId, block: int) -> str:
+    return f"{_place(flow)}/values/{block}"
 
 
 class Layouts:

@@ -23,15 +23,16 @@ def _place(job_id: JobId) -> tuple[str, str]:
     return f"results/{minute}/{job_id[-1] % _SLICES}", job_id.hex()
 
 
-def keep(job_id: JobId, outcome: Outcome, *, version: bytes, keep_us: int) -> Commit:
+def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
     """Make the write that keeps an outcome until `keep_us` after the job ended.
 
-    Args: version: random, for the record.
+    Its version tells when that was: a job that was brought back from the dead ends at another
+    time, and a repeat writes the same.
     """
     partition, key = _place(job_id)
-    return Commit(
-        partition, (Put(key, version, encode(outcome), expires_us=outcome.ended_us + keep_us),)
-    )
+    ended_us = outcome.ended_us
+    put = Put(key, ended_us.to_bytes(16), encode(outcome), None, ended_us + keep_us)
+    return Commit(partition, (put,))
 
 
 def absent(job_id: JobId) -> Commit:
