@@ -259,7 +259,7 @@ class Town:
         queues.catalog.settings(QUEUE)
         queues.time.latest_us()
         news = cast("threading.Event", green.Event())
-        ear = queues.waker.listen([QUEUE], news)
+        ear = queues.waker.listen([QUEUE, process.name], news)
         chance = random.Random(f"{self._seed}/{process.name}/chance")
         runner = ThreadRunner(
             Execution(TASKS),

@@ -66,7 +66,7 @@ def make_worker(
         queues.catalog.settings(name)  # makes the queue, so that it can be seen
     news = threading.Event()
     name = worker_name()
-    ear = queues.waker.listen(list(plan.serving), news)
+    ear = queues.waker.listen([*plan.serving, name], news)  # permits call it by its name
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
     return Worker(
         queues,

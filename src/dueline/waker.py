@@ -42,11 +42,14 @@ class Waker(Protocol):
     """What wakes the workers of a store."""
 
     def wake(self, queues: Collection[str]) -> None:
-        """Tell those who serve one of these queues to look; never waits, never raises."""
+        """Tell those who listen to one of these queues to look; never waits, never raises."""
         ...
 
     def listen(self, queues: Collection[str], news: threading.Event) -> Ear:
-        """Open an ear for these queues; `news` is set when it hears something."""
+        """Open an ear for these queues; `news` is set when it hears something.
+
+        A worker listens to its own name too, so that it can be woken alone.
+        """
         ...
 
 

@@ -52,7 +52,7 @@ def test_permits_of_a_dead_worker_are_free_long_before_they_lapse(
     woken: list[str] = []
     monkeypatch.setattr(world.queues.waker, "wake", woken.extend)
     assert free_all(world) == 2
-    assert woken == ["other"]
+    assert woken == ["w3"]
     assert holders(world, "warehouse") == {"w2": 1}
     assert holders(world, "host:a") == {}
     assert holders(world, "host:b") == {"w2": 1}

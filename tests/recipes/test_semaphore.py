@@ -10,13 +10,13 @@ from dueline.recipes.semaphore import (
     Wait,
     Wish,
     asked,
-    awaited_by,
     before,
     capacities,
     define,
     forget,
     held_then,
     in_use,
+    next_in_turn,
     read,
     spare,
     turned,
@@ -97,9 +97,17 @@ def test_a_wait_is_said_once_and_then_from_time_to_time() -> None:
     assert urgent.waiting["me"].priority == 3
 
 
-def test_the_queues_of_those_who_wait_are_known() -> None:
-    waits = {"a": waiting(queue="x"), "b": waiting(queue="y"), "c": Wait(1, 0, 0, "z", NOW_US)}
-    assert awaited_by(Permits(waiting=waits), "a", NOW_US) == {"y"}
+def test_as_many_are_next_as_permits_are_free_for_them_in_their_turn() -> None:
+    # F3: more urgent jobs first, then a longer wait; not who has long not asked, nor oneself
+    waits = {
+        "a": Wait(1, 0, 5, "q", LATER_US),
+        "b": Wait(2, 0, 4, "q", LATER_US),
+        "c": Wait(2, 7, 9, "q", LATER_US),
+        "gone": Wait(1, 9, 0, "q", NOW_US),
+        "me": Wait(1, 9, 0, "q", LATER_US),
+    }
+    found = [next_in_turn(Permits(waiting=waits), free, "me", NOW_US) for free in range(6)]
+    assert found == [[], ["c"], ["c"], ["c", "b"], ["c", "b"], ["c", "b", "a"]]
 
 
 def test_a_record_goes_with_the_last_who_holds_or_waits() -> None:

@@ -96,6 +96,11 @@ def test_a_worker_in_this_process_is_woken(
         echo = app.task_named("tests.echo")
         for text in ("one", "two", "three"):
             assert echo.enqueue(text).result(timeout=WAIT_S) == text
+        with monkeypatch.context() as patch:  # F3: as when permits come free for it
+            patch.setattr(app.queues, "wake", lambda _places: None)
+            last = echo.enqueue("four")
+        app.queues.waker.wake([workers[0].name])
+        assert last.result(timeout=WAIT_S) == "four"
     finally:
         workers[0].stop()
         running.join()

@@ -210,7 +210,7 @@ class Bench:
             ),
             clock=clock,
             news=self.news,
-            ear=queues.waker.listen(list(serving), self.news),
+            ear=queues.waker.listen([*serving, "bench:1:0"], self.news),
             pace=Pace(gap_us_max, lambda: 0.0),
         )
         # The beat is a thread in real time: a test that wants one calls `beat`.

@@ -41,7 +41,23 @@ def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() ->
     bell.woken.clear()
     one.settle(lambda: [job])
     one.settle(list)  # its job is done
-    assert bell.woken == ["q"]
+    assert bell.woken == ["w2"]
+
+
+def test_a_permit_that_comes_back_wakes_one_of_those_who_wait() -> None:
+    # F3: no herd, and nobody in vain
+    world, bell = world_on("memory", Path()), Bell()
+    world.queues.waker = bell
+    one, *others = (permits_of(world, name) for name in ("w1", "w2", "w3", "w4"))
+    assert take(one, "s") == 1
+    for number, other in enumerate(others):
+        world.clock.advance(us=1)
+        assert take(other, "s", priority=number % 2) == 0
+    (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("s",)]))
+    one.settle(lambda: [job])
+    bell.woken.clear()
+    one.settle(list)  # its job is done
+    assert bell.woken == ["w3"]  # the most urgent
 
 
 def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> None:
@@ -57,7 +73,7 @@ def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> No
     bell.woken.clear()
     assert take(one, "s") == 0  # its job is done, and there is a next one
     one.settle(list)
-    assert bell.woken == ["q"]
+    assert bell.woken == ["w2"]
     assert take(other, "s") == 1
 
 

@@ -1,11 +1,12 @@
 """Give back the permits of the dead, sooner than they lapse."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
+from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import registry, semaphore
-from dueline.recipes.semaphore import Permits
+from dueline.recipes.semaphore import CAPACITY_DEFAULT, Permits
 from dueline.store import NO_VERSION, Commit, Delete, Group
 
 _ROUNDS_MAX: Final = 5
@@ -16,17 +17,18 @@ def give_back(queues: Queues, worker: str, semaphores: Collection[str]) -> int:
 
     Returns: of how many limits.
     """
-    names = {*semaphores, *semaphore.capacities(queues.store)}
+    capacities = semaphore.capacities(queues.store)
+    names = {*semaphores, *capacities}
     return sum(
-        _give_back(queues, worker, limit)
+        _give_back(queues, worker, limit, capacities)
         for name in sorted(names)
         for limit, permits in semaphore.in_use(queues.store, name).items()
         if worker in permits.holders or worker in permits.waiting
     )
 
 
-def _give_back(queues: Queues, worker: str, limit: str) -> bool:
-    """Give back what a worker has of a limit, and wake who waits for it (rule M3)."""
+def _give_back(queues: Queues, worker: str, limit: str, capacities: Mapping[str, int]) -> bool:
+    """Give back what a worker has of a limit, and wake who comes next (rules M3, N3)."""
     for _ in range(_ROUNDS_MAX):
         permits, version = semaphore.read(queues.store, limit)
         now_us = queues.time.earliest_us()
@@ -34,7 +36,9 @@ def _give_back(queues: Queues, worker: str, limit: str) -> bool:
         if left is None:
             return False
         if _is_written(queues, worker, limit, left, version):
-            queues.waker.wake(semaphore.awaited_by(left, worker, now_us))
+            capacity = capacities.get(semaphore_of(limit), CAPACITY_DEFAULT)
+            free = capacity - left.in_use(now_us)
+            queues.waker.wake(semaphore.next_in_turn(left, free, worker, now_us))
             return True
     return False  # it is back, or so many change this that it lapses before
 

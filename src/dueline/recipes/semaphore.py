@@ -174,13 +174,23 @@ def asked(permits: Permits, worker: str, wish: Wish, now_us: int) -> Permits | N
     return replace(others, waiting={**others.waiting, worker: wait})
 
 
-def awaited_by(permits: Permits, worker: str, now_us: int) -> set[str]:
-    """Name the queues whose workers wait, this one aside."""
-    return {
-        wait.queue
+def next_in_turn(permits: Permits, free: int, worker: str, now_us: int) -> list[str]:
+    """Name the workers for whom so many permits are free, in their turn; this one aside.
+
+    All others would be refused: what was given back is kept for these (rule N3).
+    """
+    waits = [
+        (-wait.priority, wait.since_us, name, wait.count)
         for name, wait in permits.waiting.items()
         if name != worker and wait.until_us > now_us
-    }
+    ]
+    names: list[str] = []
+    for _, _, name, count in sorted(waits):
+        if free <= 0:
+            break
+        names.append(name)
+        free -= count
+    return names
 
 
 def departed(permits: Permits, worker: str, now_us: int) -> Permits | None:

@@ -280,9 +280,12 @@ class HeldPermits:
         for _ in range(_ROUNDS_MAX):
             seen = self._see(name)
             if self._hold(name, seen, seen.permits, count, 0):
-                queues = semaphore.awaited_by(seen.permits, self._worker, seen.now_us)
-                if wakes and queues:
-                    self._queues.waker.wake(queues)
+                permits, _, capacity, now_us = seen
+                others = permits.in_use(now_us) - permits.held(self._worker, now_us)
+                free = capacity - others - count
+                workers = semaphore.next_in_turn(permits, free, self._worker, now_us)
+                if wakes and workers:
+                    self._queues.waker.wake(workers)
                 return
 
     # The beat
