@@ -117,17 +117,17 @@ def closings(events: Sequence[Event], said: Mapping[Claim, Sequence[str]]) -> li
     """Tell which limits were closed from when to when. said: the limits of the claims that said so.
 
     What its worker releases was closed before; where nobody knows whether it was, nothing is
-    asked. Who moves the job after that closes nothing: the time tells these from that.
+    asked. Who moves the job after its worker has decided closes nothing.
     """
     named = {(claim.job_id.hex(), claim.fence): limits for claim, limits in said.items()}
-    released_us: dict[tuple[str, int], int] = {}
+    decided: dict[tuple[str, int], Event] = {}
     found = []
     for event in events:
         claim = (event.id, event.attempt)
-        if event.f != "release" or claim not in named:
+        if claim not in named or event.f not in {"release", "settle"}:
             continue
-        at_us = released_us.setdefault(claim, event.at)
-        if event.type == "ok" and event.at == at_us:
+        first = decided.setdefault(claim, event)
+        if event.type == "ok" and (event.f, event.at) == ("release", first.at):
             found.append(Closing(named[claim], event.t, event.at))
     return found
 

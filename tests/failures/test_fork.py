@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FORKING = """
 import os, sys
 from dueline import Dueline
@@ -50,6 +52,12 @@ print(store.describe()["integrity"])
 """
 
 
+COPYING = """
+from dueline.stores import sqlite_checkpoint
+sqlite_checkpoint.PAGES = 1  # a thread copies the log behind each commit
+"""
+
+
 def run(program: str, url: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", program, url],
@@ -62,13 +70,17 @@ def run(program: str, url: str) -> str:
     return done.stdout
 
 
-def test_jobs_of_a_forked_child_outlive_the_connection_of_its_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", COPYING])
+def test_jobs_of_a_forked_child_outlive_the_connection_of_its_parent(
+    tmp_path: Path, before: str
+) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
-    run(FORKING, url)
+    run(before + FORKING, url)
     assert run(COUNTING, url).split() == ["11", "ok"]
 
 
-def test_a_fork_waits_for_the_transactions_of_other_threads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", COPYING])
+def test_a_fork_waits_for_the_transactions_of_other_threads(tmp_path: Path, before: str) -> None:
     program = FORKING.replace(
         "child_is_in, parent",
         """
@@ -82,5 +94,5 @@ for thread in threads:
 child_is_in, parent""",
     ).replace("noop.enqueue(10)", "[thread.join() for thread in threads]")
     url = f"sqlite:///{tmp_path}/q.db"
-    run(program, url)
+    run(before + program, url)
     assert run(COUNTING.replace("limit=99", "limit=999"), url).split() == ["160", "ok"]

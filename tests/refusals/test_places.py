@@ -20,7 +20,7 @@ from dueline.errors import (
     StoreUnavailable,
 )
 from dueline.handle import Job
-from dueline.stores import sqlite_connection, sqlite_file
+from dueline.stores import sqlite_file
 from dueline.stores.sqlite import SqliteStore
 from tests.kills.disk import MountError, small_disk
 from tests.refusals.queue_files import app_on, everything, fill
@@ -160,13 +160,13 @@ def test_the_last_mount_on_a_folder_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.50.4", "3.51.2"])
 def test_a_library_with_the_race_is_refused(version: str) -> None:
     with pytest.raises(BadInput, match=version.replace(".", r"\.")):
-        sqlite_connection.check_library(version)
+        sqlite_file.check_library(version)
 
 
 def test_a_library_without_the_race_passes() -> None:
     for version in ("3.51.3", "3.52.0", "4.0.0"):
-        sqlite_connection.check_library(version)
-    sqlite_connection.check_library()
+        sqlite_file.check_library(version)
+    sqlite_file.check_library()
 
 
 def test_an_old_library_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from dueline.errors import (
 )
 from dueline.store import BESIDE_A_TRANSACTION
 from dueline.stores import sqlite_file
+from dueline.stores.sqlite_checkpoint import Checkpointer
 
 T = TypeVar("T")
 
@@ -33,10 +34,6 @@ SCHEMAS = ("sqlite.sql", "sqlite_2.sql")
 
 SCHEMA_VERSION = len(SCHEMAS)
 APPLICATION_ID = 0x6475_656C  # "duel"
-LIBRARY_MIN = (3, 51, 3)
-"""Libraries from 3.7.0 to 3.51.2 can corrupt a file that several processes write and checkpoint
-at the same instant (sqlite.org/wal.html#walresetbug)."""
-
 LOCK_WAIT_S = 60.0
 """How long a call waits for other writers before it gives up."""
 
@@ -44,16 +41,6 @@ _PAUSE_S_MAX = 0.016
 _UNFLUSHED = "NORMAL"
 _inherited: list[apsw.Connection] = []
 """Connections of a parent process: never used, and never closed, in a forked child."""
-
-
-def check_library(version: str = "") -> None:
-    """Refuse an SQLite library that is known to corrupt files."""
-    version = version or apsw.sqlite_lib_version()
-    if tuple(int(part) for part in version.split(".")) < LIBRARY_MIN:
-        raise BadInput(
-            f"SQLite {version} can corrupt a file that several processes write (WAL-reset race).",
-            hint="Install the apsw wheel from the package index; it carries a newer library.",
-        )
 
 
 def fetch(database: apsw.Connection, statement: str, bound: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -92,8 +79,8 @@ class Runs(Protocol):
 class SqliteConnection:
     """A connection that is opened on first use, in each process, and shared by its threads.
 
-    One for all: with a second one for transactions, a thread that waits for the file would hold
-    the first, and whoever has the file could wait for that.
+    One for all calls: with a second one for transactions, a thread that waits for the file would
+    hold the first, and whoever has the file could wait for that.
     """
 
     def __init__(self, path: Path, *, synchronous: str, clock: Clock) -> None:
@@ -104,6 +91,7 @@ class SqliteConnection:
         self._clock = clock
         self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
         self._database: apsw.Connection | None = None
+        self._checkpointer: Checkpointer | None = None
         self._jitter = random.Random()
         self._is_held_for_fork = False
         _close_at_fork(weakref.ref(self))
@@ -111,16 +99,20 @@ class SqliteConnection:
     def close(self) -> None:
         """Close the connection; the next call opens it anew."""
         with self._lock:
-            if self._database is not None:
-                self._database.close()
-            self._database = None
+            self._close()
+
+    def _close(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        if self._database is not None:
+            self._database.close()
+        self._checkpointer = self._database = None
 
     def before_fork(self) -> None:
         """Close the connection, so that the child inherits nothing; hold the lock meanwhile."""
         self._is_held_for_fork = self._lock.acquire(timeout=LOCK_WAIT_S)
-        if self._is_held_for_fork and self._database is not None:
-            self._database.close()
-            self._database = None
+        if self._is_held_for_fork:
+            self._close()
 
     def after_fork_in_parent(self) -> None:
         """Go on; the next call opens the file anew."""
@@ -132,7 +124,7 @@ class SqliteConnection:
         if self._database is not None:  # a call was under way for too long
             _inherited.append(self._database)
         self._lock = threading.RLock()
-        self._database = None
+        self._checkpointer = self._database = None
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` on the connection, outside a write transaction."""
@@ -228,6 +220,8 @@ class SqliteConnection:
                 f"SQLite could not finish a commit to {self._path}: {error}.",
                 hint="Check the disk; repeat the call with the same ids.",
             ) from error
+        if self._checkpointer is not None:
+            self._checkpointer.committed(database)
 
     def _run(self, work: Callable[[apsw.Connection], T]) -> T:
         try:
@@ -265,7 +259,7 @@ class SqliteConnection:
             pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
 
     def _open(self) -> apsw.Connection:
-        check_library()
+        sqlite_file.check_library()
         sqlite_file.prepare(self._path)
         database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
@@ -281,6 +275,7 @@ class SqliteConnection:
         except BaseException:
             database.close()
             raise
+        self._checkpointer = Checkpointer(self._path, database, application_id=APPLICATION_ID)
         self._database = database
         return database
 

@@ -1,10 +1,16 @@
-"""Which files may hold a queue."""
+"""Which files may hold a queue, and which library may open them."""
 
 import os
 import stat
 from pathlib import Path
 
+import apsw
+
 from dueline.errors import BadInput, StoreCorrupt, StoreUnavailable
+
+LIBRARY_MIN = (3, 51, 3)
+"""Libraries from 3.7.0 to 3.51.2 can corrupt a file that several processes write and checkpoint
+at the same instant (sqlite.org/wal.html#walresetbug)."""
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {
@@ -35,6 +41,16 @@ DATABASE_BYTES_MIN = 512
 """SQLite's smallest page."""
 
 MOUNTS = Path("/proc/self/mounts")
+
+
+def check_library(version: str = "") -> None:
+    """Refuse an SQLite library that is known to corrupt files."""
+    version = version or apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < LIBRARY_MIN:
+        raise BadInput(
+            f"SQLite {version} can corrupt a file that several processes write (WAL-reset race).",
+            hint="Install the apsw wheel from the package index; it carries a newer library.",
+        )
 
 
 def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:

@@ -1,0 +1,135 @@
+"""The log of a queue file is copied into it beside its writers."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from dueline.contract.given import NOW_US, born
+from dueline.store import Put
+from dueline.stores import sqlite_checkpoint
+from dueline.stores.sqlite import SqliteStore
+from tests.clocks import HandClock
+
+pytestmark = pytest.mark.sqlite
+
+WAIT_S = 30.0
+BYTES = 100_000
+"""Written once they are more than a page or two."""
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.005)
+
+
+def threads_of_checkpoints() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "dueline-checkpoint"]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteStore:
+    monkeypatch.setattr(sqlite_checkpoint, "PAGES", 20)
+    return SqliteStore(tmp_path / "queue.db", clock=HandClock(), synchronous="NORMAL")
+
+
+def put(store: SqliteStore, name: str) -> None:
+    assert store.commit("p", (Put(name, b"v", b"x" * BYTES),))
+
+
+def test_what_was_written_is_copied_while_its_writer_goes_on(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    # C2: the commits themselves copy nothing before the log is PAGES_MAX long
+    put(store, "first")
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > BYTES)
+    put(store, "second")
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    assert [one.key for one in store.read("p", after=None, limit=9)] == ["first", "second"]
+    store.close()
+
+
+def test_a_few_pages_are_left_to_the_log(store: SqliteStore, tmp_path: Path) -> None:
+    store.add([born(1, at_us=NOW_US)])
+    size = (tmp_path / "queue.db").stat().st_size
+    for number in range(2, 4):
+        store.add([born(number, at_us=NOW_US)])
+    assert (tmp_path / "queue.db").stat().st_size == size
+    store.close()
+
+
+def test_closing_ends_the_thread_and_leaves_one_file(store: SqliteStore, tmp_path: Path) -> None:
+    put(store, "first")
+    assert threads_of_checkpoints()
+    store.close()
+    assert not threads_of_checkpoints()
+    assert [one.name for one in tmp_path.iterdir()] == ["queue.db"]
+    put(store, "second")  # it opens anew, and copies again
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    store.close()
+
+
+def test_an_idle_thread_ends_and_another_one_is_started(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "IDLE_S", 0.01)
+    put(store, "first")
+    wait_until(lambda: not threads_of_checkpoints())
+    put(store, "second")
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    store.close()
+
+
+def test_a_file_that_another_program_has_put_there_is_let_be(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+    is_wanted = sqlite_checkpoint.Checkpointer._is_wanted
+
+    def look(checkpointer: sqlite_checkpoint.Checkpointer) -> bool:
+        if checkpointer._wanted.is_set():
+            return is_wanted(checkpointer)
+        looked.set()  # it has done what it was woken for
+        return is_wanted(checkpointer)
+
+    monkeypatch.setattr(sqlite_checkpoint.Checkpointer, "_is_wanted", look)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_checkpoint, "PAGES", 10_000)
+        store.add([born(1, at_us=NOW_US)])
+    for name in ("queue.db", "queue.db-wal", "queue.db-shm"):
+        (tmp_path / name).rename(tmp_path / f"away-{name}")
+    theirs = apsw.Connection(str(tmp_path / "queue.db"))
+    theirs.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    list(theirs.execute("PRAGMA journal_mode = WAL; CREATE TABLE theirs (value)"))
+    theirs.close()
+    log = (tmp_path / "queue.db-wal").read_bytes()
+    size = (tmp_path / "queue.db").stat().st_size
+    put(store, "first")
+    assert looked.wait(WAIT_S)
+    assert (tmp_path / "queue.db").stat().st_size == size
+    assert (tmp_path / "queue.db-wal").read_bytes() == log
+    store.close()
+
+
+def test_writers_go_on_where_the_file_cannot_be_copied(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as where another process copies it, or the disk is full
+    tried = threading.Event()
+
+    def fail(_self: object) -> apsw.Connection:
+        tried.set()
+        raise apsw.BusyError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_checkpoint.Checkpointer, "_open", fail)
+        put(store, "first")
+        assert tried.wait(WAIT_S)
+    put(store, "second")
+    wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
+    store.close()
