@@ -18,11 +18,9 @@ from typing import NamedTuple
 from dueline.app import Dueline
 from dueline.diary import Event, events_of
 from dueline.history import attempts
-from dueline.job import Job, JobId
-from dueline.recipes import results
-from dueline.status import status_of
 from simulation.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.disk import SmallDisk
+from tests.kills.ends import finals_of
 from tests.kills.jumps import JUMPS_VARIABLE, jumps_in
 from tests.kills.node import KilledNode
 from tests.kills.processes import children_of, processes_with, signal_all
@@ -31,7 +29,10 @@ from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE
 
 ROOT = Path(__file__).parent.parent.parent
 BACKLOG = 400
-"""Producers stop when so many of their calls are not finished."""
+"""Producers stop when so many of their calls are not finished, as far as the diaries tell."""
+
+QUIET_S = 2.0
+"""Where nothing happens for so long they go on: who is killed may not write down what it did."""
 
 PRODUCER_SHARE, CHILD_SHARE = 0.25, 0.5
 """Shares of the kills: producers; of those of the worker with children, a child alone."""
@@ -42,7 +43,8 @@ PAUSE_LEASES = 0.5, 2.0
 TICK_S = 0.01
 LOOK_S = 0.2
 LOOK_SHARE = 0.25
-"""Every process leaves a diary: looking at all of them takes no more of the time than that."""
+"""So much of the time is spent on reading diaries at most: every process leaves one."""
+
 FILLS_MAX = 40
 """How often the disk is filled up at most until a verdict met it: not every call is one."""
 
@@ -129,6 +131,7 @@ class Loop:
         self._over: set[str] = set()
         self._outages = 0
         self._noted_s = time.monotonic()
+        self._untold, self._widened_s = 0, 0.0
         self._last_of: Counter[int] = Counter()
         self.events: list[Event] = []
         half = jobs // 2
@@ -221,7 +224,9 @@ class Loop:
 
     def _open_gate(self) -> None:
         new = self._folder / "gate.new"
-        new.write_text(str((len(self._over) + BACKLOG) // 2))
+        if time.monotonic() - max(self._noted_s, self._widened_s) > QUIET_S:
+            self._untold, self._widened_s = self._untold + BACKLOG, time.monotonic()
+        new.write_text(str((len(self._over) + BACKLOG + self._untold) // 2))
         new.replace(self._folder / GATE.name)
 
     # The kills and pauses
@@ -342,8 +347,8 @@ class Loop:
 
     def _expect_nobody(self) -> None:
         """See that no process of this run is left, children of the killed included."""
-        give_up = time.monotonic() + END_S_MAX
-        while left := processes_with(f"{FOLDER_VARIABLE}={self._folder}"):
+        give_up, mine = time.monotonic() + END_S_MAX, f"{FOLDER_VARIABLE}={self._folder}"
+        while left := processes_with(mine):
             assert time.monotonic() < give_up, f"processes are left: {left}"
             time.sleep(TICK_S)
 
@@ -358,7 +363,7 @@ class Loop:
         some = [ids[place : place + FOUND] for place in range(0, len(ids), FOUND)]
         finals: dict[str, Final] = {}
         with ThreadPoolExecutor(READERS) as readers:
-            for found in readers.map(lambda jobs: _finals(app, jobs), some):
+            for found in readers.map(lambda jobs: finals_of(app, jobs), some):
                 finals |= found
         shards = app.queues.catalog.settings(QUEUE).shards_read
         recorded = [
@@ -375,21 +380,6 @@ class Loop:
             "clock jumps": jumps_in(self._folder),
         }
         return Report({**counts, **report.counts}, report.faults)
-
-
-def _finals(app: Dueline, jobs: Sequence[str]) -> dict[str, Final]:
-    ids = [JobId(bytes.fromhex(job)) for job in jobs]
-    rows = app.store.find(ids)
-    return {job.hex(): _final(app, job, row) for job, row in zip(ids, rows, strict=True)}
-
-
-def _final(app: Dueline, job_id: JobId, row: Job | None) -> Final:
-    if row is not None:
-        return Final(status_of(row, app.queues.time.latest_us()))
-    outcome = results.read(app.store, job_id)
-    if outcome is None:
-        return Final("gone")
-    return Final(outcome.state, int(outcome.value) if outcome.value else None)
 
 
 def _rows(app: Dueline) -> int:

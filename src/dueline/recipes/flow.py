@@ -8,6 +8,7 @@ retried: its death has another place than its end, and counts until there is one
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from dueline.attempt import Outcome
@@ -33,16 +34,24 @@ _ENDS_A_PAGE: Final = 2 * BLOCK
 
 def step_of(job: Job) -> tuple[JobId, int] | None:
     """Tell of which workflow a job is, and which step; None: of none."""
-    place = place_of(job)
-    return None if place is None else (flow_of(job.id, place.number), place.number)
+    return _step_of(job.id, job.opts) if job.opts else None
+
+
+@lru_cache(maxsize=4096)
+def _step_of(job_id: JobId, opts: bytes) -> tuple[JobId, int] | None:
+    """Tell it; what is asked of a job several times is reckoned once."""
+    place = _place_in(opts)
+    return None if place is None else (flow_of(job_id, place.number), place.number)
 
 
 def place_of(job: Job) -> StepPlace | None:
     """Tell a job's place in its workflow; None where it is of none, or that cannot be read."""
-    if not job.opts:
-        return None
+    return _place_in(job.opts) if job.opts else None
+
+
+def _place_in(opts: bytes) -> StepPlace | None:
     try:
-        return read_options(job.opts).step
+        return read_options(opts).step
     except StoreCorrupt:  # whoever runs it says so
         return None
 

@@ -1,0 +1,25 @@
+"""How the queue says that jobs ended."""
+
+from collections.abc import Sequence
+
+from dueline.app import Dueline
+from dueline.job import Job, JobId
+from dueline.recipes import results
+from dueline.status import status_of
+from simulation.judge import Final
+
+
+def finals_of(app: Dueline, jobs: Sequence[str]) -> dict[str, Final]:
+    """Tell how some jobs ended, or how they stand, by their ids in hexadecimal."""
+    ids = [JobId(bytes.fromhex(job)) for job in jobs]
+    found = zip(ids, app.store.find(ids), strict=True)
+    return {job.hex(): _final(app, job, row) for job, row in found}
+
+
+def _final(app: Dueline, job_id: JobId, row: Job | None) -> Final:
+    if row is not None:
+        return Final(status_of(row, app.queues.time.latest_us()))
+    outcome = results.read(app.store, job_id)
+    if outcome is None:
+        return Final("gone")
+    return Final(outcome.state, int(outcome.value) if outcome.value else None)
