@@ -32,7 +32,7 @@ BACKLOG = 400
 """Producers stop when so many of their calls are not finished, as far as the diaries tell."""
 
 QUIET_S = 2.0
-"""Where nothing happens for so long they go on: who is killed may not write down what it did."""
+"""Where nothing happens for so long they go on: a call whose caller was killed may never end."""
 
 PRODUCER_SHARE, CHILD_SHARE = 0.25, 0.5
 """Shares of the kills: producers; of those of the worker with children, a child alone."""
