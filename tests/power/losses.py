@@ -5,12 +5,14 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
+from unittest.mock import patch
 
 import apsw
 
 from dueline.connect import open_store
 from dueline.contract.given import id_of
 from dueline.errors import DuelineError
+from dueline.stores import sqlite_checkpoint
 from tests.power.disk import Mark, Platter, Step, recording
 from tests.power.life import Life
 
@@ -18,6 +20,12 @@ NAME: Final = "queue.db"
 CALLS: Final = 150
 
 Synchronous = Literal["FULL", "NORMAL"]
+Copier = Literal["commits", "a thread"]
+Loss = Literal["claims", "all", "nothing"]
+
+NEVER: Final = 10**9
+COPIED: Final[Mapping[Copier, tuple[int, int]]] = {"commits": (NEVER, 500), "a thread": (50, NEVER)}
+"""After how many pages a thread copies the log, and a commit does: often, in a short life."""
 
 
 class Recording(NamedTuple):
@@ -50,16 +58,26 @@ class Report(NamedTuple):
 
 
 def record(
-    folder: Path, seed: int, *, synchronous: Synchronous = "FULL", flushes: bool = True
+    folder: Path,
+    seed: int,
+    *,
+    synchronous: Synchronous = "FULL",
+    flushes: bool = True,
+    copier: Copier = "commits",
 ) -> Recording:
     """Let a store live in an empty folder, on a disk that is watched.
 
-    Args: flushes: whether the disk flushes when it is told to.
+    Args: flushes: whether the disk flushes when it is told to. copier: who copies the log.
     """
     path = folder / NAME
     states: list[str] = []
     sure: list[int] = []
-    with recording(folder, flushes=flushes) as disk:
+    pages, most = COPIED[copier]
+    with (
+        patch.object(sqlite_checkpoint, "PAGES", pages),
+        patch.object(sqlite_checkpoint, "PAGES_MAX", most),
+        recording(folder, flushes=flushes) as disk,
+    ):
         store = open_store(f"sqlite:///{path}?synchronous={synchronous}")
         store.find([id_of(0)])
         life = Life(store, random.Random(seed))
@@ -101,7 +119,7 @@ def judge(
     recorded: Recording,
     left: Sequence[Image],
     *,
-    may_lose: Literal["claims", "all", "nothing"] = "claims",
+    may_lose: Loss = "claims",
 ) -> Report:
     """Tell which images hold what they must not.
 

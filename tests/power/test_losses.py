@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.losses import Synchronous, fail, judge, record
+from tests.power.disk import Flush
+from tests.power.losses import NAME, Loss, Synchronous, fail, judge, record
 
 IMAGES = 100
 IMAGES_OF_A_LIE = 25
@@ -24,6 +25,19 @@ def test_all_that_was_acknowledged_survives_the_power(tmp_path: Path) -> None:  
     assert report.faults == []
     assert 0 < report.ahead < IMAGES  # some calls were cut in the middle, behind their commit
     assert judge(recorded, left, may_lose="nothing").faults != []  # rule P8: claims wait
+
+
+@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+def test_nothing_is_lost_where_a_thread_copies_the_log(
+    tmp_path: Path, synchronous: Synchronous
+) -> None:  # R1
+    life = folder(tmp_path, "life")
+    recorded = record(life, seed=4, synchronous=synchronous, copier="a thread")
+    left = fail(recorded, folder(tmp_path, "images"), images=IMAGES, seed=4)
+    may_lose: Loss = "all" if synchronous == "NORMAL" else "claims"
+    assert judge(recorded, left, may_lose=may_lose).faults == []
+    copied = [one for one in recorded.steps if isinstance(one, Flush) and one.file == NAME]
+    assert len(copied) > 5
 
 
 def test_with_normal_flushes_what_is_left_is_whole_and_has_no_gap(tmp_path: Path) -> None:
