@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from dueline.spark import consume
 from dueline.spark.fleet import Fleet
+from dueline.stores.sqlite_connection import SqliteConnection
 from dueline.worker.settler import Settler
 from tests.kills.workload import FOLDER_VARIABLE, QUEUE, app, record, work
 
@@ -39,9 +40,24 @@ def attached() -> SparkSession:
     return SparkSession(SparkContext(gateway=gateway, jsc=java, conf=conf))
 
 
-def strike(moment: str) -> None:
+def stand_still(connection: SqliteConnection) -> None:
+    """Stop this process between two calls of its store.
+
+    One that stands still inside a write keeps all others waiting: docs/sqlite.md, "Limits".
+    """
+    with connection._lock:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def strike(moment: str, connection: SqliteConnection) -> None:
     """Have this process die, or stand still, at its moment."""
-    number = signal.SIGSTOP if moment == STILL else signal.SIGKILL
+
+    def end() -> None:
+        if moment == STILL:
+            stand_still(connection)
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     owner, name, is_after, turn = {
         BEFORE: (Fleet, "submit", False, TURN),
         AFTER: (Fleet, "collect", True, TURN),
@@ -57,12 +73,12 @@ def strike(moment: str) -> None:
         if not is_after:
             left -= 1
             if not left:
-                os.kill(os.getpid(), number)
+                end()
         answer = real(self, *args)
         if is_after and (answer or name != "collect"):
             left -= 1
             if not left:
-                os.kill(os.getpid(), number)
+                end()
         return answer
 
     setattr(owner, name, struck)
@@ -71,8 +87,9 @@ def strike(moment: str) -> None:
 def main(moment: str, first: int, last: int) -> None:
     """Enqueue, attach, work, and die on the way."""
     record()
+    recorded: Any = app.store
     work.enqueue_many([(number,) for number in range(first, last + 1)])
-    strike(moment)
+    strike(moment, recorded._store._file)
     spark = attached()
     spark.sparkContext.environment[FOLDER_VARIABLE] = os.environ[FOLDER_VARIABLE]
     consume(spark, app, QUEUE, members=1, concurrency=2, burst=True).awaitTermination()
