@@ -93,17 +93,20 @@ def before(permits: Permits, worker: str, wish: Wish, now_us: int) -> Sequence[s
     What the worker waits for already counts for it, whatever it asks for now: which of its jobs
     comes first is its own affair.
     """
-    mine = (-wish.priority, wish.since_us, worker)
+    mine = _turn(wish, worker)
     known = permits.waiting.get(worker)
     if known is not None and known.until_us > now_us:
-        mine = min(mine, (-known.priority, known.since_us, worker))
+        mine = min(mine, _turn(known, worker))
     return [
         name
         for name, wait in permits.waiting.items()
-        if name != worker
-        and wait.until_us > now_us
-        and (-wait.priority, wait.since_us, name) < mine
+        if name != worker and wait.until_us > now_us and _turn(wait, name) < mine
     ]
+
+
+def _turn(wait: Wish | Wait, worker: str) -> tuple[int, int, str]:
+    """Say when a worker's turn is: more urgent jobs, then a longer wait, then its name."""
+    return (-wait.priority, wait.since_us, worker)
 
 
 def spare(
@@ -179,13 +182,13 @@ def next_in_turn(permits: Permits, free: int, worker: str, now_us: int) -> list[
 
     All others would be refused: what was given back is kept for these (rule N3).
     """
-    waits = [
-        (-wait.priority, wait.since_us, name, wait.count)
+    turns = sorted(
+        (_turn(wait, name), name, wait.count)
         for name, wait in permits.waiting.items()
         if name != worker and wait.until_us > now_us
-    ]
+    )
     names: list[str] = []
-    for _, _, name, count in sorted(waits):
+    for _, name, count in turns:
         if free <= 0:
             break
         names.append(name)
