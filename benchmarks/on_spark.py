@@ -39,6 +39,9 @@ CHUNK = 10_000
 RARE = 1000
 """One row in so many is what a narrow condition is after."""
 
+APART_US = 1000
+"""How long after an attempt the next one ends."""
+
 BATCHES = 8
 
 RATIOS = {
@@ -164,14 +167,14 @@ def archives(spark: Any, url: str, folder: Path) -> dict[str, Act]:  # noqa: ANN
 def fill(url: str, rows: int) -> None:
     """Make a history; its rows are as workers write them."""
     app = Dueline(url)
-    app.queue("mail", shards=SHARDS)
-    now_us = app.store.clock_us() - 3600 * 1_000_000
+    app.queues.catalog.configure("mail", shards=SHARDS)
+    now_us = app.store.clock_us() - rows * APART_US
     for start in range(0, rows, CHUNK):
         numbers = range(start, min(rows, start + CHUNK))
         app.store.append(
             [
-                Row("mail!history", shard_of(n), now_us + n, b"%016d" % n, body(n, now_us + n))
-                for n in numbers
+                Row("mail!history", shard_of(n), at_us, b"%016d" % n, body(n, at_us))
+                for n, at_us in ((n, now_us + n * APART_US) for n in numbers)
             ]
         )
     app.close()

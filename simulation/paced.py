@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+from dueline.checker import EARLY_US_MAX
 from dueline.clock import SECOND_US
 from dueline.diary import Event
 from dueline.job import Claim
@@ -133,10 +134,14 @@ def closings(events: Sequence[Event], said: Mapping[Claim, Sequence[str]]) -> li
 
 
 def too_soon(taken: Sequence[Taken], closed: Sequence[Closing]) -> list[str]:
-    """Tell where something was taken of a rate that was closed."""
+    """Tell where something was taken of a rate that was closed.
+
+    Not of what was taken when its worker may have taken the time for that of the opening.
+    """
     return [
         f"{one} though it was closed: {closing}"
         for closing in closed
         for one in taken
-        if one.limit in closing.limits and closing.since_us < one.at_us < closing.until_us
+        if one.limit in closing.limits
+        and closing.since_us < one.at_us < closing.until_us - EARLY_US_MAX
     ]

@@ -92,6 +92,11 @@ BAD: dict[str, tuple[str, list[Event], dict[str, str]]] = {
     "a start before the lease of the one before ended": (
         "illegitimate", [*RUN, SOONER, SOON, *AGAIN_END], DONE,
     ),
+    "a start well before the lease of the one before ended": (
+        "illegitimate",
+        [*BORN, replace(CLAIM, at=LATER.t + EARLY_US_MAX + 1), START, LATER, AGAIN, *AGAIN_END],
+        DONE,
+    ),
     "a start before the lease ended that was extended": (
         "illegitimate",
         [*EXPIRED, *verdict("extend", 1, 3 * S, at=9 * S)],
@@ -251,6 +256,9 @@ FINE: dict[str, tuple[list[Event], dict[str, str]]] = {
     ),
     "a start again after an extension that was refused": (
         [*EXPIRED, replace(verdict("extend", 1, 5 * S + 50, at=9 * S)[1], type="no")], DONE,
+    ),
+    "a claim a millisecond before the end of the lease": (
+        [*BORN, replace(CLAIM, at=LATER.t + EARLY_US_MAX), START, LATER, AGAIN, *AGAIN_END], DONE,
     ),
     "a start again after a release": ([*RUN, *RELEASE, SOONER, SOON, *AGAIN_END], DONE),
     "a start again after a release without an answer": (

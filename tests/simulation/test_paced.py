@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from dueline.checker import EARLY_US_MAX
 from dueline.diary import Event
 from dueline.job import Claim, JobId
 from simulation.paced import Closing, Taken, closings, over_rate, too_soon
@@ -35,8 +36,9 @@ def test_an_operators_change_closes_nothing() -> None:
 
 
 def test_what_is_taken_of_a_closed_rate_is_told() -> None:
-    closed = [Closing(("steady",), 7, 90)]
-    taken = [Taken(at, "steady", "w", 1) for at in (6, 8, 91)] + [Taken(9, "bucket", "w", 1)]
+    closed = [Closing(("steady",), 7, 5000)]
+    times = (6, 8, 5000 - EARLY_US_MAX, 5001)
+    taken = [Taken(at, "steady", "w", 1) for at in times] + [Taken(9, "bucket", "w", 1)]
     (found,) = too_soon(taken, closed)
     assert "at_us=8" in found
 

@@ -9,6 +9,7 @@ from dueline.checker.life import Fault, Life, Seen, began, claim_of, is_ok, is_r
 from dueline.diary import Event
 
 EARLY_US_MAX = 1000
+"""How much too early a process may take the store's time to be, for a start or a lease's end."""
 
 
 def illegitimate(life: Life, seen: Seen) -> Iterator[Fault]:
@@ -63,7 +64,7 @@ def _reason(before: Event, start: Event, life: Life, seen: Seen) -> str | None:
         return "claimed without an answer"
     following = claim_of(life, start.attempt)
     taken_us = following.t if following and following.type == "ok" else start.t
-    return "expired" if 0 < _lease_end(claim, life) <= taken_us else None
+    return "expired" if 0 < _lease_end(claim, life) <= taken_us + EARLY_US_MAX else None
 
 
 def _lease_end(claim: Event, life: Life) -> int:
