@@ -22,6 +22,7 @@ from typing import Any
 
 import apsw
 
+from benchmarks import raw
 from dueline import Dueline
 from dueline.spark import enqueue, read, session
 from dueline.spark.archive import Period
@@ -82,7 +83,7 @@ def measure(folder: Path, rows: int, rounds: int) -> Mapping[str, Any]:
     spark = session("bench", master="local[2]", conf={"spark.log.level": "ERROR"})
     takes: dict[str, list[float]] = defaultdict(list)
     uses: dict[str, list[float]] = defaultdict(list)
-    acts = readings(spark, url, folder) | writings(spark, folder, rows)
+    acts = readings(spark, url, folder, rows) | writings(spark, folder, rows)
     acts |= drains(spark, url, folder, rows) | archives(spark, url, folder)
     for number in range(rounds + 1):
         for name, act in acts.items():
@@ -130,7 +131,7 @@ def processor_s() -> float:
 def drains(spark: Any, url: str, folder: Path, rows: int) -> dict[str, Act]:  # noqa: ANN401
     """Name the ways to follow a history to its end."""
 
-    def drain(number: int, most: int) -> None:
+    def follow(number: int, most: int) -> None:
         stream = spark.readStream.format("dueline").options(
             store=url, table="attempts", maxRowsPerTrigger=most
         )
@@ -139,8 +140,8 @@ def drains(spark: Any, url: str, folder: Path, rows: int) -> dict[str, Act]:  # 
         query.option("checkpointLocation", checkpoint).start().awaitTermination()
 
     return {
-        "drain": lambda number: drain(number, rows * 2),
-        "drain in 8": lambda number: drain(number, -(-rows // BATCHES)),
+        "drain": lambda number: follow(number, rows * 2),
+        "drain in 8": lambda number: follow(number, -(-rows // BATCHES)),
     }
 
 
@@ -195,26 +196,27 @@ def body(number: int, at_us: int) -> bytes:
     }).encode()  # fmt: skip
 
 
-def readings(spark: Any, url: str, folder: Path) -> dict[str, Act]:  # noqa: ANN401
-    """Name the reads that are measured."""
+def readings(spark: Any, url: str, folder: Path, rows: int) -> dict[str, Act]:  # noqa: ANN401
+    """Name the reads that are measured; each has a frame of its own, and so a plan."""
     whole = read(spark, url, "attempts")
+    assert whole.count() == rows, "the history that was made is not what is read"
     whole.write.parquet(str(folder / "parquet"))
     whole.write.json(str(folder / "json"))
     narrow = spark.read.format("dueline").schema("job_id string, outcome string, ended timestamp")
-    frames = {
-        "attempts": whole,
-        "parquet": spark.read.parquet(str(folder / "parquet")),
-        "json": spark.read.schema(whole.schema).json(str(folder / "json")),
-        "projection": narrow.options(store=url, table="attempts").load(),
+    rare = f"shard = {SHARDS - 1}"
+    return {
+        "attempts": lambda _: drain(read(spark, url, "attempts")),
+        "parquet": lambda _: drain(spark.read.parquet(str(folder / "parquet"))),
+        "json": lambda _: drain(spark.read.schema(whole.schema).json(str(folder / "json"))),
+        "projection": lambda _: drain(narrow.options(store=url, table="attempts").load()),
+        "count": lambda _: read(spark, url, "attempts").count(),
+        "pushdown": lambda _: read(spark, url, "attempts", pushdown=True).where(rare).count(),
     }
-    acts = {name: drained(frame) for name, frame in frames.items()}
-    rare = whole.where(f"shard = {SHARDS - 1}")
-    return acts | {"count": lambda _: whole.count(), "pushdown": lambda _: rare.count()}
 
 
-def drained(frame: Any) -> Act:  # noqa: ANN401
+def drain(frame: Any) -> None:  # noqa: ANN401
     """Read all of a table into nothing."""
-    return lambda _: frame.write.format("noop").mode("overwrite").save()
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: ANN401
@@ -230,13 +232,11 @@ def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: AN
         counts = enqueue(frame, url, queue="mail", task="shop.charge", writeMode=mode)
         assert counts == (rows, rows), counts
 
-    def raw(number: int) -> None:
-        database = apsw.Connection(str(folder / f"raw-{number}.db"))
-        database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")
-        database.execute("CREATE TABLE jobs (id BLOB PRIMARY KEY, payload BLOB)")
-        some = ((b"%016d" % one, b"[%d]" % one) for one in range(rows))
-        with database:
-            database.executemany("INSERT OR IGNORE INTO jobs VALUES (?, ?)", some)
+    births = raw.rows(rows, b"[1000000]")
+
+    def insert(number: int) -> None:
+        database = raw.open_raw(folder / f"raw-{number}.db", "NORMAL")
+        raw.insert_at_once(database, births)
         database.close()
 
     def loop(number: int) -> None:
@@ -252,7 +252,7 @@ def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: AN
 
     return {
         "loop": loop,
-        "raw": raw,
+        "raw": insert,
         "enqueue": lambda number: put(number, "direct"),
         "staged": lambda number: put(number, "staged"),
     }

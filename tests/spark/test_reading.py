@@ -10,6 +10,7 @@ import pytest
 from dueline import Dueline
 from dueline.history import attempts
 from dueline.lane import dead_queue
+from dueline.store import Row
 from tests.spark.conftest import WAITING
 
 BOTH = {"mail": 4, "bills": 2}
@@ -75,6 +76,32 @@ def test_a_temporary_view_reads_a_projection_and_prunes(spark: Any, shop: Duelin
     narrow = spark.read.format("dueline").schema("outcome string, attempt int")
     frame = narrow.options(store=shop.url, table="attempts").load()
     assert frame.groupBy("outcome").count().count() == 3
+
+
+def test_what_one_query_leaves_out_is_there_for_the_next(spark: Any, shop: Dueline) -> None:
+    # Spark 4.3 keeps the plan of the last query whose conditions a source was told of.
+    from dueline.spark import read
+
+    frame = read(spark, shop.url, "attempts")
+    bills = "queue = 'bills'"
+    expected = len(oracle(shop))
+    assert frame.where(bills).count() == len(oracle(shop, {"bills": 2})) < expected
+    assert frame.count() == expected
+    both = frame.where(bills).unionAll(frame.where("queue <> 'bills'"))
+    assert both.count() == expected
+
+
+def test_a_frame_is_planned_once_and_a_new_one_has_what_came_since(
+    spark: Any, shop: Dueline
+) -> None:
+    from dueline.spark import read
+
+    shop.store.append([Row("visits", 0, 5, b"first", b"{}")])
+    frame = read(spark, shop.url, "stream", stream="visits")
+    assert frame.count() == 1
+    shop.store.append([Row("visits", 0, shop.store.clock_us(), b"second", b"{}")])
+    assert frame.count() == 1
+    assert read(spark, shop.url, "stream", stream="visits").count() == 2
 
 
 def test_errors_reach_the_caller_in_words_and_plans_show_no_password(

@@ -6,7 +6,8 @@ replays, must come to the same jobs.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from itertools import repeat
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
@@ -17,14 +18,19 @@ from dueline.errors import BadInput
 from dueline.ids import derived
 from dueline.job import Job, JobId
 from dueline.lane import Lane, bucket_of
-from dueline.limits import check_call
+from dueline.limits import check_call, check_due
 from dueline.payloads import OWN_MAX
 from dueline.settings import QueueSettings, shard_of
+from dueline.tuples import made
 
 COLUMNS: Final = (
     "queue", "task", "payload", "codec", "due", "priority", "tenant", "job_id", "dedupe_key",
 )  # fmt: skip
 INSTANT: Final = pa.timestamp("us", "UTC")
+UUID_DIGITS: Final = 32
+
+_UNCLAIMED: Final = tuple(Job._field_defaults.values())
+"""The cells of a job that change with claims and verdicts, before the first."""
 
 _LISTS: Final = msgspec.json.Decoder(list[Any])
 
@@ -56,6 +62,14 @@ class Birth(NamedTuple):
     due_us: int | None
     priority: int
     tenant: str
+
+
+BIRTHS: Final = pa.schema([
+    ("id", pa.binary()), ("queue", pa.string()), ("task", pa.string()), ("codec", pa.int64()),
+    ("body", pa.binary()), ("due_us", pa.int64()), ("priority", pa.int64()),
+    ("tenant", pa.string()),
+])  # fmt: skip
+"""The fields of a birth, in their order."""
 
 
 def check_columns(names: Sequence[str], form: Form) -> None:
@@ -91,16 +105,16 @@ def births(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[Birth]:
 
     Raises: BadInput: a row of which no job can be made.
     """
-    size = batch.num_rows
-    names = batch.schema.names
 
     def column(name: str, kind: pa.DataType, default: object) -> Sequence[Any]:
-        if name not in names:
-            return [default] * size
+        if name not in batch.schema.names:
+            return [default] * batch.num_rows
         values = batch.column(name).cast(kind)
         if kind == INSTANT:
             values = values.cast(pa.int64())
-        return [default if value is None else value for value in values.to_pylist()]
+        if default is not None and values.null_count:
+            values = values.fill_null(default)
+        return cast("list[Any]", values.to_pylist())
 
     queues = column("queue", pa.string(), form.queue)
     tasks = column("task", pa.string(), form.task)
@@ -109,20 +123,41 @@ def births(batch: pa.RecordBatch, form: Form, *, now_us: int) -> list[Birth]:
     dues = column("due", INSTANT, None)
     priorities = column("priority", pa.int64(), 0)
     tenants = column("tenant", pa.string(), "")
+    _check_cells(set(zip(queues, priorities, tenants, strict=True)), set(dues), now_us=now_us)
+    if not all(tasks):
+        raise BadInput("A row names no task.", hint="Fill the column task.")
+    for codec, body, task in zip(codecs, bodies, tasks, strict=True):
+        _check_body(codec, body, task)
     given = column("job_id", pa.string(), None)
     keys = column("dedupe_key", pa.string(), None)
     data = [batch.column(name).to_pylist() for name in form.id_columns]
-    found = []
-    for place in range(size):
-        queue, task, body = queues[place], tasks[place], bodies[place]
-        check_call(queue, dues[place], priorities[place], tenants[place], now_us=now_us)
-        if not task:
-            raise BadInput("A row names no task.", hint="Fill the column task.")
-        _check_body(codecs[place], body, task)
-        job_id = _id(queue, given[place], keys[place], [values[place] for values in data])
-        rest = (dues[place], priorities[place], tenants[place])
-        found.append(Birth(job_id, queue, task, codecs[place], body, *rest))
-    return found
+    named = zip(*data, strict=True) if data else repeat((), batch.num_rows)
+    ids = map(_id, queues, given, keys, named)
+    cells = zip(ids, queues, tasks, codecs, bodies, dues, priorities, tenants, strict=True)
+    return made(Birth, cells)
+
+
+def to_arrow(some: Sequence[Birth]) -> pa.RecordBatch:
+    """Write births down as a batch, each field as a column."""
+    columns = zip(*some, strict=True) if some else [()] * len(BIRTHS)
+    arrays = [pa.array(list(cells), kind.type) for cells, kind in zip(columns, BIRTHS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=BIRTHS)
+
+
+def from_arrow(batch: pa.RecordBatch) -> list[Birth]:
+    """Read births that were written down."""
+    return made(Birth, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def _check_cells(
+    kinds: Iterable[tuple[str, int, str]], dues: Iterable[int | None], *, now_us: int
+) -> None:
+    """Let pass what rows say, each saying once: millions are often of a few kinds."""
+    for queue, priority, tenant in kinds:
+        check_call(queue, None, priority, tenant, now_us=now_us)
+    for due_us in dues:
+        if due_us is not None:
+            check_due(due_us, now_us=now_us)
 
 
 def chunks_of(
@@ -143,41 +178,50 @@ def chunks_of(
 def jobs_of(
     some: Sequence[Birth], *, now_us: int, settings: Callable[[str], QueueSettings]
 ) -> list[Job]:
-    """Give births the keys that they have when they are sent first at `now_us`."""
-    known: dict[str, QueueSettings] = {}
-    jobs = []
-    for one in some:
-        if one.queue not in known:
-            known[one.queue] = settings(one.queue)
-        queue = known[one.queue]
-        due_us = now_us if one.due_us is None else one.due_us
+    """Give births the keys that they have when they are sent first at `now_us`.
+
+    Returns: jobs in the order of lanes, and in them in that of their rows.
+    """
+    known = {queue: settings(queue) for queue in {one.queue for one in some}}
+    lanes: dict[tuple[str, int, int, int, str], Lane] = {}
+    rows: list[tuple[Any, ...]] = []
+    for job_id, name, task, codec, body, asked_us, priority, tenant in some:
+        queue = known[name]
+        due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
-        shard = shard_of(one.id, queue.shards)
-        lane = Lane(one.queue, shard, bucket_of(pos_us, queue.width_us), one.priority, one.tenant)
-        jobs.append(
-            Job(lane, pos_us, one.id, 0, due_us, now_us, one.task, one.codec, one.body, b"", pos_us)
-        )
-    return sorted(jobs, key=lambda job: job.lane)
+        shard, bucket = shard_of(job_id, queue.shards), bucket_of(pos_us, queue.width_us)
+        key = (name, shard, bucket, priority, tenant)
+        lane = lanes.get(key) or lanes.setdefault(key, Lane(*key))
+        birth = (lane, pos_us, job_id, 0, due_us, now_us, task, codec, body, b"", pos_us)
+        rows.append(birth + _UNCLAIMED)
+    return made(Job, sorted(rows))
 
 
 def _id(queue: str, given: str | None, key: str | None, data: Sequence[Any]) -> JobId:
     if given is not None:
-        try:
-            return JobId(UUID(given).bytes)
-        except ValueError:
-            return _named("job_id", given)
+        return _uuid(given) or _named(b"spark\0job_id\0", given)
     if key is not None:
-        return _named("dedupe_key", queue, key)
-    if data and any(value is not None for value in data):
-        return _named("idColumns", queue, encode(data).decode())
+        return _named(b"spark\0dedupe_key\0", f"{queue}\0{key}")
+    if any(value is not None for value in data):
+        return _named(b"spark\0idColumns\0", f"{queue}\0{encode(data).decode()}")
     raise BadInput(
         "A row has nothing that names its job.",
         hint="Fill job_id, dedupe_key, or one of the idColumns in each row.",
     )
 
 
-def _named(*parts: str) -> JobId:
-    return JobId(derived(b"\0".join(part.encode() for part in ("spark", *parts)), 0))
+def _uuid(text: str) -> JobId | None:
+    """Read a UUID in any of the ways to write one; None where it is none."""
+    if len(text) < UUID_DIGITS:  # as most names are: a failing UUID() takes 2 us
+        return None
+    try:
+        return JobId(UUID(text).bytes)
+    except ValueError:
+        return None
+
+
+def _named(kind: bytes, name: str) -> JobId:
+    return JobId(derived(kind + name.encode(), 0))
 
 
 def _check_body(codec: int, body: bytes | None, task: str) -> None:

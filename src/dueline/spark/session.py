@@ -54,14 +54,16 @@ def session(
 
 
 def read(spark: SparkSession, store: str, table: str = "events", **options: object) -> DataFrame:
-    """Read a table of a store, leaving out what a query's conditions rule out.
+    """Read a table of a store.
+
+    The first query plans what is read, and all later ones of the same frame read that: for what
+    came since, call this again.
 
     Args:
       store: the address. table: events, attempts, jobs, stream, results, shards or workers.
         options: as those of `spark.read.format("dueline")`.
     """
-    pushes = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
-    given = {"store": store, "table": table, "pushdown": pushes} | options
+    given = {"store": store, "table": table} | options
     texts = {key: _text(value) for key, value in given.items()}
     return spark.read.format("dueline").options(**texts).load()
 

@@ -22,6 +22,7 @@ from dueline.ids import Ids
 from dueline.paging import record_at
 from dueline.spark import staging
 from dueline.spark.births import Form, check_columns, chunks_of
+from dueline.spark.garbage import collector_paused
 from dueline.spark.options import Options, existing_queues, open_existing
 from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.staging import Staged
@@ -78,10 +79,11 @@ class _Sink:
 
     def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
         if self._is_staged:
-            return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
+            with collector_paused():
+                return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
-        with existing_queues(self._url) as queues:
+        with existing_queues(self._url) as queues, collector_paused():
             chunks = chunks_of(batches, self._form, self._chunk, queues.time.earliest_us())
             done = put_all(
                 queues, chunks, write, partition, keep_us=self._keep_us, rejects=self._rejects
@@ -92,7 +94,7 @@ class _Sink:
         """Publish what was staged; keep what the write came to, for whoever asks."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
-            with existing_queues(self._url) as queues:
+            with existing_queues(self._url) as queues, collector_paused():
                 expires_us = queues.store.clock_us() + self._keep_us
 
                 def told(rows: int, added: int) -> Commit:
@@ -100,12 +102,7 @@ class _Sink:
                     return Commit(WRITES_PARTITION, (put,))
 
                 staging.publish(
-                    queues,
-                    staged,
-                    self._form,
-                    told=told,
-                    expires_us=expires_us,
-                    rejects=self._rejects,
+                    queues, staged, told=told, expires_us=expires_us, rejects=self._rejects
                 )
         some = [one for one in messages if isinstance(one, Message)]
         if some:

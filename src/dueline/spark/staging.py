@@ -19,7 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from dueline.codec import encode
 from dueline.paging import record_at
 from dueline.queue import Queues
-from dueline.spark.births import Birth, Form, births, jobs_of
+from dueline.spark.births import BIRTHS, Birth, Form, births, from_arrow, jobs_of, to_arrow
 from dueline.spark.ledger import reject
 from dueline.store import NO_VERSION, Commit, Group, Put
 
@@ -36,20 +36,15 @@ class Staged(WriterCommitMessage):
 
 
 def lay_ready(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us: int) -> Staged:
-    """Write a task's rows to a file, each checked; a task that fails leaves none.
+    """Write a task's rows to a file as births, each checked; a task that fails leaves none.
 
     Raises: BadInput: a row of which no job can be made.
     """
     handle, path = tempfile.mkstemp(prefix="dueline-", suffix=".arrow")
     try:
-        with os.fdopen(handle, "wb") as file:
-            writer = None
+        with os.fdopen(handle, "wb") as file, pa.ipc.new_file(file, BIRTHS) as writer:
             for batch in batches:
-                births(batch, form, now_us=now_us)
-                writer = writer or pa.ipc.new_file(file, batch.schema)
-                writer.write_batch(batch)
-            if writer is not None:
-                writer.close()
+                writer.write_batch(to_arrow(births(batch, form, now_us=now_us)))
     except BaseException:
         Path(path).unlink()
         raise
@@ -59,7 +54,6 @@ def lay_ready(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us:
 def publish(
     queues: Queues,
     some: Sequence[Staged],
-    form: Form,
     *,
     told: Callable[[int, int], Commit],
     expires_us: int,
@@ -75,7 +69,7 @@ def publish(
     write, store = some[0].write, queues.store
     if record_at(store, STAGED_PARTITION, write) is None:
         now_us = queues.time.earliest_us()
-        rows = [birth for one in some for birth in _births(one.path, form, now_us)]
+        rows = [birth for one in some for birth in _births(one.path)]
         by_id = {birth.id: birth for birth in rows}
         jobs = jobs_of(list(by_id.values()), now_us=now_us, settings=queues.catalog.settings)
         living = {job.id for job in store.find(list(by_id)) if job is not None}
@@ -98,9 +92,7 @@ def clear(some: Sequence[Staged]) -> None:
             Path(one.path).unlink()
 
 
-def _births(path: str, form: Form, now_us: int) -> Iterator[Birth]:
-    if not Path(path).stat().st_size:  # of a task that had no rows
-        return
+def _births(path: str) -> Iterator[Birth]:
     with pa.ipc.open_file(path) as reader:
         for number in range(reader.num_record_batches):
-            yield from births(reader.get_batch(number), form, now_us=now_us)
+            yield from from_arrow(reader.get_batch(number))
