@@ -137,7 +137,7 @@ def live(
     def judge(diary: Diary, faults: dict[str, list[str]]) -> None:
         found = {
             "over capacity": shops[0].faults,
-            "over rate": over_rate(watch.taken),
+            "over rate": over_rate(watch.taken, watch.blurred),
             "too soon": too_soon(watch.taken, closings(diary.events, shops[0].said)),
         }
         faults |= {verdict: stories for verdict, stories in found.items() if stories}

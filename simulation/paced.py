@@ -1,6 +1,6 @@
 """What workers took of rates, and whether that was too much."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from dueline.checker import EARLY_US_MAX
@@ -25,6 +25,9 @@ BEHIND_US: Final = 12 * SECOND_US
 """So long a process may go by the time that it was before its machine slept: until it asks the
 store for the time again, after ten seconds, and a little more."""
 
+UNDER_WAY_US: Final = 2 * SECOND_US
+"""So long a write may be on its way."""
+
 NOT_JUDGED: Final = -1
 _METERS: Final = "meters/"
 
@@ -41,12 +44,15 @@ class Taken(NamedTuple):
 class Watch:
     """Sees what processes write of rates, and what their claims bring then.
 
-    taken: of the claims that were answered: what nobody knows of starts nothing.
+    taken: of the claims that were answered: what nobody knows of starts nothing. blurred: at which
+    instants a process that was behind wrote of which limits; what it gives back then is as much
+    as it took in its own time, and may be what another has taken since.
     """
 
     def __init__(self, world: World, reach: Callable[[Link], Store]) -> None:
         """Take the world, and how a store is reached by a link."""
         self.taken: list[Taken] = []
+        self.blurred: list[tuple[int, str]] = []
         self._world = world
         self._reach = reach
 
@@ -63,6 +69,7 @@ class Watch:
             if is_written and partition.startswith(_METERS):
                 for put in writes:
                     written_us[put.key] = NOT_JUDGED if is_behind else asked_us
+                self.blurred += [(asked_us, put.key) for put in writes if is_behind]
             return is_written
 
         def watched_claim(wants: Sequence[Any], **terms: Any) -> Claimed:  # noqa: ANN401
@@ -84,13 +91,21 @@ class Watch:
         return process.stood_us > 0 and self._world.now_us < process.asleep_us + BEHIND_US
 
 
-def over_rate(taken: Sequence[Taken]) -> list[str]:
-    """Tell where more was taken in a span than its rate allows (rule N5)."""
+def over_rate(taken: Sequence[Taken], blurred: Sequence[tuple[int, str]] = ()) -> list[str]:
+    """Tell where more was taken in a span than its rate allows (rule N5).
+
+    Not of what was taken while a process that was behind wrote of a limit, nor of both what was
+    taken before and after.
+    """
     faults = []
     for name in sorted({one.limit for one in taken}):
         rate = RATES[semaphore_of(name)]
-        some = sorted(one for one in taken if one.limit == name)
-        for place, first in enumerate(some):
+        clear = sorted(one for one in taken if one.limit == name)
+        runs: list[list[Taken]] = []
+        for at_us in sorted(us for us, limit in blurred if limit == name):
+            runs.append([one for one in clear if one.at_us < at_us - UNDER_WAY_US])
+            clear = [one for one in clear if one.at_us > at_us + UNDER_WAY_US]
+        for some, place, first in _firsts([*runs, clear]):
             jobs = 0
             for one in some[place:]:
                 span_us = one.at_us - first.at_us
@@ -104,6 +119,12 @@ def over_rate(taken: Sequence[Taken]) -> list[str]:
                     faults.append(f"{name}: {jobs} jobs from {first} to {one}")
                     break
     return faults
+
+
+def _firsts(runs: Sequence[Sequence[Taken]]) -> Iterator[tuple[Sequence[Taken], int, Taken]]:
+    for some in runs:
+        for place, first in enumerate(some):
+            yield some, place, first
 
 
 class Closing(NamedTuple):

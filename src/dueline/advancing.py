@@ -8,7 +8,7 @@ parked a step looks once more, since its last need may have ended in between (ru
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from dueline.catalog import Catalog
@@ -53,37 +53,54 @@ class Engine(Protocol):
         ...
 
 
-def advance(engine: Engine, layouts: Layouts, ended: Iterable[Job]) -> int:
-    """Let go on what waited for jobs that have ended; those of no workflow are passed over.
+def advance(
+    engine: Engine, layouts: Layouts, ended: Iterable[Job], sure: Container[JobId] = ()
+) -> int:
+    """Let go on what waited for jobs that may have ended; those of no workflow are passed over.
+
+    Args: sure: of which of them that is certain; it need not be read.
 
     Returns: how many go on.
     """
     steps_of: dict[JobId, set[int]] = defaultdict(set)
+    sure_of: dict[JobId, list[int]] = defaultdict(list)
     for job in ended:
         found = recipe.step_of(job)
         if found is not None:
             steps_of[found[0]].add(found[1])
+            if job.id in sure:
+                sure_of[found[0]].append(found[1])
     count = 0
     for flow, steps in steps_of.items():
         layout = layouts.get(engine.store, flow)
         if layout is not None:
-            count += wake_steps(engine, flow, _complete(engine, flow, layout, steps))
+            known = layouts.ended(flow)
+            for step in sure_of[flow]:
+                known[step // BLOCK].add(step)
+            count += wake_steps(engine, flow, _complete(engine, flow, layout, steps, known))
     return count
 
 
-def _complete(engine: Engine, flow: JobId, layout: Layout, steps: set[int]) -> list[int]:
-    """List the steps of which every need has ended, of those that need some of these."""
+def _complete(
+    engine: Engine, flow: JobId, layout: Layout, steps: set[int], known: dict[int, set[int]]
+) -> list[int]:
+    """List the steps of which every need has ended, of those that need some of these.
+
+    Args: known: steps that have ended, by block; what is read is added.
+    """
     needing = sorted({one for step in steps for one in layout.needed_by.get(step, ())})
     touched = {step // BLOCK for step in steps}
-    ended: dict[int, set[int]] = {}
+    read: set[int] = set()
     complete = [step for step in needing if _may_cancel(engine, flow, layout, step, steps)]
     for step in needing:
         needs = layout.needs_by_block(step)
         is_wide = len(needs) > BLOCKS_READ
         blocks = touched & needs.keys() if is_wide else needs.keys()
-        for block in blocks - ended.keys():
-            ended[block] = recipe.ended(engine.store, flow, block)
-        full = {block for block in blocks if needs[block] <= ended[block]}
+        for block in blocks - read:
+            if not needs[block] <= known[block]:
+                known[block] |= recipe.ended(engine.store, flow, block)
+                read.add(block)
+        full = {block for block in blocks if needs[block] <= known[block]}
         if is_wide and full:
             full = _noted(engine, flow, step, full)
         if len(full) == len(needs):

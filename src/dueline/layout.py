@@ -119,8 +119,9 @@ class Layout:
         """Tell which steps need a step."""
         found: dict[int, list[int]] = defaultdict(list)
         for number, node in enumerate(self.nodes):
-            for need in set(node.needs()):
-                found[need].append(number)
+            if node.given or node.after or node.unless is not None:
+                for need in set(node.needs()):
+                    found[need].append(number)
         return found
 
     @cached_property

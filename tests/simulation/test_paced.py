@@ -5,7 +5,7 @@ from typing import Literal
 from dueline.checker import EARLY_US_MAX
 from dueline.diary import Event
 from dueline.job import Claim, JobId
-from simulation.paced import Closing, Taken, closings, over_rate, too_soon
+from simulation.paced import UNDER_WAY_US, Closing, Taken, closings, over_rate, too_soon
 
 JOB = JobId(bytes(16))
 CLAIM = Claim(JOB, 1)
@@ -52,3 +52,11 @@ def test_more_than_a_window_or_a_bucket_allows_is_told() -> None:
     bucket = [Taken(0, "bucket", "w", 2), Taken(250_000, "bucket", "w", 1)]
     assert over_rate(bucket) == []
     assert len(over_rate([*bucket, Taken(250_001, "bucket", "w", 1)])) == 1
+
+
+def test_what_a_process_behind_writes_parts_what_is_judged() -> None:
+    late = 10 * UNDER_WAY_US
+    window = [Taken(at_us, "steady", "w", 1) for at_us in (0, 1, 2, 3, late, late + 1)]
+    assert len(over_rate(window, [(late // 2, "steady")])) == 1  # the first four, by themselves
+    assert over_rate(window, [(1, "steady")]) == []
+    assert len(over_rate(window, [(1, "bucket")])) == 1

@@ -21,6 +21,7 @@ from dueline.layout import BLOCK, Layout, read_layout
 from dueline.options import StepPlace, read_options
 from dueline.paging import record_at, records_in
 from dueline.store import NO_VERSION, Commit, Delete, Put, Records
+from dueline.tuples import made
 
 _LARGE: Final = 1024
 """The values of larger ends lie by themselves, so that who counts ends does not read them."""
@@ -106,8 +107,8 @@ def record(ends: Iterable[tuple[Job, Outcome]]) -> list[Commit]:
     A death does not overwrite an end, nor an end that comes late a later one. The version is the
     claim's token, and what many write at one place is one write.
     """
-    blocks: dict[tuple[JobId, int], list[Put]] = defaultdict(list)
-    apart: dict[tuple[JobId, int], list[Put]] = defaultdict(list)
+    blocks: dict[tuple[JobId, int], list[tuple[str, bytes, bytes]]] = defaultdict(list)
+    apart: dict[tuple[JobId, int], list[tuple[str, bytes, bytes]]] = defaultdict(list)
     for job, outcome in ends:
         found = step_of(job)
         if found is None:
@@ -116,14 +117,18 @@ def record(ends: Iterable[tuple[Job, Outcome]]) -> list[Commit]:
         block, state, value = (flow, step // BLOCK), outcome.state, outcome.value
         key = f"{step:06}-dead" if state == "dead" else f"{step:06}"
         if len(value) > _LARGE:
-            apart[block].append(Put(key, job.token, value.encode()))
+            apart[block].append((key, job.token, value.encode()))
             value = _APART
         text = f"{state} {outcome.ended_us} {value or outcome.error}"
-        blocks[block].append(Put(key, job.token, text.encode()))
+        blocks[block].append((key, job.token, text.encode()))
     return [
-        *(Commit(_values(*block), puts) for block, puts in apart.items()),
-        *(Commit(_block(*block), puts) for block, puts in blocks.items()),
+        *(Commit(_values(*block), _puts(cells)) for block, cells in apart.items()),
+        *(Commit(_block(*block), _puts(cells)) for block, cells in blocks.items()),
     ]
+
+
+def _puts(cells: Iterable[tuple[str, bytes, bytes]]) -> list[Put]:
+    return made(Put, [(*each, None, None) for each in cells])
 
 
 def ended(records: Records, flow: JobId, block: int) -> set[int]:
@@ -248,11 +253,15 @@ def _values(flow: JobId, block: int) -> str:
 
 
 class Layouts:
-    """The layouts that were read last; they never change. Threads may share it."""
+    """The layouts that were read last; they never change. Threads may share it.
+
+    And which of their steps are known to have ended: such a set only grows.
+    """
 
     def __init__(self, most: int = 200_000) -> None:
         """Remember so many steps in all, and one layout at least."""
         self._found: dict[JobId, Layout] = {}
+        self._ended: dict[JobId, dict[int, set[int]]] = {}
         self._left = most
         self._guard = threading.Lock()
 
@@ -264,10 +273,17 @@ class Layouts:
                 self._keep(flow, layout)
         return layout
 
+    def ended(self, flow: JobId) -> dict[int, set[int]]:
+        """Give the steps of a workflow that are known to have ended, by block; to be added to."""
+        return self._ended.get(flow, defaultdict(set))
+
     def _keep(self, flow: JobId, layout: Layout) -> None:
         if flow in self._found:  # by another thread, meanwhile
             return
         self._found[flow] = layout
+        self._ended[flow] = defaultdict(set)
         self._left -= len(layout.nodes) + 1
         while self._left < 0 and len(self._found) > 1:
-            self._left += len(self._found.pop(next(iter(self._found))).nodes) + 1
+            oldest = next(iter(self._found))
+            self._ended.pop(oldest, None)
+            self._left += len(self._found.pop(oldest).nodes) + 1

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dueline.advancing import advance, ask, park, wake_steps
-from dueline.attempt import Ended, Expired, FinalState, Outcome
+from dueline.attempt import Done, Ended, Expired, FinalState, Outcome
 from dueline.clock import SECOND_US
 from dueline.flows import cancel_group
 from dueline.history import attempt_of
@@ -48,6 +48,7 @@ class Stepping:
         self._settler = settler
         self._layouts = Layouts()
         self._ended: list[Job] = []
+        self._sure: set[JobId] = set()
         self.has_moved = False
 
     def sort(self, taken: Sequence[Taken]) -> Sorted:
@@ -144,11 +145,22 @@ class Stepping:
         """Note jobs that may have ended."""
         self._ended += [job for job in jobs if job.opts]
 
+    def settled(self, ended: Sequence[Ended], lost: Sequence[Job]) -> None:
+        """Note attempts whose verdicts were written, but for those whose claims were lost.
+
+        Where that is one transaction with the record of how a step ended, this is known of it.
+        """
+        steps = [one for one in ended if one.job.opts]
+        self._ended += [one.job for one in steps]
+        if self._queues.store.transactional and not lost:
+            self._sure.update(one.job.id for one in steps if isinstance(one.ending, Done))
+
     def advance(self) -> None:
         """Let go on what waited for those that ended (rule W3)."""
         if self._ended:
-            self._note(advance(self._queues, self._layouts, self._ended))
+            self._note(advance(self._queues, self._layouts, self._ended, self._sure))
             self._ended = []
+            self._sure.clear()
 
     def _note(self, moved: int) -> None:
         self.has_moved = self.has_moved or moved > 0

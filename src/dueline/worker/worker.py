@@ -182,7 +182,7 @@ class Worker:
         lost = self._settler.settle(self._ended, starts, self._wishes)
         self._held.marked.update(job.claim() for job in starts)
         self._held.let_go([one.job for one in self._ended])
-        self._steps.ended([one.job for one in self._ended])
+        self._steps.settled(self._ended, lost)
         self._ended = []
         self._lose(lost)
 
