@@ -3,7 +3,7 @@
 Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000] [--tenants 100000]
          [--events 100000] [--peer-jobs 20000] [--cassandra-jobs 20000]
          [--cassandra-singles 200] [--idle-lanes 1000000] [--cassandra-idle-lanes 100000]
-         [--only sqlite|latency|inversion|idle|cassandra]
+         [--only sqlite|workflow|latency|inversion|idle|cassandra]
 """
 
 import argparse
@@ -18,7 +18,17 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import against_raw, against_stream, idle, inversion, latency, ours, peers, raw
+from benchmarks import (
+    against_raw,
+    against_stream,
+    idle,
+    inversion,
+    latency,
+    ours,
+    peers,
+    raw,
+    workflow,
+)
 from benchmarks.against_raw import Comparison
 from benchmarks.rounds import Rounds
 
@@ -39,7 +49,7 @@ def main() -> None:
     parser.add_argument("--cassandra-singles", type=int, default=200, help="with a lock each")
     parser.add_argument("--idle-lanes", type=int, default=1_000_000, help="beside a claim")
     parser.add_argument("--cassandra-idle-lanes", type=int, default=100_000, help="the same")
-    choices = ("sqlite", "latency", "inversion", "idle", "cassandra")
+    choices = ("sqlite", "workflow", "latency", "inversion", "idle", "cassandra")
     parser.add_argument("--only", choices=choices, help="measure this")
     asked = parser.parse_args()
     if asked.jobs < raw.BATCH or asked.jobs % raw.BATCH:
@@ -54,6 +64,8 @@ def main() -> None:
     }
     if asked.only in {None, "sqlite"}:
         report |= _sqlite(asked)
+    if asked.only in {None, "workflow"}:
+        report["workflow"] = _workflow(asked)
     if asked.only in {None, "latency"}:
         report["latency"] = _latency()
     if asked.only in {None, "inversion"}:
@@ -79,6 +91,12 @@ def _sqlite(asked: argparse.Namespace) -> Mapping[str, object]:
         ],
         "peers": {"huey": _huey(asked)},
     }
+
+
+def _workflow(asked: argparse.Namespace) -> Mapping[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = workflow.measure(Path(folder), asked.rounds)
+    return {**found, "bars": workflow.bars(found)}
 
 
 def _latency() -> Mapping[str, object]:

@@ -179,16 +179,14 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
     if len(told) < len(settings):
         telling = [one for one in done if one.job.lane.queue in told]
     commits: list[Commit] = []
-    of_steps: list[tuple[Job, Outcome]] = []
+    of_steps: list[tuple[Job, int, str]] = []
     for one in done:
         job, keep_us = one.job, kept.get(one.job.lane.queue) if kept else None
-        if keep_us or job.opts:
-            outcome = _done(one)
-            if keep_us:
-                commits.append(results.keep(job.id, outcome, keep_us=keep_us))
-            if job.opts:
-                of_steps.append((job, outcome))
-    commits += flow.record(of_steps)
+        if keep_us:
+            commits.append(results.keep(job.id, _done(one), keep_us=keep_us))
+        if job.opts:
+            of_steps.append((job, one.ended_us, _value(one)))
+    commits += flow.record_done(of_steps)
     drops = made(Drop, [(one.job,) for one in done])
     return Group(drops, commits, rows=rows_of_done(telling))
 
@@ -206,8 +204,12 @@ def joined(groups: Sequence[Group]) -> Group:
 
 
 def _done(ended: Ended) -> Outcome:
+    return Outcome("done", ended.ended_us, value=_value(ended))
+
+
+def _value(ended: Ended) -> str:
     assert isinstance(ended.ending, Done), "only successes are ended together"
-    return Outcome("done", ended.ended_us, value=ended.ending.value.decode())
+    return ended.ending.value.decode()
 
 
 def _takes(job: Job, end: Finish) -> Sequence[Commit]:

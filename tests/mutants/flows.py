@@ -53,6 +53,7 @@ def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
 
 def an_end_is_not_recorded(patch: Patch) -> None:
     patch.setattr(recipe, "record", lambda _ends: [])
+    patch.setattr(recipe, "record_done", lambda _done: [])
 
 
 def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
@@ -82,6 +83,15 @@ def who_ends_a_step_looks_before_that_is_recorded(patch: Patch) -> None:
 
     patch.setattr(Settler, "settle", look_first)
     patch.setattr(Stepping, "advance", lambda _self: None)
+
+
+def whatever_was_tried_is_taken_for_ended(patch: Patch) -> None:
+    def settled(self: Stepping, ended: Sequence[Ended], lost: Sequence[Job]) -> None:
+        del lost
+        self.ended(one.job for one in ended)
+        self._sure.update(one.job.id for one in ended)
+
+    patch.setattr(Stepping, "settled", settled)
 
 
 def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:

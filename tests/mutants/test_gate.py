@@ -239,6 +239,8 @@ MUTANTS = (
            Named(advancing.two_end, on_memory)),
     Mutant("W3", flows.who_fills_a_place_reads_before_it_notes_that,
            Named(advancing.two_end_in_many_places, on_memory)),
+    Mutant("W3", flows.whatever_was_tried_is_taken_for_ended,
+           Named(advancing.tried_again, on_memory)),
     Mutant("W4", flows.a_claimed_step_does_not_ask, Named(advancing.moved_too_early, on_memory)),
     Mutant("W5", flows.who_parks_a_step_looks_no_more,
            Named(advancing.end_against_ask, on_memory)),

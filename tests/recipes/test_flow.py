@@ -27,3 +27,19 @@ def test_as_many_layouts_are_remembered_as_have_so_many_steps() -> None:
     assert layouts.get(store, flows[3]) is large
     assert layouts.get(store, flows[2]) is not third
     assert layouts.get(store, JobId(bytes(16)[:-1] + b"x")) is None
+
+
+def test_what_is_known_to_have_ended_is_let_go_with_its_layout() -> None:
+    store = MemoryStore(HandClock())
+    flows = [JobId(bytes([number]) * 16) for number in range(2)]
+    for flow in flows:
+        for commit in recipe.put_layout(flow, Layout("", (Node("add"),) * 3, 0), version=flow):
+            store.commit(commit.partition, commit.writes)
+    layouts = Layouts(most=4)
+    layouts.ended(flows[0])[0].add(1)  # before it is kept: nothing
+    layouts.get(store, flows[0])
+    assert layouts.ended(flows[0]) == {}
+    layouts.ended(flows[0])[0].add(2)
+    assert layouts.ended(flows[0]) == {0: {2}}
+    layouts.get(store, flows[1])
+    assert layouts.ended(flows[0]) == {}

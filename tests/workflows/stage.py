@@ -204,8 +204,7 @@ class Hand:
         ended = [
             Ended(job, ending or Done(encode(name_in(job))), now_us, now_us + 1) for job in jobs
         ]
-        self._settler.settle(ended, [])
-        self.steps.ended(jobs)
+        self.steps.settled(ended, self._settler.settle(ended, []))
         self.steps.advance()
 
     def sort(self, job: Job) -> None:

@@ -13,9 +13,11 @@ from dueline import advancing, flows, layout
 from dueline.attempt import Failed, Outcome
 from dueline.errors import Conflict
 from dueline.joining import End
+from dueline.policy import Retry
 from dueline.recipes import flow as recipe
 from dueline.steps import Part, group, pipeline, wait_for
 from tests.engine.interleaving import Turns, every_order
+from tests.engine.lives import AFTER_LEASES_US
 from tests.workflows.stage import NESTED, FlowStage, Hand, named, stage_of
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
@@ -230,6 +232,57 @@ def test_a_step_looks_less_often_the_longer_it_waits(kind: str, tmp_path: Path) 
     parked_again_and_again(kind, tmp_path)
 
 
+# --- what is known without reading -------------------------------------------------------------
+
+
+def test_who_ended_all_of_a_group_reads_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> set[int]:
+        raise AssertionError("the ends were read")
+
+    stage = stage_with("sqlite", tmp_path, chord("a", "b", "c"))
+    hand = Hand(stage)
+    first, *others = [hand.claim(name) for name in "abc"]
+    hand.end(first)
+    monkeypatch.setattr(recipe, "ended", read)
+    hand.end(*others)
+    check_callback(stage, "a", "b", "c")
+
+
+def tried_again(kind: str, folder: Path) -> None:
+    """End one of two steps, and let the other be tried again: the next one waits for that."""
+    stage = stage_with(kind, folder, chord("a", "b"))
+    stage.retry = Retry(attempts=2)
+    hand = Hand(stage)
+    jobs = [hand.claim("a"), hand.claim("b")]
+    hand.end(jobs[0], ending=Failed("ValueError", "a", "", retry=True))
+    hand.end(jobs[1])
+    assert not stage.is_moved("z")
+    stage.clock.advance(10)
+    hand.end(hand.claim("a"))
+    check_callback(stage, "a", "b")
+
+
+def test_what_is_to_be_tried_again_has_not_ended(kind: str, tmp_path: Path) -> None:
+    # W3
+    tried_again(kind, tmp_path)
+
+
+def test_who_lost_a_claim_knows_nothing_of_its_step(kind: str, tmp_path: Path) -> None:
+    stage = stage_with(kind, tmp_path, chord("a", "b"))
+    late, hand = Hand(stage), Hand(stage)
+    lost, other = late.claim("a"), late.claim("b")
+    stage.clock.advance(us=AFTER_LEASES_US)
+    again = hand.claim("a", count=1)
+    late.end(lost, other)
+    assert not stage.is_moved("z")
+    hand.end(again)
+    stage.work()
+    assert stage.given("z") == [[["a", "b"]]]
+    stage.close()
+
+
 # --- deaths ------------------------------------------------------------------------------------
 
 
@@ -249,20 +302,21 @@ def test_what_waits_for_a_dead_step_goes_on_when_that_was_retried(
 
 
 def a_death_comes_late(kind: str, folder: Path) -> None:
-    """Write how a step died after it was retried, and is done."""
-    stage = stage_with(kind, folder, chord("a"))
+    """Write how a step died after it was retried, and is done, together with the one before it."""
+    stage = stage_with(kind, folder, chord("a", "b"))
     hand = Hand(stage)
-    job = hand.claim("a")
-    hand.end(job, ending=Failed("ValueError", "a", "", retry=False))
+    first, job = hand.claim("a"), hand.claim("b")
+    hand.end(job, ending=Failed("ValueError", "b", "", retry=False))
     flows.retry(stage.queues(), stage.look())
-    hand.end(hand.claim("a"))
-    ended = End("done", '"a"', ended_us=stage.clock.wall_us() + 1)
-    assert stage.look().ends() == {0: ended}
-    dead = recipe.record([(job, Outcome("dead", 1, error="ValueError: a"))])
+    hand.end(hand.claim("b"), first)
+    at_us = stage.clock.wall_us() + 1
+    ends = {0: End("done", '"a"', ended_us=at_us), 1: End("done", '"b"', ended_us=at_us)}
+    assert stage.look().ends() == ends
+    dead = recipe.record([(job, Outcome("dead", 1, error="ValueError: b"))])
     for commit in dead:
         hand.queues.store.commit(commit.partition, commit.writes)
-    assert stage.look().ends() == {0: ended}
-    check_callback(stage, "a")
+    assert stage.look().ends() == ends
+    check_callback(stage, "a", "b")
 
 
 def test_a_death_that_is_recorded_late_changes_no_end(kind: str, tmp_path: Path) -> None:
