@@ -110,8 +110,8 @@ def test_a_job_that_is_alive_by_another_write_is_left_or_an_error(app: Dueline, 
     assert living(app) == 10
     assert write(10, writeId="first", onConflict="reject") == 10  # they are its own
     assert write(14) == 14
-    with pytest.raises(BadInput, match="Use one of existing, reject"):
-        write(14, onConflict="replace")
+    with pytest.raises(BadInput, match="Use one of existing, reject, earliest, replace"):
+        write(14, onConflict="merge")
 
 
 def test_a_task_that_runs_twice_at_once_does_not_reject_its_own_jobs(app: Dueline) -> None:

@@ -8,13 +8,14 @@ of chunks, so of two tasks that write the same partition at once one finds its p
 looks again.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dueline.errors import Conflict, StoreUnavailable, Unknown
+from dueline.errors import StoreUnavailable, Unknown
 from dueline.job import Job, JobId
 from dueline.paging import records_in
-from dueline.store import NO_VERSION, Commit, Group, Put, Store
+from dueline.spark.conflicts import reject
+from dueline.store import NO_VERSION, Commit, Group, Move, Put, Store
 
 ROUNDS_MAX: Final = 20
 _PAGE: Final = 20
@@ -28,6 +29,10 @@ Dues = Mapping[JobId, int]
 Make = Callable[[Sequence[JobId], int, Dues], Sequence[Job]]
 """Makes the jobs of some ids, as they were born at an instant; with the due times that are given,
 and those of the data otherwise."""
+
+
+Moves = Callable[[Sequence[Job], int], Sequence[Move]]
+"""Makes the changes of jobs that are alive by another write, at an instant."""
 
 
 class Chunk(NamedTuple):
@@ -72,8 +77,17 @@ class Ledger:
         self._put: set[JobId] = set()
         self._read("")
 
-    def put(self, ids: Sequence[JobId], make: Make, *, now_us: int) -> int:
+    def put(
+        self,
+        ids: Sequence[JobId],
+        make: Make,
+        moves: Moves = lambda _living, _now_us: (),
+        *,
+        now_us: int,
+    ) -> int:
         """Put the jobs of some ids, each once and for all; tell how many were not there before.
+
+        Args: moves: of those that are alive by another write; repeated where one was refused.
 
         Raises:
           StoreUnavailable: some may have been put; putting them again puts the rest.
@@ -97,7 +111,8 @@ class Ledger:
             if self._rejects and len(born) < len(fresh):
                 self._read("")  # another task of this write may just have put them
                 reject(set(fresh) - set(born) - self._known())
-            if not fresh or self._put_chunk(fresh, make(born, now_us, {}), now_us):
+            changes = moves([row for row in rows if row is not None], now_us)
+            if not fresh or self._put_chunk(fresh, make(born, now_us, {}), changes, now_us):
                 self._put.update(wanted)
                 return len(born) + again
             self._read("")
@@ -119,10 +134,12 @@ class Ledger:
         """Tell what this write has put, or has begun to."""
         return {one for chunk in self._chunks.values() for one in chunk.ids} | self._put
 
-    def _put_chunk(self, ids: Sequence[JobId], jobs: Sequence[Job], now_us: int) -> bool:
-        """Put a new chunk; False where its place is taken, or nobody knows.
+    def _put_chunk(
+        self, ids: Sequence[JobId], jobs: Sequence[Job], changes: Sequence[Move], now_us: int
+    ) -> bool:
+        """Put a new chunk; False where its place is taken, a change is refused, or nobody knows.
 
-        Args: ids: in it. jobs: those of them that are not alive.
+        Args: ids: in it. jobs: those of them that are not alive. changes: of the others.
         """
         own = [key for key in self._chunks if key.startswith(f"{self._partition:06}/")]
         number = max((int(key.partition("/")[2]) for key in own), default=-1) + 1
@@ -130,9 +147,11 @@ class Ledger:
         try:
             if self._store.transactional:
                 put = self._record(key, now_us, ids, NO_VERSION)
-                group = Group(commits=(Commit(self._place, (put,)),), jobs=jobs)
+                group = Group(changes, (Commit(self._place, (put,)),), jobs)
                 held = self._store.together([group])[0]
             else:
+                if changes:  # one that is refused is in somebody's hands by now
+                    self._store.settle(changes)
                 dues = {job.id: job.due_us for job in jobs}
                 put = self._record(key, now_us, ids, NO_VERSION, dues)
                 held = self._store.commit(self._place, [put])
@@ -188,18 +207,6 @@ class Ledger:
             )
         value = state + now_us.to_bytes(8) + entries
         return Put(key, self._token(), value, expect=expect, expires_us=self._expires_us)
-
-
-def reject(living: Collection[JobId]) -> None:
-    """Say that jobs are alive by another write, if any are.
-
-    Raises: Conflict.
-    """
-    if living:
-        raise Conflict(
-            f"Jobs of this write are alive by another: {len(living)}, such as {min(living).hex()}.",
-            hint="Say onConflict=existing to leave them as they are, and put the others.",
-        )
 
 
 def _chunk_of(key: str, version: bytes, value: bytes) -> Chunk:

@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 from dueline.job import Job, JobId
 from dueline.queue import Queues
 from dueline.spark.births import Birth, jobs_of
+from dueline.spark.conflicts import EXISTING, REJECT, moves
 from dueline.spark.ledger import Dues, Ledger
+from dueline.store import Move
 
 CHUNK: Final = 20_000
 """Rows that are put at once, where nobody says otherwise."""
@@ -30,21 +32,27 @@ def put_all(
     partition: int,
     *,
     keep_us: int,
-    rejects: bool = False,
+    on_conflict: str = EXISTING,
 ) -> Written:
     """Put chunks of a partition of a write; what this write has put before is not put again.
 
-    Args: keep_us: how long that is known. rejects: jobs alive by another write are an error.
+    Args: keep_us: how long that is known. on_conflict: see `ON_CONFLICT`.
     """
     expires_us = queues.time.earliest_us() + keep_us
     token = queues.ids.token
     ledger = Ledger(
-        queues.told, write, partition, token=token, expires_us=expires_us, rejects=rejects
+        queues.told,
+        write,
+        partition,
+        token=token,
+        expires_us=expires_us,
+        rejects=on_conflict == REJECT,
     )
     done = Written()
     for some in chunks:
         by_id = {birth.id: birth for birth in some}
         made: list[Job] = []
+        moved: list[Move] = []
 
         def make(ids: Sequence[JobId], born_us: int, dues: Dues) -> Sequence[Job]:
             births = [by_id[one] for one in ids]  # noqa: B023  (called at once)
@@ -53,8 +61,20 @@ def put_all(
             made[:] = jobs_of(births, now_us=born_us, settings=queues.catalog.settings)  # noqa: B023
             return made  # noqa: B023
 
-        added = ledger.put(list(by_id), make, now_us=queues.time.earliest_us())
+        def change(living: Sequence[Job], now_us: int) -> Sequence[Move]:
+            moved[:] = moves(  # noqa: B023
+                living,
+                by_id,  # noqa: B023
+                on_conflict,
+                now_us=now_us,
+                ids=queues.ids,
+                settings=queues.catalog.settings,
+            )
+            return moved  # noqa: B023
+
+        added = ledger.put(list(by_id), make, change, now_us=queues.time.earliest_us())
         done = done.plus(Written(len(some), added))
         queues.landed(made)
+        queues.wake((move.job.lane.queue, move.at_us) for move in moved)
     ledger.close()
     return done

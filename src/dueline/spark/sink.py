@@ -22,6 +22,7 @@ from dueline.ids import Ids
 from dueline.paging import record_at
 from dueline.spark import staging
 from dueline.spark.births import Form, check_columns, chunks_of
+from dueline.spark.conflicts import EXISTING, ON_CONFLICT
 from dueline.spark.garbage import collector_paused
 from dueline.spark.options import Options, existing_queues, open_existing
 from dueline.spark.putting import CHUNK, Written, put_all
@@ -29,9 +30,6 @@ from dueline.spark.staging import Staged
 from dueline.store import Commit, Put, Store
 
 KEEP_DAYS: Final = 7
-ON_CONFLICT: Final = ("existing", "reject")
-"""What becomes of a row whose job is alive by another write; the first by default."""
-
 WRITES_PARTITION: Final = "spark-writes"
 """The records' partition that holds what each write came to, by its name."""
 
@@ -73,7 +71,7 @@ class _Sink:
                 options.text("queue"), options.text("task"), tuple(options.names("idColumns"))
             )
         self._chunk = options.number("chunkRows", CHUNK)
-        self._rejects = options.one_of("onConflict", ON_CONFLICT, ON_CONFLICT[0]) == "reject"
+        self._on_conflict = options.one_of("onConflict", ON_CONFLICT, EXISTING)
         self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
         check_columns(schema.fieldNames(), self._form)
 
@@ -86,7 +84,12 @@ class _Sink:
         with existing_queues(self._url) as queues, collector_paused():
             chunks = chunks_of(batches, self._form, self._chunk, queues.time.earliest_us())
             done = put_all(
-                queues, chunks, write, partition, keep_us=self._keep_us, rejects=self._rejects
+                queues,
+                chunks,
+                write,
+                partition,
+                keep_us=self._keep_us,
+                on_conflict=self._on_conflict,
             )
         return Message(write, *done)
 
@@ -102,7 +105,7 @@ class _Sink:
                     return Commit(WRITES_PARTITION, (put,))
 
                 staging.publish(
-                    queues, staged, told=told, expires_us=expires_us, rejects=self._rejects
+                    queues, staged, told=told, expires_us=expires_us, on_conflict=self._on_conflict
                 )
         some = [one for one in messages if isinstance(one, Message)]
         if some:

@@ -17,10 +17,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from dueline.codec import encode
+from dueline.errors import StoreUnavailable
 from dueline.paging import record_at
 from dueline.queue import Queues
 from dueline.spark.births import BIRTHS, Birth, Form, births, from_arrow, jobs_of, to_arrow
-from dueline.spark.ledger import reject
+from dueline.spark.conflicts import EXISTING, REJECT, moves, reject
+from dueline.spark.ledger import ROUNDS_MAX
 from dueline.store import NO_VERSION, Commit, Group, Put
 
 STAGED_PARTITION: Final = "spark-staged"
@@ -57,31 +59,49 @@ def publish(
     *,
     told: Callable[[int, int], Commit],
     expires_us: int,
-    rejects: bool = False,
+    on_conflict: str = EXISTING,
 ) -> None:
     """Put all that tasks have laid ready, in one transaction, unless it was put before.
 
-    Args: told: makes the write that keeps the counts (rows, added). rejects: jobs that are alive
-    by another write are an error.
+    Args: told: makes the write that keeps the counts (rows, added). on_conflict: see `ON_CONFLICT`.
 
-    Raises: Conflict: that error; nothing is put, and what was laid ready goes.
+    Raises:
+      Conflict: jobs are alive by another write, and that is to be an error; nothing is put, and
+        what was laid ready goes.
+      StoreUnavailable: jobs that were to be changed are claimed again and again; nothing is put.
     """
     write, store = some[0].write, queues.store
-    if record_at(store, STAGED_PARTITION, write) is None:
-        now_us = queues.time.earliest_us()
-        rows = [birth for one in some for birth in _births(one.path)]
+    rows: list[Birth] = []
+    for _ in range(ROUNDS_MAX):
+        if record_at(store, STAGED_PARTITION, write) is not None:
+            break
+        rows = rows or [birth for one in some for birth in _births(one.path)]
         by_id = {birth.id: birth for birth in rows}
-        jobs = jobs_of(list(by_id.values()), now_us=now_us, settings=queues.catalog.settings)
-        living = {job.id for job in store.find(list(by_id)) if job is not None}
-        if rejects and living:
+        now_us, settings = queues.time.earliest_us(), queues.catalog.settings
+        living = [job for job in store.find(list(by_id)) if job is not None]
+        if on_conflict == REJECT and living:
             clear(some)
-            reject(living)
-        jobs = [job for job in jobs if job.id not in living]
-        added = len(jobs)
+            reject([job.id for job in living])
+        changes = moves(
+            living, by_id, on_conflict, now_us=now_us, ids=queues.ids, settings=settings
+        )
+        alive = {job.id for job in living}
+        jobs = jobs_of(
+            [birth for birth in by_id.values() if birth.id not in alive],
+            now_us=now_us,
+            settings=settings,
+        )
         put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
-        commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), added))
-        if queues.told.together([Group(commits=commits, jobs=jobs)])[0]:
+        commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), len(jobs)))
+        if queues.told.together([Group(changes, commits, jobs)])[0]:
             queues.landed(jobs)
+            queues.wake((move.job.lane.queue, move.at_us) for move in changes)
+            break
+    else:
+        raise StoreUnavailable(
+            f"Jobs that the write {write} is to change are claimed again and again.",
+            hint="Let Spark run the write again.",
+        )
     clear(some)
 
 

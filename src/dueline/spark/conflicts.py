@@ -1,0 +1,61 @@
+"""What becomes of rows whose jobs are alive by another write."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from dueline.changes import Change, changed
+from dueline.errors import Conflict
+from dueline.ids import Ids
+from dueline.job import Job, JobId, State
+from dueline.options import is_step
+from dueline.settings import QueueSettings
+from dueline.spark.births import Birth
+from dueline.store import Move
+
+EXISTING, REJECT, EARLIEST, REPLACE = "existing", "reject", "earliest", "replace"
+
+ON_CONFLICT: Final = (EXISTING, REJECT, EARLIEST, REPLACE)
+"""It is left as it is (the default), an error, due at the earlier of both times, or due when the
+row says and of the row's priority."""
+
+
+def reject(living: Collection[JobId]) -> None:
+    """Say that jobs are alive by another write, if any are.
+
+    Raises: Conflict.
+    """
+    if living:
+        raise Conflict(
+            f"Jobs of this write are alive by another: {len(living)}, such as {min(living).hex()}.",
+            hint="Say onConflict=existing to leave them as they are, and put the others.",
+        )
+
+
+def moves(
+    living: Iterable[Job],
+    births: Mapping[JobId, Birth],
+    on_conflict: str,
+    *,
+    now_us: int,
+    ids: Ids,
+    settings: Callable[[str], QueueSettings],
+) -> list[Move]:
+    """Make the verdicts that change jobs which are alive, the same for every repeat.
+
+    What anyone has claimed already is left as it is, and so are the dead and the steps of
+    workflows: their times are no longer those of a call.
+    """
+    if on_conflict not in (EARLIEST, REPLACE):
+        return []
+    found = []
+    for row in living:
+        if row.fence or row.state != State.WAITING or row.outcome or is_step(row):
+            continue
+        birth = births[row.id]
+        at_us = max(now_us if birth.due_us is None else birth.due_us, now_us)
+        change = Change(at_us, birth.priority if on_conflict == REPLACE else None)
+        if on_conflict == EARLIEST and at_us >= row.at_us:
+            continue
+        width_us = settings(row.lane.queue).width_us
+        found.append(changed(row, change, token=ids.token(), width_us=width_us))
+    return found

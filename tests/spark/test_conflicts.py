@@ -1,0 +1,174 @@
+"""Rows whose jobs are alive by another write."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline import Dueline
+from dueline.clock import SECOND_US, SystemClock
+from dueline.ids import Ids
+from dueline.job import Job
+from dueline.queue import Queues
+from dueline.settings import QueueSettings
+from dueline.store import Want
+from dueline.stores.memory_steps import SteppedMemoryStore
+
+COLUMNS = {"job_id": "string", "payload": "string", "due": "timestamp", "priority": "int"}
+NAMES = ("a", "b")
+TODAY = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Dueline]:
+    """Make an application with an empty queue."""
+    app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
+    app.queues.catalog.configure("mail", shards=1)
+    yield app
+    app.close()
+
+
+@pytest.fixture(params=["direct", "staged"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Name each way to write."""
+    return str(request.param)
+
+
+def day(number: int) -> datetime:
+    """Name an instant so many days ahead."""
+    return TODAY + timedelta(days=number)
+
+
+def write(app: Dueline, due: datetime | None, priority: int = 0, **options: Any) -> int:
+    """Write two rows; answer how many jobs were new."""
+    import pyarrow as pa
+
+    from dueline.spark import tables
+    from dueline.spark.sink import written
+    from pyspark_dueline import DefaultSource
+
+    cells = {"payload": "[]", "due": due, "priority": priority}
+    batch = pa.RecordBatch.from_pylist(
+        [{"job_id": name, **cells} for name in NAMES],
+        schema=pa.schema(
+            [("job_id", pa.string()), ("payload", pa.string()),
+             ("due", pa.timestamp("us", "UTC")), ("priority", pa.int32())]
+        ),
+    )  # fmt: skip
+    texts = {"writeId": Ids().token().hex()} | {key: str(text) for key, text in options.items()}
+    source = DefaultSource({"store": app.url, "queue": "mail", "task": "note"} | texts)
+    writer: Any = source.writer(tables.struct_of(COLUMNS), overwrite=False)
+    writer.commit([writer.write(iter([batch]))])
+    return written(app.store, texts["writeId"]).added
+
+
+def rows(app: Dueline) -> Sequence[Job]:
+    """Read the jobs of the queue, by their ids."""
+    return sorted(app.queues.jobs_of("mail"), key=lambda job: job.id)
+
+
+def dues(app: Dueline) -> list[datetime]:
+    """Tell when the jobs are due."""
+    return [datetime.fromtimestamp(job.at_us / SECOND_US, UTC) for job in rows(app)]
+
+
+def claim(app: Dueline, job: Job, *, now_us: int | None = None) -> Job:
+    """Take a job as a worker does."""
+    claimed = app.store.claim(
+        [Want(job.lane, 1)],
+        limit=1,
+        now_us=job.at_us if now_us is None else now_us,
+        lease_us=3600 * SECOND_US,
+        worker="w",
+        token=Ids().token(),
+    )
+    return claimed.jobs[0]
+
+
+def test_the_earlier_of_two_times_holds(app: Dueline, mode: str) -> None:
+    # P2
+    assert write(app, day(5)) == 2
+    assert write(app, day(7), 9, onConflict="earliest", writeMode=mode) == 0
+    assert dues(app) == [day(5), day(5)]
+    assert write(app, day(3), 9, onConflict="earliest", writeMode=mode) == 0
+    assert dues(app) == [day(3), day(3)]
+    assert {job.lane.priority for job in rows(app)} == {0}
+    assert write(app, day(2), writeMode=mode) == 0
+    assert dues(app) == [day(3), day(3)]  # by default it is left as it is
+    write(app, None, onConflict="earliest", writeMode=mode)
+    assert all(job.at_us <= app.store.clock_us() for job in rows(app))
+
+
+def test_a_row_replaces_time_and_priority(app: Dueline, mode: str) -> None:
+    # P2
+    write(app, day(5))
+    assert write(app, day(7), 9, onConflict="replace", writeMode=mode) == 0
+    assert dues(app) == [day(7), day(7)]
+    assert {job.lane.priority for job in rows(app)} == {9}
+    assert {job.due_us for job in rows(app)} == {round(day(5).timestamp()) * SECOND_US}
+
+
+def test_what_somebody_claimed_is_left_as_it_is(app: Dueline, mode: str) -> None:
+    write(app, day(5))
+    held = claim(app, rows(app)[0])
+    write(app, day(3), 9, onConflict="replace", writeMode=mode)
+    found = {job.id: job for job in rows(app)}
+    assert found.pop(held.id) == held
+    (other,) = found.values()
+    assert (other.lane.priority, other.fence) == (9, 0)
+
+
+def test_what_is_claimed_meanwhile_is_left_and_the_rest_is_changed(
+    app: Dueline, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.spark import putting, staging
+
+    write(app, day(5))
+    taken: list[Job] = []
+    module: Any = staging if mode == "staged" else putting
+    make = module.moves
+
+    def too_late(living: Sequence[Job], *args: Any, **terms: Any) -> Any:
+        found = make(living, *args, **terms)
+        if not taken:
+            taken.append(claim(app, living[0]))
+        return found
+
+    monkeypatch.setattr(module, "moves", too_late)
+    write(app, day(3), onConflict="earliest", writeMode=mode)
+    left = [job for job in rows(app) if job.id != taken[0].id]
+    assert [job.at_us for job in left] == [round(day(3).timestamp()) * SECOND_US]
+    assert taken[0] in rows(app)
+
+
+def test_without_transactions_a_change_that_is_refused_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from dueline.spark.births import Birth
+    from dueline.spark.putting import Written, put_all
+
+    putting: Any = import_module("dueline.spark.putting")
+    store = SteppedMemoryStore(SystemClock())
+    queues = Queues(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    ids = queues.ids.many(3, queues.time.earliest_us())
+    late_us = queues.time.latest_us() + 3600 * SECOND_US
+
+    def put(name: str, due_us: int, on_conflict: str) -> Written:
+        some = [Birth(one, "mail", "note", 0, b"[]", due_us, 0, "") for one in ids]
+        return put_all(queues, [some], name, 0, keep_us=SECOND_US * 60, on_conflict=on_conflict)
+
+    assert put("first", late_us, "existing") == (3, 3)
+    make = putting.moves
+
+    def stale(living: Sequence[Job], *args: Any, **terms: Any) -> Any:
+        found = make(living, *args, **terms)
+        first = found[0]
+        return [first._replace(job=first.job._replace(token=queues.ids.token())), *found[1:]]
+
+    monkeypatch.setattr(putting, "moves", stale)
+    assert put("second", late_us - SECOND_US, "earliest") == (3, 0)
+    times = sorted(job.at_us for job in store.find(ids) if job)
+    assert times == [late_us - SECOND_US, late_us - SECOND_US, late_us]
