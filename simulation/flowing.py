@@ -39,10 +39,10 @@ SIGNALS: Final = ("go", "on")
 AGAIN_US: Final = 2 * SECOND_US
 MANY: Final = 1_000_000
 
-FLOW_VERDICTS: Final = ("too early", "given wrongly", "not ended", "told apart")
+FLOW_VERDICTS: Final = ("too early", "given wrongly", "undone wrongly", "not ended", "told apart")
 """What can be wrong with such a life only: a step began before what it needs had ended, or was
-given something else than that gave; a workflow did not come to its end; what it says of a step's
-end is not what its queue says."""
+given something else than that gave; a step was undone that was not to be, or the other way round;
+a workflow did not come to its end; what it says of a step's end is not what its queue says."""
 
 
 class _Ran(NamedTuple):
@@ -95,7 +95,7 @@ class _Drawing:
 
     def whole(self) -> Part:
         """Draw a workflow: one with tasks, so that it has a queue."""
-        return pipeline(self._step(), self._part(0), self._step())
+        return pipeline(self._step(can_undo=True), self._part(0), self._step())
 
     def _part(self, depth: int) -> Part:
         """Draw a part; the duller, the simpler."""
@@ -118,13 +118,16 @@ class _Drawing:
             names = ("a", "b", "c", "d")
             return graph(
                 {
-                    name: (self._step(), *(one for one in names[:place] if tape.pick(2)))
+                    name: (
+                        self._step(can_undo=True),
+                        *(one for one in names[:place] if tape.pick(2)),
+                    )
                     for place, name in enumerate(names)
                 }
             )
-        return self._step()
+        return self._step(can_undo=True)
 
-    def _step(self) -> Step:
+    def _step(self, *, can_undo: bool = False) -> Step:
         tape = self._tape
         ahead_us = AHEAD_US[tape.pick(len(AHEAD_US))]
         due_us = self._world.now_us + ahead_us if ahead_us else None
@@ -141,7 +144,8 @@ class _Drawing:
             due_us=due_us,
             expires_us=expires_us,
         )
-        return Step("work", lambda _given: call, takes=tape.pick(5) < 4)
+        step = Step("work", lambda _given: call, takes=tape.pick(5) < 4)
+        return step.undone_by(self._step()) if can_undo and tape.pick(6) == 5 else step
 
 
 def live(
@@ -281,6 +285,8 @@ def _judged(ledger: _Ledger, data: Data) -> dict[str, list[str]]:
             needs = set(node.needs())
             if needs & dead or not needs <= ends.keys():
                 continue  # what it was given may have been told of the death
+            has_run = start.jobs[step].id in ran
+            found["undone wrongly"] += _undone_wrongly(start, step, ends, has_run=has_run)
             for one in ran.get(start.jobs[step].id, ()):
                 told = f"{flow} {step}, given {one.given}"
                 found["too early"] += [
@@ -288,9 +294,24 @@ def _judged(ledger: _Ledger, data: Data) -> dict[str, list[str]]:
                     for need in needs
                     if not _had_given(ledger, start, need, ends[need], one.place)
                 ]
-                if node.unless is None and _given(start, node, ends) != list(one.given):
+                is_told = node.unless is not None and not node.undoes
+                if not is_told and _given(start, node, ends) != list(one.given):
                     found["given wrongly"].append(f"{told}: {_given(start, node, ends)}")
     return found
+
+
+def _undone_wrongly(start: Start, step: int, ends: dict[int, End], *, has_run: bool) -> list[str]:
+    """Tell where a step that undoes has run and was not to, or the other way round."""
+    node = start.layout.nodes[step]
+    if not node.undoes:
+        return []
+    assert node.unless is not None
+    has_failed = isinstance(evaluate(start.layout, node.unless, ends), Failure)
+    is_due = has_failed and ends[node.undoes[0]].state == "done"
+    is_needless = step in ends and ends[step].error.endswith("undone.")
+    if (has_run and not is_due) or (is_needless and is_due):
+        return [f"{start.flow.hex()} {step}: {ends[node.undoes[0]]} and {ends.get(step)}"]
+    return []
 
 
 def _told(end: End) -> tuple[str, str, str]:

@@ -75,7 +75,10 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
     if missing:
         failure = _broken(layout, node, ends)
         return Broken(failure) if failure else Waits(len(missing), missing[0])
-    if node.unless is not None:
+    if node.undoes:
+        if (why := _needless(layout, node, ends)) is not None:
+            return Pointless(why)
+    elif node.unless is not None:
         return _watched(layout, node.unless, ends)
     given = []
     for value in node.given:
@@ -106,6 +109,17 @@ def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Word:
     if not isinstance(found, Failure):
         return Pointless("It was there for a failure, and there was none.")
     return Fit(encode([account(layout, found)]))
+
+
+def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None:
+    """Say why there is nothing for a step to undo; None: there is."""
+    assert node.unless is not None, "what undoes waits for a failure"
+    if not isinstance(evaluate(layout, node.unless, ends), Failure):
+        return "Nothing failed, so nothing is undone."
+    step = node.undoes[0]
+    if ends[step].state != "done":
+        return f"The step {step} ({layout.nodes[step].title}) is not done, so it is not undone."
+    return None
 
 
 def _without(layout: Layout, node: Node, failure: Failure) -> Word:

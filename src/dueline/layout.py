@@ -48,7 +48,9 @@ class Node:
     """A numbered step.
 
     given: what its first arguments are. after: steps that must have ended well besides. unless:
-    it runs only where this failed, with an account of it as its first argument. is_lenient:
+    it runs only where this failed, with an account of it as its first argument. undoes: the step
+    that it undoes where that is done, and behind it those that must have ended before, however;
+    then no account is given. is_lenient:
     somebody sees to its failure, so what needs it ends rather than waits for a retry. signal: it
     ends when this is signalled, or fails after `timeout_us`. cancels_from: a step without a task
     that gathers a group, and ends all steps from this one on when a part of it fails; -1: none.
@@ -62,18 +64,20 @@ class Node:
     signal: str = ""
     timeout_us: int = 0
     cancels_from: int = -1
+    undoes: tuple[int, ...] = ()
 
     @property
     def title(self) -> str:
         """Name it for people."""
-        if self.cancels_from >= 0:
-            return "the list of a group"
-        return self.task or f"the signal {self.signal}"
+        if self.task or not self.signal:
+            return self.task or "the list of a group"
+        return f"the signal {self.signal}"
 
     def needs(self) -> Iterator[int]:
         """List the steps that must have ended before it, maybe more than once."""
         yield from steps_in(self.given)
         yield from self.after
+        yield from self.undoes
         if self.unless is not None:
             yield from steps_in((self.unless,))
 
@@ -209,6 +213,23 @@ class _Came(NamedTuple):
 _NOTHING: Final = Gathered(())
 
 
+class _Undoing(NamedTuple):
+    """A step that is to be undone, by what, and the values of which one must fail for that."""
+
+    number: int
+    step: Step
+    unless: list[Value]
+
+
+def _can_undo(part: Part) -> bool:
+    """Tell whether a part has steps that are to be undone."""
+    if isinstance(part, Step):
+        return part.undo is not None
+    if isinstance(part, Graph):
+        return any(step.undo is not None for step, _ in part.steps.values())
+    return not isinstance(part, Wait) and any(map(_can_undo, part.parts))
+
+
 @dataclass
 class _Making:
     """Lays parts out, one step after the other."""
@@ -216,6 +237,9 @@ class _Making:
     nodes: list[Node] = field(default_factory=list)
     calls: list[StepCall | None] = field(default_factory=list)
     parts: list[Span] = field(default_factory=list)
+    _undoing: list[_Undoing] = field(default_factory=list)
+    _depth: int = 0
+    _can_undo: bool = False
 
     def lay(self, part: Part, came: _Came, *, is_lenient: bool) -> _Came:
         """Add a part's steps; answer what comes before whatever is behind it."""
@@ -250,21 +274,58 @@ class _Making:
         takes = part.takes and came.value is not None
         given = (came.value,) if takes and came.value is not None else ()
         after = came.after if takes else came.steps()
-        node = Node(part.task, given, after, None, is_lenient)
-        return _Came(self._add(node, part.write(len(given))))
+        number = self._add(Node(part.task, given, after, None, is_lenient), part.write(len(given)))
+        self._note(part, number)
+        return _Came(number)
 
     def _pipeline(self, part: Pipeline, came: _Came, *, is_lenient: bool) -> _Came:
-        is_own = part.on_failure != "stop"
+        if not self._depth:
+            self._can_undo = _can_undo(part)
+        self._depth += 1
+        first = len(self._undoing)
+        is_own = self._can_undo or part.on_failure != "stop"
         for one in part.parts:
             before = came
             came = self.lay(one, before, is_lenient=is_lenient or is_own)
             if part.on_failure == "skip" and before.value is not None and came.value is not None:
                 came = came._replace(value=Gathered((before.value, came.value), "last"))
+        unless = came.value if came.value is not None else _NOTHING
         if isinstance(part.on_failure, Step):
-            unless = came.value if came.value is not None else _NOTHING
             watch = Node(part.on_failure.task, (), (), unless, is_lenient)
             self._add(watch, part.on_failure.write(1))
+        self._depth -= 1
+        if len(self._undoing) > first:
+            self._undo(unless, first)
         return came
+
+    def _note(self, part: Step, number: int) -> None:
+        """Note that a step is to be undone, if it is."""
+        if part.undo is not None and not self._depth:
+            raise BadInput(
+                f"A step of {part.task} is to be undone, and no pipeline is around it.",
+                hint="Write pipeline(reserve.step().undone_by(release.step()), pay.step()).",
+            )
+        if part.undo is not None:
+            self._undoing.append(_Undoing(number, part.undo, []))
+
+    def _undo(self, unless: Value, first: int) -> None:
+        """Have steps undone if a pipeline around them fails; `first` of those that are noted.
+
+        They follow the outermost one, one after the other, the last first.
+        """
+        if not isinstance(unless, int):  # it may be of thousands of steps: so few are named anew
+            unless = self._add(Node("", (unless,), (), is_lenient=True), None)
+        for one in self._undoing[first:]:
+            one.unless.append(unless)
+        before_it: tuple[int, ...] = ()
+        while self._undoing and not self._depth:
+            number, step, values = self._undoing.pop()
+            given = (number,) if step.takes else ()
+            failed = Gathered(tuple(values))
+            undoes = Node(
+                step.task, given, (), failed, is_lenient=True, undoes=(number, *before_it)
+            )
+            before_it = (self._add(undoes, step.write(len(given))),)
 
     def _group(self, part: Group, came: _Came, *, is_lenient: bool) -> _Came:
         is_own = part.failures != "stop" or part.at_least is not None
@@ -296,6 +357,7 @@ class _Making:
                 given, after = (), tuple(numbers[one] for one in before)
             node = Node(step.task, given, after, None, is_lenient)
             numbers[name] = self._add(node, step.write(len(given)))
+            self._note(step, numbers[name])
         needed = {one for _, before in part.steps.values() for one in before}
         last = [numbers[name] for name in part.steps if name not in needed]
         return _Came(last[0] if len(last) == 1 else Gathered(tuple(last)))

@@ -51,16 +51,30 @@ class Step(_Chained):
     """One call of a task, which `task.step(...)` makes.
 
     write: makes what is stored of it; given how many leading arguments come from other steps.
-    takes: whether it takes what the part before it gives.
+    takes: whether it takes what the part before it gives. undo: what is run to undo it.
     """
 
     task: str
     write: Callable[[int], StepCall]
     takes: bool = True
+    undo: "Step | None" = None
 
     def alone(self) -> "Step":
         """Let the step begin after the part before it, and take nothing of what that gives."""
         return replace(self, takes=False)
+
+    def undone_by(self, step: "Step") -> "Step":
+        """Have another step run if this one is done, and a pipeline around it fails.
+
+        Those that undo run when the outermost pipeline has ended, one after the other, that of
+        the last step first; each is given what the step gave that it undoes. One that fails keeps
+        no other from running.
+
+        Raises: BadInput: it is no step, or is to be undone itself.
+        """
+        if not _is_plain(step):
+            raise BadInput(f"{step!r:.80} undoes no step.", hint="Write another task's step().")
+        return replace(self, undo=step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,8 +210,12 @@ def wait_for(name: str, *, timeout: timedelta | float | None = None) -> Wait:
     return Wait(name, timeout_us)
 
 
+def _is_plain(step: object) -> bool:
+    return isinstance(step, Step) and step.undo is None
+
+
 def _is_on_failure(value: object) -> bool:
-    return isinstance(value, Step) or value in get_args(OnFailure)
+    return _is_plain(value) or value in get_args(OnFailure)
 
 
 def _is_count(value: object, parts: int) -> bool:

@@ -10,12 +10,16 @@ from dueline.ahead import AHEAD_US, LEAD_US, Foreseen
 from dueline.attempt import Done, Failed
 from dueline.clock import SECOND_US, StoreTime, SystemClock
 from dueline.contract.failing import FailingStore
-from dueline.errors import Conflict
+from dueline.errors import Conflict, StoreUnavailable
 from dueline.job import Job, State
+from dueline.options import CallOptions
 from dueline.queue import Queues
+from dueline.store import Move
 from dueline.waker import LocalWaker
 from dueline.worker.assignment import Assignment
 from dueline.worker.early import Early, placed
+from dueline.worker.settler import Settler
+from dueline.worker.triage import Over
 from tests.calls import LEASE_US, call, claim_all, number_of, put, row_of
 from tests.clocks import HandClock
 from tests.worker.bench import Bench, words
@@ -359,3 +363,27 @@ def test_jobs_without_a_slot_are_left_the_less_urgent_first() -> None:
     assert placed(some, 3, {"a": 0, "b": 0}) == (some, [])
     assert placed(some, 3, {"a": -1}) == (some[:2], some[2:])
     assert placed(some, 3, {"a": -2, "b": 0}) == ([some[1]], [some[0], some[2]])
+
+
+def test_what_has_expired_at_its_time_is_held_no_more_where_the_store_fails_then(
+    queues: Queues, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Watched(queues, clock, threads=4)
+    put(queues, call(1))
+    (job,) = claim_all(queues)
+    due_us, options = clock.wall_us() + DUE_US, CallOptions(clock.wall_us() + SECOND_US).to_bytes()
+    bucket = job.lane.bucket
+    queues.store.settle([Move(job, due_us, queues.ids.token(), bucket, 1, 0, opts=options)])
+    refused: list[int] = []
+
+    def refuse(_: Settler, over: Sequence[Over]) -> None:
+        if over:
+            refused.append(clock.wall_us())
+            raise StoreUnavailable("refused")
+
+    monkeypatch.setattr(Settler, "end", refuse)
+    held: list[int] = []
+    worker.run(due_us + SECOND_US, lambda: held.append(len(worker.bench.worker._held)))
+    assert len(refused) == 1
+    assert max(held) == 1
+    assert held[-1] == 0  # so that nobody extends its lease

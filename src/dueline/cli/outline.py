@@ -64,6 +64,8 @@ def _label(layout: Layout, number: int) -> str:
         return f"wait for {node.signal}"
     if not node.task:
         return node.title
+    if node.undoes:
+        return f"undoes step {node.undoes[0]}: {node.task}"
     return node.task if node.unless is None else f"on failure: {node.task}"
 
 

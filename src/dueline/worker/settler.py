@@ -231,7 +231,8 @@ class Settler:
 
     def complete(self, jobs: Sequence[Job]) -> None:
         """Finish what another worker decided and did not see through."""
-        complete(self._queues.store, [stored(job) for job in jobs])
+        if jobs:
+            complete(self._queues.store, [stored(job) for job in jobs])
 
     def tell_died(self, taken: Sequence[Taken]) -> None:
         """Write the history of attempts whose workers died, which only the next claimer can."""

@@ -37,6 +37,11 @@ class Triage(NamedTuple):
     died: list[Taken]
     fit: list[Taken]
 
+    @property
+    def gone(self) -> list[Job]:
+        """The jobs that are not run any more."""
+        return [*self.decided, *(one.job for one in self.over)]
+
 
 def triage(taken: Sequence[Taken], settings: Callable[[str], QueueSettings], now_us: int) -> Triage:
     """Sort what was claimed.

@@ -224,13 +224,13 @@ class Worker:
 
     def _take(self, taken: Sequence[Taken]) -> None:
         sorted_ = triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
-        if sorted_.decided:
-            self._guarded(lambda: self._settler.complete(sorted_.decided))
+        self._guarded(lambda: self._settler.complete(sorted_.decided))
         if sorted_.died:
             self._untold += sorted_.died
             self._guarded(self._tell)
+        self._held.let_go(sorted_.gone)  # if claimed ahead: where this fails, their leases lapse
         self._guarded(lambda: self._settler.end(sorted_.over))
-        self._steps.ended([*sorted_.decided, *(one.job for one in sorted_.over)])
+        self._steps.ended(sorted_.gone)
         fit, waiting = self._steered.sort(sorted_.fit)
         self._held.let_go([job for job, _ in waiting])
         self._guarded(lambda: self._steered.set_aside(waiting))
