@@ -112,7 +112,7 @@ def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Word:
 
 
 def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None:
-    """Say why there is nothing for a step to undo; None: there is."""
+    """Say why there is nothing for a step to undo; None: there is (rule W9)."""
     assert node.unless is not None, "what undoes waits for a failure"
     if not isinstance(evaluate(layout, node.unless, ends), Failure):
         return "Nothing failed, so nothing is undone."

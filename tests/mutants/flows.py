@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Sequence
 
 import pytest
 
-from dueline import advancing, finishing, flows
+from dueline import advancing, finishing, flows, joining
 from dueline.advancing import Engine, advance
 from dueline.attempt import Ended, Outcome
 from dueline.clock import DAY_US
@@ -127,6 +127,10 @@ def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:
         pass
 
     patch.setattr(stepping, "cancel_group", leave_alone)
+
+
+def what_undoes_is_never_needless(patch: Patch) -> None:
+    patch.setattr(joining, "_needless", lambda *_: None)
 
 
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:

@@ -42,6 +42,7 @@ from tests.worker import test_rates as rates
 from tests.worker import test_steered as steered
 from tests.workflows import test_advancing as advancing
 from tests.workflows import test_births as flow_births
+from tests.workflows import test_undoing as undoing
 from tests.world import World, world_on
 
 BUDGET_S = 60
@@ -252,6 +253,8 @@ MUTANTS = (
            Named(advancing.parked_again_and_again, on_memory)),
     Mutant("W8", flows.a_group_of_which_a_part_failed_goes_on,
            Named(advancing.a_part_fails, on_memory)),
+    Mutant("W9", flows.what_undoes_is_never_needless,
+           Named(undoing.undone_if_it_fails, on_memory)),
     *(Mutant("L", breaks, Named(test)) for breaks, test in coordination.MUTANTS.items()),
 )  # fmt: skip
 

@@ -82,9 +82,11 @@ class FlowStage(Stage):
         if self.kind == "steps":
             return super().open_store()
         if self.data is None:
-            name = f"{len(list(self.folder.iterdir()))}"
-            (self.folder / name).mkdir()
-            self.data = store_on(self.kind, self.folder / name, self.clock)
+            place = self.folder
+            if self.kind == "sqlite":
+                place /= f"{len(list(self.folder.iterdir()))}"
+                place.mkdir()
+            self.data = store_on(self.kind, place, self.clock)
         return WatchedStore(self.data, self.step)
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """What a workflow has done is undone when a later part of it fails."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from dueline.errors import BadInput
 from dueline.layout import Gathered, Node, lay_out
 from dueline.steps import Step, StepCall
 from tests.workflows.conftest import FAILING, ran, step
+from tests.workflows.stage import named, stage_of
 
 A, B, U = (Step(name, lambda _given: StepCall("", "default", 0, b"[]")) for name in ("a", "b", "u"))
 
@@ -102,6 +104,26 @@ def test_who_undoes_may_be_given_nothing(shop: Dueline) -> None:
     alone = step(shop, "echo", "one").undone_by(step(shop, "undo", "all").alone())
     ran(shop, pipeline(alone, step(shop, "breaks")))
     assert UNDONE == [("all",)]
+
+
+def undone_if_it_fails(kind: str, folder: Path) -> None:
+    """Let the last of three steps fail, then none: the two before it are undone, or are not."""
+    steps = [named(name).undone_by(named(f"not {name}")) for name in "ab"]
+    for failing, undone in (({"z"}, ["not b", "not a"]), (set[str](), list[str]())):
+        stage = stage_of(kind, folder)
+        stage.put(pipeline(*steps, named("z")))
+        stage.failing_steps = failing
+        stage.work()
+        assert [name for name, _ in stage.ran] == ["a", "b", "z", *undone]
+        assert stage.look().progress().left == 0
+        stage.close()
+
+
+def test_what_undoes_runs_where_something_failed_and_nowhere_else(
+    kind: str, tmp_path: Path
+) -> None:
+    # W2
+    undone_if_it_fails(kind, tmp_path)
 
 
 def test_few_are_named_by_many() -> None:
