@@ -89,6 +89,34 @@ def test_no_more_run_at_once_than_a_semaphore_allows(url: str, tmp_path: Path) -
     app.close()
 
 
+@pytest.mark.parametrize("url", URLS)
+def test_no_less_urgent_job_passes_one_with_the_same_limit(url: str, tmp_path: Path) -> None:
+    # F4: three workers, two queues, two keys; jobs without limits run beside them
+    app = Dueline(url.format(tmp_path))
+    begun: dict[str, list[int]] = {"a": [], "b": []}
+
+    def note(key: str, priority: int) -> None:
+        begun[key].append(priority)
+
+    @app.task
+    def free(number: int) -> None:
+        """Do nothing."""
+
+    tasks = [
+        app.task(name=f"note{place}", queue=queue, limits=["key:{key}"])(note)
+        for place, queue in enumerate(("default", "other"))
+    ]
+    priorities = [(number * 7) % 10 for number in range(30)]
+    for place, priority in enumerate(priorities):
+        for key in begun:
+            tasks[place % 2].using(priority=priority).enqueue(key, priority)
+    free.enqueue_many([(number,) for number in range(30)])
+    run(app, 3)
+    for order in begun.values():
+        assert order == sorted(priorities, reverse=True)
+    app.close()
+
+
 @pytest.mark.memory
 def test_random_limits_of_three_in_ten_are_all_served() -> None:
     # F2: no deadlock
