@@ -22,8 +22,8 @@ def test_lives_with_workflows_end_well() -> None:
     # W1, W2, W5, W8
     lives = [live(FLOWING + number) for number in range(LIVES)]
     assert {life.seed: life.faults for life in lives if life.faults} == {}
-    assert sum(life.counts["done"] for life in lives) > 5 * LIVES
-    assert sum(life.counts["crashes"] for life in lives) > 0  # there are accidents
+    assert sum(life.counts.get("done", 0) for life in lives) > 5 * LIVES
+    assert sum(life.counts.get("crashes", 0) for life in lives) > 0  # there are accidents
 
 
 def test_a_tape_leads_the_life_that_it_was_taken_from() -> None:
