@@ -1,7 +1,7 @@
 """`python -m benchmarks`: ratios as JSON.
 
 Usage: python -m benchmarks [--jobs 50000] [--rounds 5] [--singles 2000] [--tenants 100000]
-         [--events 100000] [--peer-jobs 20000] [--cassandra-jobs 20000]
+         [--events 100000] [--peer-jobs 50000] [--cassandra-jobs 20000]
          [--cassandra-singles 200] [--idle-lanes 1000000] [--cassandra-idle-lanes 100000]
          [--only sqlite|workflow|latency|inversion|idle|cassandra]
 """
@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--jobs", type=int, default=50_000, help="of each bulk measurement")
     parser.add_argument("--singles", type=int, default=2_000, help="enqueued one by one")
-    parser.add_argument("--peer-jobs", type=int, default=20_000, help="that other queues drain")
+    parser.add_argument("--peer-jobs", type=int, default=50_000, help="that other queues drain")
     parser.add_argument("--tenants", type=int, default=100_000, help="with a job each")
     parser.add_argument("--events", type=int, default=100_000, help="of a stream")
     parser.add_argument("--rounds", type=int, default=5, help="of everything, interleaved")
