@@ -12,9 +12,11 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -34,6 +36,9 @@ from benchmarks.rounds import Rounds
 
 SYNCHRONOUS = ("NORMAL", "FULL")
 HUEY_BAR = 10.0
+
+Measure = Callable[[Path], Mapping[str, Any]]
+Bars = Callable[[Mapping[str, Any]], Sequence[Mapping[str, object]]]
 
 
 def main() -> None:
@@ -64,14 +69,15 @@ def main() -> None:
     }
     if asked.only in {None, "sqlite"}:
         report |= _sqlite(asked)
-    if asked.only in {None, "workflow"}:
-        report["workflow"] = _workflow(asked)
-    if asked.only in {None, "latency"}:
-        report["latency"] = _latency()
-    if asked.only in {None, "inversion"}:
-        report["inversion"] = _inversion()
-    if asked.only in {None, "idle"}:
-        report["idle"] = _idle(asked)
+    parts: dict[str, tuple[Measure, Bars]] = {
+        "workflow": (partial(workflow.measure, rounds=asked.rounds), workflow.bars),
+        "latency": (latency.measure, latency.bars),
+        "inversion": (inversion.measure, inversion.bars),
+        "idle": (partial(idle.measure, most=asked.idle_lanes), idle.bars),
+    }
+    for name, (measure, bars) in parts.items():
+        if asked.only in {None, name}:
+            report[name] = _measured(measure, bars)
     if asked.only in {None, "cassandra"}:
         report["cassandra"] = _cassandra(asked)
     print(json.dumps(report, indent=2))
@@ -93,28 +99,10 @@ def _sqlite(asked: argparse.Namespace) -> Mapping[str, object]:
     }
 
 
-def _workflow(asked: argparse.Namespace) -> Mapping[str, object]:
+def _measured(measure: Measure, bars: Bars) -> Mapping[str, object]:
     with tempfile.TemporaryDirectory() as folder:
-        found = workflow.measure(Path(folder), asked.rounds)
-    return {**found, "bars": workflow.bars(found)}
-
-
-def _latency() -> Mapping[str, object]:
-    with tempfile.TemporaryDirectory() as folder:
-        found = latency.measure(Path(folder))
-    return {**found, "bars": latency.bars(found)}
-
-
-def _inversion() -> Mapping[str, object]:
-    with tempfile.TemporaryDirectory() as folder:
-        found = inversion.measure(Path(folder))
-    return {**found, "bars": inversion.bars(found)}
-
-
-def _idle(asked: argparse.Namespace) -> Mapping[str, object]:
-    with tempfile.TemporaryDirectory() as folder:
-        found = idle.measure(Path(folder), most=asked.idle_lanes)
-    return {**found, "bars": idle.bars(found)}
+        found = measure(Path(folder))
+    return {**found, "bars": bars(found)}
 
 
 def _cassandra(asked: argparse.Namespace) -> Mapping[str, object] | str:

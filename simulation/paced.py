@@ -97,34 +97,32 @@ def over_rate(taken: Sequence[Taken], blurred: Sequence[tuple[int, str]] = ()) -
     Not of what was taken while a process that was behind wrote of a limit, nor of both what was
     taken before and after.
     """
-    faults = []
+    faults: list[str] = []
     for name in sorted({one.limit for one in taken}):
-        rate = RATES[semaphore_of(name)]
         clear = sorted(one for one in taken if one.limit == name)
-        runs: list[list[Taken]] = []
         for at_us in sorted(us for us, limit in blurred if limit == name):
-            runs.append([one for one in clear if one.at_us < at_us - UNDER_WAY_US])
+            faults += _over_in([one for one in clear if one.at_us < at_us - UNDER_WAY_US])
             clear = [one for one in clear if one.at_us > at_us + UNDER_WAY_US]
-        for some, place, first in _firsts([*runs, clear]):
-            jobs = 0
-            for one in some[place:]:
-                span_us = one.at_us - first.at_us
-                if not rate.burst and span_us >= rate.per_us:
-                    break
-                jobs += one.jobs
-                most = rate.count
-                if rate.burst:
-                    most = rate.burst + span_us * rate.count // rate.per_us
-                if jobs > most:
-                    faults.append(f"{name}: {jobs} jobs from {first} to {one}")
-                    break
+        faults += _over_in(clear)
     return faults
 
 
-def _firsts(runs: Sequence[Sequence[Taken]]) -> Iterator[tuple[Sequence[Taken], int, Taken]]:
-    for some in runs:
-        for place, first in enumerate(some):
-            yield some, place, first
+def _over_in(some: Sequence[Taken]) -> Iterator[str]:
+    """Tell where too much was taken, of one limit; `some` in order."""
+    for place, first in enumerate(some):
+        rate = RATES[semaphore_of(first.limit)]
+        jobs = 0
+        for one in some[place:]:
+            span_us = one.at_us - first.at_us
+            if not rate.burst and span_us >= rate.per_us:
+                break
+            jobs += one.jobs
+            most = rate.count
+            if rate.burst:
+                most = rate.burst + span_us * rate.count // rate.per_us
+            if jobs > most:
+                yield f"{first.limit}: {jobs} jobs from {first} to {one}"
+                break
 
 
 class Closing(NamedTuple):

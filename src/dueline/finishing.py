@@ -152,7 +152,7 @@ def effects(job: Job, end: Finish) -> Group:
     elif end.keep_us:
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
     if job.opts:  # it may be a workflow's (rule W2)
-        commits = (*commits, *flow.record([(job, end.outcome)]))
+        commits = (*commits, *flow.record(job, end.outcome))
     rows = () if end.attempt is None else (row_of(end.attempt, job),)
     return Group(commits=commits, jobs=graves, rows=rows)
 

@@ -75,11 +75,10 @@ class Node:
 
     def needs(self) -> Iterator[int]:
         """List the steps that must have ended before it, maybe more than once."""
-        yield from steps_in(self.given)
-        yield from self.after
-        yield from self.undoes
-        if self.unless is not None:
-            yield from steps_in((self.unless,))
+        unless = () if self.unless is None else (self.unless,)
+        if not (self.given or self.after or self.undoes or unless):  # as most of a large group
+            return iter(())
+        return chain(steps_in(self.given), self.after, self.undoes, steps_in(unless))
 
 
 class Span(NamedTuple):
@@ -123,9 +122,8 @@ class Layout:
         """Tell which steps need a step."""
         found: dict[int, list[int]] = defaultdict(list)
         for number, node in enumerate(self.nodes):
-            if node.given or node.after or node.unless is not None:
-                for need in set(node.needs()):
-                    found[need].append(number)
+            for need in set(node.needs()):
+                found[need].append(number)
         return found
 
     @cached_property

@@ -52,7 +52,7 @@ def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
 
 
 def an_end_is_not_recorded(patch: Patch) -> None:
-    patch.setattr(recipe, "record", lambda _ends: [])
+    patch.setattr(recipe, "record", lambda _job, _outcome: [])
     patch.setattr(recipe, "record_done", lambda _done: [])
 
 
@@ -63,8 +63,9 @@ def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
         with pytest.MonkeyPatch.context() as inner:
             an_end_is_not_recorded(inner)
             complete(store, ends)
-        for commit in recipe.record([(job, end.outcome) for job, end in ends]):
-            store.commit(commit.partition, commit.writes)
+        for job, end in ends:
+            for commit in recipe.record(job, end.outcome):
+                store.commit(commit.partition, commit.writes)
 
     patch.setattr(finishing, "complete", drop_first)
 
@@ -136,7 +137,7 @@ def what_undoes_is_never_needless(patch: Patch) -> None:
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
     whole = recipe.record
 
-    def record(ends: Iterable[tuple[Job, Outcome]]) -> list[Commit]:
+    def record(job: Job, outcome: Outcome) -> list[Commit]:
         return [
             commit._replace(
                 writes=tuple(
@@ -145,7 +146,7 @@ def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
                     if isinstance(put, Put)
                 )
             )
-            for commit in whole(ends)
+            for commit in whole(job, outcome)
         ]
 
     patch.setattr(recipe, "record", record)

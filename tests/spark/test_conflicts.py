@@ -75,12 +75,12 @@ def dues(app: Dueline) -> list[datetime]:
     return [datetime.fromtimestamp(job.at_us / SECOND_US, UTC) for job in rows(app)]
 
 
-def claim(app: Dueline, job: Job, *, now_us: int | None = None) -> Job:
+def claim(app: Dueline, job: Job) -> Job:
     """Take a job as a worker does."""
     claimed = app.store.claim(
         [Want(job.lane, 1)],
         limit=1,
-        now_us=job.at_us if now_us is None else now_us,
+        now_us=job.at_us,
         lease_us=3600 * SECOND_US,
         worker="w",
         token=Ids().token(),

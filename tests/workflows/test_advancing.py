@@ -218,7 +218,7 @@ def parked_again_and_again(kind: str, folder: Path) -> None:
     assert hand.fit == []
     assert waits_s == [60, 60, 120, 240, 480, 960, 1920, 3600, 3600]
     for job in jobs:
-        recorded = recipe.record([(job, Outcome("done", 1, value='"x"'))])
+        recorded = recipe.record(job, Outcome("done", 1, value='"x"'))
         for commit in recorded:
             hand.queues.store.commit(commit.partition, commit.writes)
     stage.clock.advance(3601)
@@ -312,7 +312,7 @@ def a_death_comes_late(kind: str, folder: Path) -> None:
     at_us = stage.clock.wall_us() + 1
     ends = {0: End("done", '"a"', ended_us=at_us), 1: End("done", '"b"', ended_us=at_us)}
     assert stage.look().ends() == ends
-    dead = recipe.record([(job, Outcome("dead", 1, error="ValueError: b"))])
+    dead = recipe.record(job, Outcome("dead", 1, error="ValueError: b"))
     for commit in dead:
         hand.queues.store.commit(commit.partition, commit.writes)
     assert stage.look().ends() == ends

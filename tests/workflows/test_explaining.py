@@ -68,7 +68,7 @@ def test_the_list_of_a_cancelled_group_waits_for_the_others(app: Dueline) -> Non
     died = Outcome("dead", 1, error="ValueError: no")
     row = app.store.find([recipe.job_of(flow.look.flow, 0)])[0]
     assert row is not None
-    for commit in recipe.record([(row, died)]):
+    for commit in recipe.record(row, died):
         app.store.commit(commit.partition, commit.writes)
     found = why(app, flow, 2, "steps")
     assert "are cancelled since step 0 (fail) of the workflow" in found.sentence

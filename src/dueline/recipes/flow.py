@@ -104,34 +104,24 @@ def _day_of(flow: JobId) -> str:
 # Ends
 
 
-def record(ends: Iterable[tuple[Job, Outcome]]) -> list[Commit]:
-    """Make the writes that say how steps ended; nothing for jobs of no workflow.
+def record(job: Job, outcome: Outcome) -> list[Commit]:
+    """Make the writes that say how a step ended; nothing for a job of no workflow.
 
     A death does not overwrite an end, nor an end that comes late a later one. The version is the
-    claim's token, and what many write at one place is one write.
+    claim's token.
     """
-    blocks: dict[tuple[JobId, int], list[tuple[str, bytes, bytes]]] = defaultdict(list)
-    apart: dict[tuple[JobId, int], list[tuple[str, bytes, bytes]]] = defaultdict(list)
-    for job, outcome in ends:
-        found = step_of(job)
-        if found is None:
-            continue
-        flow, step = found
-        block, state, value = (flow, step // BLOCK), outcome.state, outcome.value
-        key = f"{step:06}-dead" if state == "dead" else f"{step:06}"
-        if len(value) > _LARGE:
-            apart[block].append((key, job.token, value.encode()))
-            value = _APART
-        text = f"{state} {outcome.ended_us} {value or outcome.error}"
-        blocks[block].append((key, job.token, text.encode()))
-    return [
-        *(Commit(_values(*block), _puts(cells)) for block, cells in apart.items()),
-        *(Commit(_block(*block), _puts(cells)) for block, cells in blocks.items()),
-    ]
-
-
-def _puts(cells: Iterable[tuple[str, bytes, bytes]]) -> list[Put]:
-    return made(Put, [(*each, None, None) for each in cells])
+    found = step_of(job)
+    if found is None:
+        return []
+    flow, step = found
+    block, state, value = (flow, step // BLOCK), outcome.state, outcome.value
+    key = f"{step:06}-dead" if state == "dead" else f"{step:06}"
+    commits = []
+    if len(value) > _LARGE:
+        commits.append(Commit(_values(*block), (Put(key, job.token, value.encode()),)))
+        value = _APART
+    text = f"{state} {outcome.ended_us} {value or outcome.error}"
+    return [*commits, Commit(_block(*block), (Put(key, job.token, text.encode()),))]
 
 
 def record_done(done: Iterable[tuple[Job, int, str]]) -> list[Commit]:
@@ -143,7 +133,7 @@ def record_done(done: Iterable[tuple[Job, int, str]]) -> list[Commit]:
     Args: done: jobs, when they ended, and their results, JSON.
     """
     blocks: dict[tuple[JobId, int], list[tuple[int, str, bytes]]] = defaultdict(list)
-    apart: dict[tuple[JobId, int], list[tuple[str, bytes, bytes]]] = defaultdict(list)
+    apart: dict[tuple[JobId, int], list[Put]] = defaultdict(list)
     for job, ended_us, value in done:
         found = step_of(job)
         if found is None:
@@ -152,15 +142,15 @@ def record_done(done: Iterable[tuple[Job, int, str]]) -> list[Commit]:
         block = (flow, step // BLOCK)
         is_large = len(value) > _LARGE
         if is_large:
-            apart[block].append((f"{step:06}", job.token, value.encode()))
+            apart[block].append(Put(f"{step:06}", job.token, value.encode()))
         told = f"{step} {ended_us} {_APART if is_large else value}"
         blocks[block].append((step, told, job.token))
-    commits = [Commit(_values(*block), _puts(cells)) for block, cells in apart.items()]
+    commits = [Commit(_values(*block), puts) for block, puts in apart.items()]
     for block, ends in blocks.items():
         ends.sort()
         first, _, token = ends[0]
         text = _BETWEEN.join([each for _, each, _ in ends]).encode()
-        commits.append(Commit(_block(*block), _puts([(f"{first:06}+{token.hex()}", token, text)])))
+        commits.append(Commit(_block(*block), (Put(f"{first:06}+{token.hex()}", token, text),)))
     return commits
 
 

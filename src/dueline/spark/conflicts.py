@@ -1,14 +1,13 @@
 """What becomes of rows whose jobs are alive by another write."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from dueline.changes import Change, changed
 from dueline.errors import Conflict
-from dueline.ids import Ids
 from dueline.job import Job, JobId, State
 from dueline.options import is_step
-from dueline.settings import QueueSettings
+from dueline.queue import Queues
 from dueline.spark.births import Birth
 from dueline.store import Move
 
@@ -36,9 +35,8 @@ def moves(
     births: Mapping[JobId, Birth],
     on_conflict: str,
     *,
+    queues: Queues,
     now_us: int,
-    ids: Ids,
-    settings: Callable[[str], QueueSettings],
 ) -> list[Move]:
     """Make the verdicts that change jobs which are alive, the same for every repeat.
 
@@ -53,9 +51,9 @@ def moves(
             continue
         birth = births[row.id]
         at_us = max(now_us if birth.due_us is None else birth.due_us, now_us)
-        change = Change(at_us, birth.priority if on_conflict == REPLACE else None)
         if on_conflict == EARLIEST and at_us >= row.at_us:
             continue
-        width_us = settings(row.lane.queue).width_us
-        found.append(changed(row, change, token=ids.token(), width_us=width_us))
+        change = Change(at_us, birth.priority if on_conflict == REPLACE else None)
+        width_us = queues.catalog.settings(row.lane.queue).width_us
+        found.append(changed(row, change, token=queues.ids.token(), width_us=width_us))
     return found

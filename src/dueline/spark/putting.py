@@ -62,14 +62,7 @@ def put_all(
             return made  # noqa: B023
 
         def change(living: Sequence[Job], now_us: int) -> Sequence[Move]:
-            moved[:] = moves(  # noqa: B023
-                living,
-                by_id,  # noqa: B023
-                on_conflict,
-                now_us=now_us,
-                ids=queues.ids,
-                settings=queues.catalog.settings,
-            )
+            moved[:] = moves(living, by_id, on_conflict, queues=queues, now_us=now_us)  # noqa: B023
             return moved  # noqa: B023
 
         added = ledger.put(list(by_id), make, change, now_us=queues.time.earliest_us())

@@ -77,19 +77,17 @@ def publish(
             break
         rows = rows or [birth for one in some for birth in _births(one.path)]
         by_id = {birth.id: birth for birth in rows}
-        now_us, settings = queues.time.earliest_us(), queues.catalog.settings
+        now_us = queues.time.earliest_us()
         living = [job for job in store.find(list(by_id)) if job is not None]
         if on_conflict == REJECT and living:
             clear(some)
             reject([job.id for job in living])
-        changes = moves(
-            living, by_id, on_conflict, now_us=now_us, ids=queues.ids, settings=settings
-        )
+        changes = moves(living, by_id, on_conflict, queues=queues, now_us=now_us)
         alive = {job.id for job in living}
         jobs = jobs_of(
             [birth for birth in by_id.values() if birth.id not in alive],
             now_us=now_us,
-            settings=settings,
+            settings=queues.catalog.settings,
         )
         put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
         commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), len(jobs)))

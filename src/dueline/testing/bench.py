@@ -216,7 +216,7 @@ class _Engine:
         self._settler.complete(found.decided)
         self._settler.tell_died(found.died)
         self._settler.end(found.over)
-        self._steps.ended([*found.decided, *(one.job for one in found.over)])
+        self._steps.ended(found.gone)
         steps = self._steps.sort(found.fit)
         for one in steps.fit:
             self._admit(one.job, counts, steps.given.get(one.job.id, b""), raises=raises)
@@ -264,8 +264,7 @@ class _Engine:
         each = dict(ending.endings) if isinstance(ending, Each) else {first.job.claim(): ending}
         ended_us = queues.time.latest_us()
         ended = [Ended(one.job, each[one.job.claim()], started_us, ended_us) for one in some]
-        self._settler.settle(ended, [])
-        self._steps.ended([one.job for one in ended])
+        self._steps.settled(ended, self._settler.settle(ended, []))
         for one in ended:
             self._count(one.job, one.ending, counts)
         if raises and isinstance(ending, GivenBack):
