@@ -25,7 +25,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              stores/*.py recipes/*.py))
 
 # How much the kill loop does on a Cassandra node of its own, which it kills too.
-CASSANDRA_KILLS ?= KILLS=12 PAUSES=0 JOBS=1500 NODE_KILLS=2
+CASSANDRA_KILLS ?= KILLS=12 PAUSES=0 JOBS=1500 STRIKES=2
 # And where wall clocks jump, and where the disk is full.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2

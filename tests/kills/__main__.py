@@ -1,10 +1,12 @@
 """`python -m tests.kills`: the long loop.
 
-`--store cassandra` for a node; `--kills 200 --pauses 50 --jobs 100000` for the full form.
+`--kills 200 --pauses 50 --jobs 100000` for the full form.
+`--store cassandra` for a node, with `--nodes 3` for a ring of three.
 `--store full-disk` for a file on a small disk that is full now and then; root may mount it, and
 for others it is skipped. `--jumping` for processes whose wall clocks jump by ten minutes.
-KILLS, PAUSES and JOBS, from the environment, say how many where the options do not; NODE_KILLS
-how often Cassandra's node itself is killed, FILLS how often the disk is full.
+KILLS, PAUSES, JOBS and NODES, from the environment, say how many where the options do not;
+STRIKES how often something happens to Cassandra's nodes themselves, FILLS how often the disk is
+full.
 """
 
 import argparse
@@ -18,12 +20,12 @@ from pathlib import Path
 from simulation.judge import Report
 from tests.kills.disk import MountError, small_disk
 from tests.kills.loop import Loop
-from tests.kills.node import killed_node
+from tests.kills.ring import struck_ring
 
 DEFAULTS = {
     "sqlite": {"KILLS": 50, "PAUSES": 10, "JOBS": 20_000},
     "full-disk": {"KILLS": 10, "PAUSES": 0, "JOBS": 10_000, "FILLS": 20},
-    "cassandra": {"KILLS": 30, "PAUSES": 0, "JOBS": 5_000, "NODE_KILLS": 5},
+    "cassandra": {"KILLS": 30, "PAUSES": 0, "JOBS": 5_000, "NODES": 1, "STRIKES": 6},
 }
 
 
@@ -35,11 +37,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int)
     parser.add_argument("--pauses", type=int)
     parser.add_argument("--jobs", type=int)
+    parser.add_argument("--nodes", type=int, choices=(1, 3), help="Cassandra: nodes of the ring")
+    parser.add_argument("--strikes", type=int, help="Cassandra: how often nodes are struck")
     parser.add_argument("--jumping", action="store_true", help="SQLite: all wall clocks jump")
     chosen = parser.parse_args()
     seed = chosen.seed
     began = time.monotonic()
-    asked = {"KILLS": chosen.kills, "PAUSES": chosen.pauses, "JOBS": chosen.jobs}
+    asked = {name: getattr(chosen, name.lower(), None) for name in DEFAULTS[chosen.store]}
     try:
         report = _run(chosen.store, seed, asked, jumping=chosen.jumping)
     except MountError as error:
@@ -72,7 +76,7 @@ def _run(store: str, seed: int, chosen: Mapping[str, int | None], *, jumping: bo
             ).run()
         if store == "full-disk":
             return _run_full(Path(folder), seed, counts)
-        with killed_node(Path(folder, "node")) as node:
+        with struck_ring(Path(folder, "ring"), nodes=counts["NODES"], seed=seed) as ring:
             diaries = Path(folder, "diaries")
             diaries.mkdir()
             return Loop(
@@ -81,8 +85,8 @@ def _run(store: str, seed: int, chosen: Mapping[str, int | None], *, jumping: bo
                 kills=kills,
                 pauses=pauses,
                 seed=seed,
-                node=node,
-                node_kills=counts["NODE_KILLS"],
+                ring=ring,
+                ring_strikes=counts["STRIKES"],
             ).run()
 
 

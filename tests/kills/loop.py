@@ -22,9 +22,9 @@ from simulation.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.disk import SmallDisk
 from tests.kills.ends import finals_of
 from tests.kills.jumps import JUMPS_VARIABLE, jumps_in
-from tests.kills.node import KilledNode
 from tests.kills.processes import children_of, processes_with, signal_all
 from tests.kills.producer import GATE
+from tests.kills.ring import StruckRing
 from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -97,8 +97,8 @@ class Loop:
         kills: int,
         seed: int,
         pauses: int = 0,
-        node: KilledNode | None = None,
-        node_kills: int = 0,
+        ring: StruckRing | None = None,
+        ring_strikes: int = 0,
         disk: SmallDisk | None = None,
         fills: int = 0,
         jumping: bool = False,
@@ -107,19 +107,19 @@ class Loop:
 
         Args:
           pauses: how often a process stands still for a while (SIGSTOP).
-          node: where the queue is, and what is killed too; None for a file in the folder.
+          ring: where the queue is, and what is struck too, so often; None for a file in the folder.
           disk: where the queue's file is, and what is full for a while, so often.
           jumping: the wall clocks of all processes jump, but for the store's.
         """
         self._folder = folder
         self._env = os.environ | ({JUMPS_VARIABLE: "1"} if jumping else {})
         self._jobs = jobs
-        self._node = node
+        self._ring = ring
         self._disk = disk
-        self._url = node.url if node else disk.url if disk else file_in(folder)
+        self._url = ring.url if ring else disk.url if disk else file_in(folder)
         self._choice = random.Random(seed)
         self._strikes = [self._kill_one] * kills + [self._pause_one] * pauses
-        self._strikes += [self._kill_node] * node_kills + [self._fill_disk] * fills
+        self._strikes += [self._strike_ring] * ring_strikes + [self._fill_disk] * fills
         self._choice.shuffle(self._strikes)
         self._killed: list[Event] = []
         self._pauses = 0
@@ -129,7 +129,6 @@ class Loop:
         self._read: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
         self._over: set[str] = set()
-        self._outages = 0
         self._noted_s = time.monotonic()
         self._untold, self._widened_s = 0, 0.0
         self._last_of: Counter[int] = Counter()
@@ -242,10 +241,9 @@ class Loop:
             time.sleep(self._choice.random() * TICK_S)
             strike()
 
-    def _kill_node(self) -> None:
-        assert self._node is not None
-        self._outages += 1
-        self._node.kill()
+    def _strike_ring(self) -> None:
+        assert self._ring is not None
+        self._ring.strike()
 
     def _pause_one(self) -> None:
         """Let a process, its children or all of them stand still."""
@@ -282,7 +280,9 @@ class Loop:
         return self._seen["settle no"] + self._seen["release no"]
 
     def _let_go(self, now_s: float) -> None:
-        """Let those go on whose pause is over; make room on a disk that was full long enough."""
+        """End what is over: pauses, a full disk, what happened to a ring."""
+        if self._ring is not None:
+            self._ring.heal(now_s)
         if self._disk is not None and self._full_until_s <= now_s:
             self._disk.free()
         for still in self._still:
@@ -323,8 +323,8 @@ class Loop:
     def _drain(self) -> None:
         """Let the workers work until no job is left, alive or asleep."""
         self._let_go(math.inf)
-        if self._node is not None:
-            self._node.wait_ready()
+        if self._ring is not None:
+            self._ring.wait_ready()
         app = self._app()
         while any(a.role.kind == "producer" and a.process for a in self._actors) or _rows(app):
             self._watch()
@@ -369,14 +369,14 @@ class Loop:
         recorded = [
             Recorded(one.job, one.fence, one.outcome) for one in attempts(app.store, QUEUE, shards)
         ]
-        assert self._node is not None or app.store.describe()["integrity"] == "ok"
+        assert self._ring is not None or app.store.describe()["integrity"] == "ok"
         app.close()
         report = judge(self.events + self._killed, finals, recorded, prefetch=PREFETCH)
         counts = {
             "kills": len(self._killed),
             "pauses": self._pauses,
             "full disks": self._fills,
-            "kills of the server": self._outages,
+            **(self._ring.counts if self._ring else {}),
             "clock jumps": jumps_in(self._folder),
         }
         return Report({**counts, **report.counts}, report.faults)

@@ -1,0 +1,139 @@
+"""The Cassandra ring that the loop strikes.
+
+Processes that are killed or stand still, and lines that are cut: to a node alone, or to one of
+three, of which a quorum then goes on, or to two or all, when nothing can go on until they are back.
+"""
+
+import itertools
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dueline.connect import open_store
+from dueline.store import Migratable
+from tools.cassandra.line import Line
+from tools.cassandra.node import Node
+from tools.cassandra.ring import Ring
+
+FIRST: Final = 81  # the address 127.0.0.81, beside a developer's own ring and that of the tests
+KEYSPACE: Final = "kills"
+
+TIMEOUT_S: Final = 4.0
+"""How long the loop's processes wait for an answer: what stands still for longer is met."""
+
+SILENT_S: Final = 2.0, 15.0
+"""How long a node is away, or a line is cut: both sides of the time until it is held to be down."""
+
+RAGGED_S: Final = 0.05, 0.4
+"""How long a ragged line is cut, and is whole, in turn."""
+
+ALONE: Final = ("killed", "paused")
+OF_THREE: Final = ("killed", "paused", "cut off", "two paused", "ragged line", "all killed")
+"""What may happen to a node alone, and to three."""
+
+
+class _Over(NamedTuple):
+    """When something is over (monotonic), and what ends it."""
+
+    at_s: float
+    mend: Callable[[], None]
+
+
+class StruckRing:
+    """A ring of one or three nodes whose commit log is synced before a write is acknowledged."""
+
+    def __init__(self, ring: Ring, seed: int) -> None:
+        """Take a ring that runs, and the seed of what happens to it."""
+        assert ring.commitlog == "batch"
+        self._nodes: Sequence[Node] = ring.nodes
+        self._lines = {node.host: Line(node.host) for node in ring.nodes}
+        self._choice = random.Random(seed)
+        kinds = ALONE if len(ring.nodes) == 1 else OF_THREE
+        self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(kinds, len(kinds)))
+        self._struck: Counter[str] = Counter()
+        self._over: list[_Over] = []
+        self._ragged: tuple[Line, float] | None = None
+        self.url = f"{ring.url(KEYSPACE)}&timeout={TIMEOUT_S:g}s"
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often what happened to the server."""
+        return {f"server {kind}": times for kind, times in sorted(self._struck.items())}
+
+    def strike(self) -> None:
+        """Let the next thing happen, and what has happened before be over."""
+        self.heal(math.inf)
+        kind = next(self._kinds)
+        self._struck[kind] += 1
+        for_s = self._choice.uniform(*SILENT_S)
+        one, *others = self._choice.sample(self._nodes, len(self._nodes))
+        match kind:
+            case "killed":
+                self._kill(one, for_s=for_s if len(self._nodes) > 1 else 0.0)
+            case "all killed":
+                for node in self._nodes:
+                    self._kill(node, for_s=0.0)
+            case "paused":
+                self._pause(one, for_s)
+            case "two paused":
+                self._pause(one, for_s)
+                self._pause(others[0], for_s)
+            case "cut off":
+                self._cut(one, for_s)
+            case "ragged line":
+                self._cut(one, for_s)
+                self._ragged = (self._lines[one.host], 0.0)
+
+    def heal(self, now_s: float) -> None:
+        """End what is over; go on with a line that is ragged."""
+        over = [one for one in self._over if one.at_s <= now_s]
+        self._over = [one for one in self._over if one.at_s > now_s]
+        for one in over:
+            one.mend()
+        if self._ragged is not None and self._over:
+            line, flips_s = self._ragged
+            if flips_s <= now_s:
+                line.turn()
+                self._ragged = (line, now_s + self._choice.uniform(*RAGGED_S))
+        elif self._ragged is not None:
+            self._ragged = None
+
+    def wait_ready(self) -> None:
+        """Let everything be over, and wait until all nodes answer."""
+        self.heal(math.inf)
+        for node in self._nodes:
+            node.wait_ready()
+
+    def _kill(self, node: Node, *, for_s: float) -> None:
+        assert node.is_alive(), "a node ended by itself"
+        node.kill()
+        self._over.append(_Over(time.monotonic() + for_s, node.start))
+
+    def _pause(self, node: Node, for_s: float) -> None:
+        node.pause()
+        self._over.append(_Over(time.monotonic() + for_s, node.resume))
+
+    def _cut(self, node: Node, for_s: float) -> None:
+        line = self._lines[node.host]
+        line.cut()
+        self._over.append(_Over(time.monotonic() + for_s, line.mend))
+
+
+@contextmanager
+def struck_ring(folder: Path, *, nodes: int, seed: int) -> Iterator[StruckRing]:
+    """Run a ring of the loop's own, with an empty keyspace, in an empty folder."""
+    with Ring(folder, nodes=nodes, first=FIRST, fast_start=True) as ring:
+        struck = StruckRing(ring, seed)
+        store = open_store(struck.url)
+        assert isinstance(store, Migratable)
+        store.migrate()
+        store.close()
+        try:
+            yield struck
+        finally:
+            struck.heal(math.inf)
