@@ -1,9 +1,11 @@
-"""A machine's wall clock that somebody sets all the time."""
+"""Wall clocks that are off: one that somebody sets all the time, one of another machine."""
 
 import os
 import random
+import select
 import time
 from pathlib import Path
+from typing import Final, SupportsIndex
 
 from dueline.clock import SystemClock
 
@@ -12,6 +14,15 @@ JUMPS_VARIABLE = "DUELINE_KILLS_JUMPS"
 
 JUMPS_US = (-600_000_000, 0, 600_000_000)
 """How far it is off: ten minutes behind, right, ten minutes ahead."""
+
+OFF_VARIABLE: Final = "DUELINE_KILLS_OFF_S"
+"""Set where the system's clock itself is off: by how many seconds."""
+
+OFF_S: Final = 600
+
+LIBRARIES: Final = Path("/usr/lib")
+LIBRARY: Final = "*/faketime/libfaketimeMT.so.1"
+"""What stands between a process and its clock (the package libfaketime)."""
 
 EVERY_S = 0.4
 """How often it is set: a few times while a job runs late, or a lease lasts."""
@@ -44,3 +55,43 @@ class JumpingClock(SystemClock):
 def jumps_in(folder: Path) -> int:
     """Count the jumps that processes saw."""
     return sum(path.stat().st_size for path in folder.glob("*.jumps"))
+
+
+class NoLibraryError(Exception):
+    """Nothing here can set a process's clock apart."""
+
+
+def clock_off(off_s: int) -> dict[str, str]:
+    """Give the environment of a process whose clock is off, as on another machine.
+
+    Raises: NoLibraryError: libfaketime is not installed.
+    """
+    if not off_s:
+        return {}
+    library = next(LIBRARIES.glob(LIBRARY), None)
+    if library is None:
+        raise NoLibraryError("libfaketime is not installed (the package libfaketime)")
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": f"{off_s:+d}s",
+        "DONT_FAKE_MONOTONIC": "1",  # nobody sets those
+        OFF_VARIABLE: str(off_s),
+    }
+
+
+def _wait(seconds: float | SupportsIndex) -> None:
+    select.select((), (), (), float(seconds))
+
+
+def mend_sleep() -> None:
+    """Let this process sleep though its clock is off.
+
+    libfaketime 0.9 refuses waits until an instant of the monotonic clock, as `time.sleep` asks.
+    """
+    if OFF_VARIABLE in os.environ:
+        time.sleep = _wait
+
+
+def true_us() -> int:
+    """Read the wall clock, right even where this process's is off."""
+    return time.time_ns() // 1000 - int(os.environ.get(OFF_VARIABLE, "0")) * 1_000_000

@@ -21,7 +21,7 @@ from dueline.history import attempts
 from simulation.judge import Final, Recorded, Report, judge, number_in
 from tests.kills.disk import SmallDisk
 from tests.kills.ends import finals_of
-from tests.kills.jumps import JUMPS_VARIABLE, jumps_in
+from tests.kills.jumps import JUMPS_VARIABLE, OFF_S, clock_off, jumps_in
 from tests.kills.processes import children_of, processes_with, signal_all
 from tests.kills.producer import GATE
 from tests.kills.ring import StruckRing
@@ -63,12 +63,13 @@ PREFETCH = 0
 
 
 class Role(NamedTuple):
-    """What a process is: a producer of some numbers, or a worker with so many children."""
+    """A producer of some numbers, or a worker with so many children; how far its clock is off."""
 
     kind: str
     processes: int = 0
     base: int = 0
     last: int = 0
+    off_s: int = 0
 
 
 @dataclass(slots=True)
@@ -102,6 +103,7 @@ class Loop:
         disk: SmallDisk | None = None,
         fills: int = 0,
         jumping: bool = False,
+        is_astray: bool = False,
     ) -> None:
         """Take an empty folder, how much there is to do, and the seed of the loop's choices.
 
@@ -110,6 +112,7 @@ class Loop:
           ring: where the queue is, and what is struck too, so often; None for a file in the folder.
           disk: where the queue's file is, and what is full for a while, so often.
           jumping: the wall clocks of all processes jump, but for the store's.
+          is_astray: the clocks of a producer and of a worker are off, as on other machines.
         """
         self._folder = folder
         self._env = os.environ | ({JUMPS_VARIABLE: "1"} if jumping else {})
@@ -136,9 +139,9 @@ class Loop:
         half = jobs // 2
         roles = [
             Role("producer", base=1, last=half),
-            Role("producer", base=half + 1, last=jobs),
+            Role("producer", base=half + 1, last=jobs, off_s=OFF_S if is_astray else 0),
             Role("worker"),
-            Role("worker", processes=2),
+            Role("worker", processes=2, off_s=-OFF_S if is_astray else 0),
         ]
         self._actors = [Actor(role, None) for role in roles]
 
@@ -174,7 +177,9 @@ class Loop:
             actor.process = subprocess.Popen(
                 [sys.executable, "-m", f"tests.kills.{role.kind}", *arguments],
                 cwd=ROOT,
-                env=self._env | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
+                env=self._env
+                | clock_off(role.off_s)
+                | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
                 stderr=errors,
             )
 

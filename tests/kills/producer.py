@@ -12,6 +12,7 @@ from dueline.clock import to_datetime
 from dueline.codec import decode, encode
 from dueline.job import Job as Row
 from dueline.task import Using
+from tests.kills.jumps import true_us
 from tests.kills.workload import (
     AGAIN_S,
     FOLDER,
@@ -21,7 +22,6 @@ from tests.kills.workload import (
     app,
     diary,
     event_of,
-    now_us,
     record,
     wait_for_store,
     work,
@@ -59,7 +59,7 @@ def produce(base: int, first: int, last: int) -> None:
 
 
 def _enqueue(numbers: Sequence[int], kept: Path) -> None:
-    due_us = now_us()
+    due_us = true_us()
     if random.random() < LATER:
         due_us += int(random.random() * DUE_S_MAX * 1e6)
     try:

@@ -18,7 +18,7 @@ from dueline.job import Job as Row
 from dueline.options import read_options
 from dueline.store import Store
 from simulation.recorder import RecordingStore
-from tests.kills.jumps import JUMPS_VARIABLE, JumpingClock
+from tests.kills.jumps import JUMPS_VARIABLE, JumpingClock, mend_sleep, true_us
 
 FOLDER_VARIABLE = "DUELINE_KILLS_FOLDER"
 STORE_VARIABLE = "DUELINE_KILLS_STORE"
@@ -46,6 +46,7 @@ def file_in(folder: Path) -> str:
 
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE, "."))
 
+mend_sleep()
 app = Dueline(
     os.environ.get(STORE_VARIABLE) or file_in(FOLDER),
     clock=JumpingClock(FOLDER) if os.environ.get(JUMPS_VARIABLE) else None,
@@ -71,14 +72,9 @@ class Diary:
 diary = Diary()
 
 
-def now_us() -> int:
-    """Read the wall clock."""
-    return time.time_ns() // 1000
-
-
 def event_of(**told: Any) -> Event:  # noqa: ANN401  (the fields of an Event)
     """Make an event of this process, now."""
-    return Event(now_us(), str(os.getpid()), **told)
+    return Event(true_us(), str(os.getpid()), **told)
 
 
 def number_of(row: Row) -> int:
