@@ -18,13 +18,14 @@ from typing import NamedTuple
 from dueline.app import Dueline
 from dueline.diary import Event, events_of
 from dueline.history import attempts
-from simulation.judge import Final, Recorded, Report, judge, number_in
+from simulation.judge import Final, Recorded, Report, judge
 from tests.kills.disk import SmallDisk
 from tests.kills.ends import finals_of
 from tests.kills.jumps import JUMPS_VARIABLE, OFF_S, clock_off, jumps_in
 from tests.kills.processes import children_of, processes_with, signal_all
 from tests.kills.producer import GATE
 from tests.kills.ring import StruckRing
+from tests.kills.used import last_used
 from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -134,7 +135,6 @@ class Loop:
         self._over: set[str] = set()
         self._noted_s = time.monotonic()
         self._untold, self._widened_s = 0, 0.0
-        self._last_of: Counter[int] = Counter()
         self.events: list[Event] = []
         half = jobs // 2
         roles = [
@@ -168,7 +168,7 @@ class Loop:
         role = actor.role
         arguments = [str(role.processes)]
         if role.kind == "producer":
-            first = max(self._last_of[role.base], role.base - 1) + 1
+            first = last_used(self._folder, role.base) + 1
             if first > role.last:
                 actor.process = None
                 return
@@ -217,14 +217,8 @@ class Loop:
         self._seen[f"{event.f} {event.type}"] += 1
         if event.f == "start" or (event.f == "settle" and event.type == "ok"):
             self._over.add(event.id)
-        if event.f == "enqueue" and event.note:
-            if event.type == "no":
-                self._over.add(event.id)
-            number = number_in(event)
-            for actor in self._actors:
-                if actor.role.base <= number <= actor.role.last:
-                    base = actor.role.base
-                    self._last_of[base] = max(self._last_of[base], number)
+        if event.f == "enqueue" and event.note and event.type == "no":
+            self._over.add(event.id)
 
     def _open_gate(self) -> None:
         new = self._folder / "gate.new"

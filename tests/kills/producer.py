@@ -13,6 +13,7 @@ from dueline.codec import decode, encode
 from dueline.job import Job as Row
 from dueline.task import Using
 from tests.kills.jumps import true_us
+from tests.kills.used import use
 from tests.kills.workload import (
     AGAIN_S,
     FOLDER,
@@ -55,6 +56,7 @@ def produce(base: int, first: int, last: int) -> None:
         count = 1 if random.random() < SINGLE else random.randint(2, BULK_MAX)
         numbers = range(number, min(number + count, last + 1, open_to + 1))
         number = numbers.stop
+        use(FOLDER, base, numbers[-1])
         _enqueue(numbers, kept)
 
 
