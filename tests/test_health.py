@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from dueline.clock import SECOND_US, SystemClock
-from dueline.health import PROBES, Check, examine, is_ready, is_writable, neglected
+from dueline.health import PROBES, examine, is_ready, is_writable, neglected
 from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.recipes import semaphore
 from dueline.recipes.registry import present
 from dueline.settings import QueueSettings
 from dueline.shards import LATE_US
+from dueline.soundness import Check
 from dueline.store import Write
 from dueline.stores.memory import MemoryStore
 from tests.streams.stage import Stage
@@ -26,7 +27,14 @@ SOUND = {
     "replicas": "east: 3",
     "consistency": "QUORUM",
     "paxos": "v2",
+    "paxos state": "gc_grace",
     "commit log": "batch",
+    "compaction": "UnifiedCompactionStrategy",
+    "deleted rows are kept": "10d",
+    "largest partition": "3 MiB in jobs",
+    "deleted rows a read (p99)": "124 in lanes",
+    "keyspace is old": "400d",
+    "repaired ago": "5d",
 }
 
 
@@ -87,6 +95,19 @@ def test_what_a_store_does_not_state_is_not_judged() -> None:
         ("commit_log", "group", "commit log", "good", "group"),
         ("commit_log", "periodic", "commit log", "good", "only a loss of all power at once"),
         ("commit_log", "unknown", "commit log", "warning", "unknown"),
+        ("settings", "hidden", "settings", "warning", "may not read them"),
+        ("paxos_state", "legacy", "paxos state", "warning", "goes by a time to live"),
+        ("paxos_state", "gc_grace, legacy", "paxos state", "warning", "legacy"),
+        ("compaction", "LeveledCompactionStrategy", "compaction", "good", "Leveled"),
+        ("compaction", "SizeTieredCompactionStrategy", "compaction", "warning", "stay long"),
+        ("compaction", "TimeWindowCompactionStrategy", "compaction", "bad", "never go"),
+        ("deleted_rows_are_kept", "1d", "deleted rows", "bad", "would run again"),
+        ("deleted_rows_are_kept", "2d", "repair", "warning", "5d ago, and deleted rows"),
+        ("largest_partition", "100 MiB in jobs", "largest partition", "good", "100 MiB"),
+        ("largest_partition", "101 MiB in jobs", "largest partition", "warning", "101 MiB"),
+        ("deleted_rows_a_read_(p99)", "1001 in jobs", "deleted rows a read", "warning", "1001"),
+        ("repaired_ago", "9d", "repair", "good", "9d ago"),
+        ("repaired_ago", "10d", "repair", "warning", "10d ago, and deleted rows"),
     ],
 )
 def test_a_fact_is_judged(fact: str, told: str, name: str, verdict: str, finding: str) -> None:
@@ -94,6 +115,25 @@ def test_a_fact_is_judged(fact: str, told: str, name: str, verdict: str, finding
     assert check.verdict == verdict
     assert finding in check.finding
     assert bool(check.advice) == (verdict != "good")
+
+
+@pytest.mark.parametrize(
+    ("age", "replicas", "verdict", "finding"),
+    [
+        ("9d", "east: 3", "good", "not yet; needed within 10d"),
+        ("10d", "east: 3", "warning", "never, and deleted rows are known for 10d"),
+        ("400d", "east: 1", "good", "nothing to repair"),
+    ],
+)
+def test_a_keyspace_that_was_never_repaired_is_told_in_time(
+    age: str, replicas: str, verdict: str, finding: str
+) -> None:
+    told = {name: text for name, text in SOUND.items() if name != "repaired ago"}
+    told |= {"keyspace is old": age, "replicas": replicas}
+    queues = Queues(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    (found,) = [check for check in examine(queues).checks if check.name == "repair"]
+    assert found.verdict == verdict
+    assert finding in found.finding
 
 
 @pytest.mark.parametrize("replicas", ["east: 1", "east: 2"])

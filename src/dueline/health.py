@@ -1,9 +1,7 @@
 """What is wrong with a store."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from dueline import cuts, groups
 from dueline.clock import SECOND_US
@@ -14,30 +12,16 @@ from dueline.recipes.offices import holder_of
 from dueline.recipes.registry import Presence, present
 from dueline.search import Like, search
 from dueline.shards import LATE_US, shards_of
-from dueline.span import instant_text, parse_span, span_text
+from dueline.soundness import SKEW_US_MAX, Check, Verdict, judged
+from dueline.span import instant_text, span_text
 from dueline.stats import count
 from dueline.store import Delete, Put
-
-SKEW_US_MAX = 30 * SECOND_US
-"""A machine whose clock is so far from the store's is to be put right."""
 
 PROBES = "probes"
 PROBE_KEPT_US = 60 * SECOND_US
 
 SCAN_MAX = 10_000
 """Jobs of one queue that are read for the check whether somebody serves them."""
-
-Verdict = Literal["good", "warning", "bad"]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at. advice: what to do; empty where it is good."""
-
-    name: str
-    verdict: Verdict
-    finding: str
-    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +42,7 @@ def examine(queues: Queues) -> Report:
     store = queues.store.describe()
     workers = present(queues.store)
     checks = [
-        *_of_store(store),
+        *judged(store),
         _clock("this machine", queues.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
         _alive(workers),
@@ -109,118 +93,6 @@ def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
             checks.append(Check(f"queue {name}", "bad", waits))
     checks += standing(queues, max_age_us=max_age_us, verdict="bad")
     return checks or [Check("queues", "good", "all that is ready is served in time")]
-
-
-def _of_store(store: Mapping[str, str]) -> Iterator[Check]:
-    """Judge what a store says of itself; each fact is one that some stores do not have."""
-    for fact, judge in _JUDGES.items():
-        if fact in store:
-            yield judge(store[fact], store)
-
-
-def _schema(version: str, _: Mapping[str, str]) -> Check:
-    return Check("schema", "good", f"version {version}")
-
-
-def _integrity(finding: str, _: Mapping[str, str]) -> Check:
-    if finding == "ok":
-        return Check("integrity", "good", "no damage found")
-    return Check("integrity", "bad", finding, "Stop all workers and restore a backup.")
-
-
-def _server(versions: str, store: Mapping[str, str]) -> Check:
-    """Judge the versions of all nodes: the session sees only the one that it asks first."""
-    needed = store.get("server needed", "0")
-    several = versions.split(", ")
-    if any(_version(one) < _version(needed) for one in several):
-        return Check("server", "bad", versions, f"Bring every node to {needed} or later.")
-    if len(several) > 1:
-        return Check("server", "warning", versions, "End the upgrade of the servers.")
-    return Check("server", "good", versions)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", text)[:2]))
-
-
-def _silent(hosts: str, _: Mapping[str, str]) -> Check:
-    return Check("nodes", "warning", f"no answer from {hosts}", "Start them, or see why.")
-
-
-def _apart(apart: str, _: Mapping[str, str]) -> Check:
-    apart_us = parse_span(apart)
-    if apart_us < SECOND_US:
-        return Check("nodes' clocks", "good", "in step")
-    verdict: Verdict = "bad" if apart_us >= SKEW_US_MAX else "warning"
-    return Check("nodes' clocks", verdict, f"{apart} apart", "Have the nodes keep time (NTP).")
-
-
-def _replication(strategy: str, _: Mapping[str, str]) -> Check:
-    if strategy == "SimpleStrategy":
-        advice = "Alter the keyspace to NetworkTopologyStrategy, with a number for each centre."
-        return Check("replication", "warning", f"{strategy}: blind to data centres", advice)
-    return Check("replication", "good", strategy)
-
-
-def _replicas(replicas: str, _: Mapping[str, str]) -> Check:
-    least = _least(replicas)
-    advice = "Alter the keyspace to 3 replicas, on as many nodes, then `nodetool repair --full`."
-    if least <= 1:
-        finding = f"{replicas}; loss of one node stops the queue, and may lose jobs"
-        return Check("replicas", "warning", finding, advice)
-    if least == 2:  # noqa: PLR2004  (a majority of two is both)
-        finding = f"{replicas}; loss of one node stops the queue"
-        return Check("replicas", "warning", finding, advice)
-    return Check("replicas", "good", replicas)
-
-
-def _least(replicas: str) -> int:
-    return min(int(one.rpartition(": ")[2]) for one in replicas.split(", "))
-
-
-def _consistency(level: str, store: Mapping[str, str]) -> Check:
-    """Judge where decisions are made: two data centres that decide alone both claim a job."""
-    if level.startswith("LOCAL") and ", " in store.get("replicas", ""):
-        return Check(
-            "consistency",
-            "warning",
-            f"{level}, and replicas in several data centres",
-            "Let all clients name one dc=, or use consistency=QUORUM.",
-        )
-    return Check("consistency", "good", level)
-
-
-def _paxos(variant: str, _: Mapping[str, str]) -> Check:
-    if variant == "v2":
-        return Check("paxos", "good", variant)
-    advice = "Set `paxos_variant: v2` on every node, and restart them one by one."
-    return Check("paxos", "warning", f"{variant}: claims take twice the round trips", advice)
-
-
-def _commit_log(mode: str, store: Mapping[str, str]) -> Check:
-    """Judge when a write reaches the disk: of three replicas two have it when one is lost."""
-    if mode in ("batch", "group"):
-        return Check("commit log", "good", mode)
-    if mode == "periodic" and _least(store.get("replicas", ": 1")) > 2:  # noqa: PLR2004
-        return Check("commit log", "good", "periodic; only a loss of all power at once loses jobs")
-    finding = f"{mode}: a node that is killed loses the last jobs"
-    advice = "Set `commitlog_sync: batch` on every node, or have 3 replicas."
-    return Check("commit log", "warning", finding, advice)
-
-
-_JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
-    "schema": _schema,
-    "integrity": _integrity,
-    "server": _server,
-    "nodes that are silent": _silent,
-    "nodes' clocks apart": _apart,
-    "replication": _replication,
-    "replicas": _replicas,
-    "consistency": _consistency,
-    "paxos": _paxos,
-    "commit log": _commit_log,
-}
-"""What is judged, by the name of the fact; a judge also gets all other facts."""
 
 
 def _clock(whose: str, skew_us: int) -> Check:

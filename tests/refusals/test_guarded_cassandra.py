@@ -15,7 +15,7 @@ from dueline.codec import pack
 from dueline.errors import ConfigError, DuelineError, EnqueueUnknown, StoreUnavailable
 from tests.cassandra_node import PATIENT, expect_node
 from tests.cassandra_tls import make_identity
-from tests.refusals.keyspaces import migrate, refusal
+from tests.refusals.keyspaces import migrate, refusal, session_on
 from tools.cassandra.node import Node
 from tools.cassandra.ring import Ring
 
@@ -107,6 +107,57 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(guarded: Guarded) -> N
     assert isinstance(error, StoreUnavailable)
     assert "has a certificate that is not to be trusted" in error.message
     assert "ca=FILE" in error.hint
+
+
+# Users who may do no more than they need to
+
+
+def test_a_worker_needs_to_read_and_change_one_keyspace_alone(guarded: Guarded) -> None:
+    url = guarded.url(login="worker:secret")
+    with session_on(guarded.url()) as session:
+        session.define(
+            [
+                "CREATE ROLE worker WITH PASSWORD = 'secret' AND LOGIN = true",
+                "GRANT SELECT, MODIFY ON KEYSPACE refusals TO worker",
+            ]
+        )
+    app = Dueline(url)
+    done: list[int] = []
+
+    @app.task(name="add")
+    def add(number: int) -> None:
+        done.append(number)
+
+    add.enqueue_many([(number,) for number in range(5)])
+    app.run_worker(burst=True)
+    assert sorted(done) == list(range(5))
+    told = app.store.describe()
+    assert told["settings"] == "hidden"
+    assert told["survives loss of power"] == "unknown"
+    assert {"server", "replicas", "compaction"} < told.keys()
+    with session_on(guarded.url()) as session:
+        for keyspace in ("system_views", "system_distributed"):
+            session.define([f"GRANT SELECT ON KEYSPACE {keyspace} TO worker"])
+    told = app.store.describe()
+    app.close()
+    assert "settings" not in told
+    assert {"paxos", "commit log", "largest partition", "deleted rows a read (p99)"} < told.keys()
+    refused = refusal(url.replace("/refusals", "/another"))
+    assert isinstance(refused, ConfigError)
+
+
+def test_who_sets_a_keyspace_up_needs_to_create_and_alter_it(guarded: Guarded) -> None:
+    with session_on(guarded.url()) as session:
+        session.define(
+            [
+                "CREATE ROLE founder WITH PASSWORD = 'secret' AND LOGIN = true",
+                "CREATE ROLE digger WITH PASSWORD = 'secret' AND LOGIN = true",
+                "GRANT CREATE ON ALL KEYSPACES TO founder",
+            ]
+        )
+    migrate(guarded.url(login="founder:secret").replace("/refusals", "/founded"))
+    with pytest.raises(ConfigError, match="does not let digger in"):
+        migrate(guarded.url(login="digger:secret").replace("/refusals", "/dug"))
 
 
 # A node that falls silent in the middle

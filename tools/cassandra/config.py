@@ -169,11 +169,12 @@ read_request_timeout: 20000ms
 range_request_timeout: 20000ms
 write_request_timeout: 20000ms
 
-# A node for tests: TRUNCATE and DROP are quick, everybody who is let in may do all.
+# A node for tests: TRUNCATE and DROP are quick; without logins everybody may do all.
 dynamic_snitch: false
 auto_snapshot: false
 authenticator: {"PasswordAuthenticator" if settings.logins else "AllowAllAuthenticator"}
-authorizer: AllowAllAuthorizer
+authorizer: {"CassandraAuthorizer" if settings.logins else "AllowAllAuthorizer"}
+permissions_validity: 0ms
 materialized_views_enabled: false
 sasi_indexes_enabled: false
 user_defined_functions_enabled: false

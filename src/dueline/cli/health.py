@@ -8,7 +8,8 @@ from dueline.cli.failure import Exit
 from dueline.cli.output import Entry, Output
 from dueline.cli.session import session_of
 from dueline.errors import StoreCorrupt, StoreUnavailable
-from dueline.health import Check, elected, is_ready, is_writable
+from dueline.health import elected, is_ready, is_writable
+from dueline.soundness import Check
 from dueline.span import parse_span
 
 MAX_AGE = "5m"

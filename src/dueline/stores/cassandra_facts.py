@@ -12,14 +12,22 @@ from dueline.span import span_text
 from dueline.stores.cassandra_connection import VERSION_MIN
 from dueline.stores.cassandra_schema import check
 from dueline.stores.cassandra_session import CassandraSession, Rows
+from dueline.stores.cassandra_tables import describe_tables
 
 NOW: Final = "SELECT now() FROM system.local"
 
 _VERSION: Final = "SELECT release_version, now() FROM system.local"
 _UUID_EPOCH_US: Final = -12_219_292_800 * SECOND_US  # 1582-10-15, where version 1 counts from
+_FACTS: Final = {
+    "paxos": "paxos_variant",
+    "paxos state": "paxos_state_purging",
+    "commit log": "commitlog_sync",
+}
+"""Settings of a node, by the names of the facts that they are here."""
+
 _SETTINGS: Final = (
     "SELECT name, value FROM system_views.settings"
-    " WHERE name IN ('commitlog_sync', 'paxos_variant')"
+    f" WHERE name IN ({', '.join(map(repr, _FACTS.values()))})"
 )
 _LOSSES: Final = {
     "batch": "nothing is lost",
@@ -60,7 +68,10 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
         f" WHERE keyspace_name = '{session.place.keyspace}'"
     )
     silent = sorted(host for host, rows in versions.items() if rows is None)
-    commit_log = _all([one.get("commitlog_sync") for one in settings])
+    told = {fact: _all([one.get(name) for one in settings]) for fact, name in _FACTS.items()}
+    if not settings:  # no node lets this user read them
+        told = {"settings": "hidden"}
+    commit_log = told.get("commit log", "unknown")
     replicas = {
         "anywhere" if name == "replication_factor" else name: int(count.partition("/")[0])
         for name, count in replication.items()
@@ -77,14 +88,16 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
             _apart_us([instant_us(made) for _, made in answers], delay_us)
         ),
         "schema": schema,
+        **describe_tables(session, now_us=clock.wall_us()),
         "consistency": session.place.consistency,
         "replication": replication["class"].rpartition(".")[2],
         "replicas": _counts(replicas),
-        "paxos": _all([one.get("paxos_variant") for one in settings]),
-        "commit log": commit_log,
+        **told,
         "encrypted": "no" if session.place.tls is None else "yes",
         "survives a process crash": "nothing is lost",
-        "survives loss of power": _LOSSES.get(commit_log, _LOSSES["periodic"]),
+        "survives loss of power": _LOSSES.get(commit_log, _LOSSES["periodic"])
+        if settings
+        else "unknown",
         "survives loss of the machine": _LOST_MACHINES[min(len(_LOST_MACHINES) - 1, least)],
     }
 
