@@ -351,6 +351,16 @@ def test_what_is_sent_does_not_wait_for_more(store: CassandraStore) -> None:
     assert any(option[1:] == (1, 1) for option in store._session._cluster.sockopts)
 
 
+def test_a_node_that_hangs_is_given_up_within_the_time_of_a_request(store: CassandraStore) -> None:
+    session = store._session
+    session.ask("SELECT key FROM system.local")
+    assert session._cluster is not None
+    every_s = session._cluster.idle_heartbeat_interval
+    waits_s = session._cluster.idle_heartbeat_timeout
+    # twice, since what came in the first round counts as a sign of life
+    assert 2 * every_s + waits_s <= session.place.timeout_us / 1e6
+
+
 def test_a_put_whose_answer_was_lost_is_read_back(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,12 @@ CONNECT_TIMEOUT_S: Final = 5.0
 RECONNECT_S: Final = (0.5, 5.0)
 """The first and the longest wait for a node that went away; the driver's own is ten minutes."""
 
+HEARTBEAT_EVERY: Final = 0.25
+HEARTBEAT_WAITS: Final = 0.5
+"""Shares of a request's time: a connection that was silent for so long is asked whether it lives,
+and given up when it has not said so for so long. The driver's own are 30 s each: for a minute
+every third call of a ring of three would wait for a node that hangs."""
+
 PAGE_ROWS: Final = 1000
 MIGRATE: Final = "Run `dueline migrate` with this address once."
 
@@ -117,6 +123,9 @@ def _cluster(place: Place) -> Cluster:
         connect_timeout=connect_s,
         reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S, max_attempts=None),
         control_connection_timeout=connect_s,
+        # A node that stands still keeps its connections open, and the driver goes on to ask it.
+        idle_heartbeat_interval=timeout_s * HEARTBEAT_EVERY,
+        idle_heartbeat_timeout=timeout_s * HEARTBEAT_WAITS,
         # Nagle's wait costs a batch of 50 or more 40 ms (measured, November 2026).
         sockopts=[(IPPROTO_TCP, TCP_NODELAY, 1)],
         execution_profiles={EXEC_PROFILE_DEFAULT: _profile(place)},
