@@ -41,14 +41,14 @@ def test_a_batch_is_bound_as_the_driver_would_bind_it(store: CassandraStore) -> 
         claimed = rows.claimed(job, now_us=1, lease_us=2, worker="ü", token=token_of(1))
         calls += [rows.claim(job, claimed), rows.drop(claimed)]
     calls.append((_ALONE, (None, *rows.place_of(jobs[0]))))
-    bound = batch_of(calls, session._prepare)
+    bound = batch_of(calls, lambda text: session._prepare(text).statement)
     told = [values for _, _, values in bound._statements_and_parameters]
-    assert told == [session._bound(*call).values for call in calls]
-    assert bound.routing_key == session._bound(*calls[0]).routing_key
+    assert told == [session._asked(*call).statement.values for call in calls]
+    assert bound.routing_key == session._asked(*calls[0]).statement.routing_key
     assert bound.keyspace == session.place.keyspace
 
 
 def test_a_value_too_few_is_no_batch(store: CassandraStore) -> None:
     text, values = rows.drop(born(1))
     with pytest.raises(ValueError, match="zip"):
-        batch_of([(text, values[:-1])], store._session._prepare)
+        batch_of([(text, values[:-1])], lambda text: store._session._prepare(text).statement)
