@@ -24,8 +24,8 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              progress.py queue.py admission.py quotas.py limits.py changes.py exclusive.py catalog.py finishing.py sending.py telling.py transaction.py recall.py search.py event.py reading.py gone.py retention.py groups.py cuts.py course.py parking.py batch.py consumer.py replay.py stream.py history.py explain.py explaining_limits.py explaining_steps.py explanation.py limited.py stats.py throughput.py mass.py errand.py pausing.py aside.py throttling.py schedules.py advancing.py flows.py standing.py results.py \
              stores/*.py recipes/*.py))
 
-# How much the kill loop does on a Cassandra node of its own, which it kills too.
-CASSANDRA_KILLS ?= KILLS=12 PAUSES=0 JOBS=1500 STRIKES=2
+# How much the kill loop does on a Cassandra ring of its own, which it strikes too.
+CASSANDRA_KILLS ?= NODES=3 KILLS=6 PAUSES=0 JOBS=600 STRIKES=4
 # And where wall clocks jump, and where the disk is full.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
