@@ -105,7 +105,7 @@ def test_what_a_store_does_not_state_is_not_judged() -> None:
         ("deleted_rows_are_kept", "2d", "repair", "warning", "5d ago, and deleted rows"),
         ("largest_partition", "100 MiB in jobs", "largest partition", "good", "100 MiB"),
         ("largest_partition", "101 MiB in jobs", "largest partition", "warning", "101 MiB"),
-        ("deleted_rows_a_read_(p99)", "1001 in jobs", "deleted rows a read", "warning", "1001"),
+        ("deleted_rows_a_read_(p99)", "10001 in jobs", "deleted rows a read", "warning", "10001"),
         ("repaired_ago", "9d", "repair", "good", "9d ago"),
         ("repaired_ago", "10d", "repair", "warning", "10d ago, and deleted rows"),
     ],
