@@ -1,4 +1,4 @@
-"""The queue that everybody writes first: one partition, a row deleted once its job is done.
+"""The queue that everybody writes first: one partition, rows deleted when done.
 
 The head of the queue is read from the start of the partition, which is where everything lies that
 has been deleted and not yet compacted away: each read crosses it all, until the server refuses.

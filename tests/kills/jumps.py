@@ -1,4 +1,4 @@
-"""Wall clocks that are off: one that somebody sets all the time, one of another machine."""
+"""Wall clocks that are off: set all the time, or those of other machines."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""`python -m tests.kills.sharded`: the example of sharded workers on three nodes, one is killed.
+"""`python -m tests.kills.sharded`: sharded workers on a ring, a node killed.
 
 The consumers are those of `examples/sharded_workers.py`; two of six are killed in the middle, and a
 node of the ring with them. The producer makes sure of each message, as its guide says.

@@ -176,7 +176,6 @@ authenticator: {"PasswordAuthenticator" if settings.logins else "AllowAllAuthent
 authorizer: {"CassandraAuthorizer" if settings.logins else "AllowAllAuthorizer"}
 permissions_validity: 0ms
 materialized_views_enabled: false
-sasi_indexes_enabled: false
 user_defined_functions_enabled: false
 {_encryption(settings)}"""
 
