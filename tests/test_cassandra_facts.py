@@ -1,12 +1,14 @@
 """What is said of a cluster whose nodes differ, without one."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
 
-from dueline.clock import SECOND_US
+from dueline.clock import DAY_US, SECOND_US
+from dueline.errors import ConfigError
 from dueline.stores.cassandra_place import place_of
 from tests.clocks import HandClock
 
@@ -39,19 +41,40 @@ class Cluster:
         *,
         clock: HandClock,
         delay_us: int = 0,
+        tells_all: bool = True,
     ) -> None:
         self._nodes, self._settings, self._replication = nodes, settings, replication
-        self._clock, self._delay_us = clock, delay_us
+        self._clock, self._delay_us, self._tells_all = clock, delay_us, tells_all
 
     def read(self, *_: object) -> list[tuple[str]]:
         return [("2",)]
 
-    def ask(self, _: str) -> list[tuple[Mapping[str, str]]]:
-        return [(self._replication,)]
+    def ask(self, text: str) -> list[tuple[Any, ...]]:
+        if "system_schema.keyspaces" in text:
+            return [(self._replication,)]
+        if not self._tells_all:
+            raise ConfigError("It does not let worker in.")
+        if "system_schema.tables" in text:
+            unified = {"class": "org.apache.cassandra.db.compaction.UnifiedCompactionStrategy"}
+            return [("jobs", unified, 864_000), ("lanes", {"class": "x.SizeTiered"}, 432_000)]
+        if "writetime" in text:
+            return [(self._clock.wall_us() - 3 * DAY_US,)]
+        assert "repair_history" in text
+        now = datetime.fromtimestamp(self._clock.wall_us() / SECOND_US, UTC).replace(tzinfo=None)
+        return [
+            (None, "STARTED"),
+            (now - timedelta(hours=1), "FAILED"),
+            (now - timedelta(hours=5), "SUCCESS"),
+            (now - timedelta(hours=30), "SUCCESS"),
+        ]
 
     def ask_each(self, text: str) -> Mapping[str, list[tuple[Any, ...]] | None]:
         if "settings" in text:
             return {str(n): [*one.items()] for n, one in enumerate(self._settings)}
+        if "max_partition_size" in text:
+            return {"a": [("jobs", 7), ("ids", 2)], "b": [("jobs", 12)]} if self._tells_all else {}
+        if "tombstones_per_read" in text:
+            return {"a": [("lanes", 124.0), ("jobs", 3.5)], "b": None} if self._tells_all else {}
         self._clock.advance(us=self._delay_us)
         return {
             host: told and [(told[0], timed(NOW_US + told[1]))]
@@ -68,6 +91,7 @@ def facts(
     settings: Sequence[Mapping[str, str]] = (),
     replication: Mapping[str, str] | None = None,
     delay_us: int = 0,
+    tells_all: bool = True,
 ) -> Mapping[str, str]:
     """Describe a cluster."""
     from dueline.stores import cassandra_facts  # noqa: PLC0415  (needs the driver)
@@ -79,6 +103,7 @@ def facts(
         replication or NETWORK,
         clock=clock,
         delay_us=delay_us,
+        tells_all=tells_all,
     )
     return cassandra_facts.describe(cast("CassandraSession", cluster), clock)
 
@@ -101,6 +126,29 @@ def test_each_answer_is_told_once() -> None:
 def test_what_no_node_says_is_unknown() -> None:
     told = facts(settings=[{}])
     assert (told["paxos"], told["commit log"]) == ("unknown", "unknown")
+
+
+TABLES = {
+    "compaction": "UnifiedCompactionStrategy",
+    "deleted rows are kept": "5d",
+    "largest partition": "12 MiB in jobs",
+    "deleted rows a read (p99)": "124 in lanes",
+    "keyspace is old": "3d",
+    "repaired ago": "5h",
+}
+
+
+def test_of_tables_the_worst_is_told_and_the_last_repair_that_ended_well() -> None:
+    told = facts(settings=[{}])
+    assert {name: told.get(name) for name in TABLES} == TABLES
+
+
+def test_what_a_user_may_not_read_is_left_out_and_that_is_told() -> None:
+    told = facts(tells_all=False)
+    assert not TABLES.keys() & told.keys()
+    assert told["settings"] == "hidden"
+    assert told["survives loss of power"] == "unknown"
+    assert "paxos" not in told
 
 
 def test_a_silent_node_is_named_and_the_others_are_told() -> None:
