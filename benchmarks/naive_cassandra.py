@@ -7,11 +7,12 @@ has been deleted and not yet compacted away: each read crosses it all, until the
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cassandra import ReadFailure
 from cassandra.cluster import Session
-from cassandra.query import BatchStatement, BatchType
+
+from benchmarks.raw_cassandra import BATCH, batch_of
 
 _CREATE: Final = (
     "CREATE TABLE naive (queue text, at_us bigint, id blob, body blob,"
@@ -21,7 +22,6 @@ _CREATE: Final = (
 _INSERT: Final = "INSERT INTO naive (queue, at_us, id, body) VALUES ('q', ?, ?, ?)"
 _HEAD: Final = "SELECT at_us, id, body FROM naive WHERE queue = 'q' LIMIT 100"  # BATCH
 _DELETE: Final = "DELETE FROM naive WHERE queue = 'q' AND at_us = ? AND id = ?"
-BATCH: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def run(session: Session, jobs: int, body: bytes, *, told_every: int) -> list[He
     now_us = time.time_ns() // 1000
     for start in range(0, jobs, BATCH):
         rows = [(now_us + number, os.urandom(16), body) for number in range(start, start + BATCH)]
-        _together(session, insert, rows)
+        session.execute(batch_of(insert, rows))
     told: list[Head] = []
     done = 0
     while done < jobs:
@@ -51,13 +51,6 @@ def run(session: Session, jobs: int, body: bytes, *, told_every: int) -> list[He
             break
         if done % told_every == 0:
             told.append(Head(done, round(1000 * (time.perf_counter() - began_s), 1)))
-        _together(session, delete, [row[:2] for row in rows])
+        session.execute(batch_of(delete, [row[:2] for row in rows]))
         done += len(rows)
     return told
-
-
-def _together(session: Session, statement: Any, rows: list[tuple[Any, ...]]) -> None:  # noqa: ANN401
-    batch = BatchStatement(BatchType.UNLOGGED)
-    for row in rows:
-        batch.add(statement, row)
-    session.execute(batch)

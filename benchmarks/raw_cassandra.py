@@ -121,7 +121,7 @@ def insert(raw: Raw, births: Sequence[Row]) -> None:
         for start in range(0, len(some), BATCH):
             if len(under_way) == _IN_FLIGHT:
                 under_way.pop(0).result()
-            batch = _batch(statement, some[start : start + BATCH])
+            batch = batch_of(statement, some[start : start + BATCH])
             under_way.append(raw.session.execute_async(batch))
     for future in under_way:
         future.result()
@@ -158,9 +158,9 @@ def _drain_lane(raw: Raw, lane: Row) -> Generator[Any, Any, int]:
             return drained
         now_us = time.time_ns() // 1000
         claims = [_claim(lane, row, now_us, worker, token) for row in page]
-        answer = yield send(_batch(raw.claim, claims))
+        answer = yield send(batch_of(raw.claim, claims))
         assert answer.was_applied
-        answer = yield send(_batch(raw.drop, [(*lane, *row[:3], token) for row in page]))
+        answer = yield send(batch_of(raw.drop, [(*lane, *row[:3], token) for row in page]))
         assert answer.was_applied
         after = page[-1][:3]
         drained += len(page)
@@ -195,7 +195,8 @@ def _claim(lane: Row, row: Row, now_us: int, worker: str, token: bytes) -> Row:
     return (*cells, *lane, *row[:3], row[_TOKEN], row[_AT], row[_STATE])
 
 
-def _batch(statement: Any, values: Sequence[Row]) -> BatchStatement:  # noqa: ANN401  (untyped)
+def batch_of(statement: Any, values: Sequence[Row]) -> BatchStatement:  # noqa: ANN401  (untyped)
+    """Put rows of one statement into an unlogged batch."""
     batch = BatchStatement(BatchType.UNLOGGED)
     for row in values:
         batch.add(statement, row)

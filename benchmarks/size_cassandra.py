@@ -8,7 +8,6 @@ one read in fifty), and the same of a queue in one partition. `--jobs 1000000 --
 import argparse
 import itertools
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,68 +19,51 @@ from benchmarks import naive_cassandra, raw_cassandra
 from benchmarks.against_cassandra import opened
 from benchmarks.against_raw import BODY, TEXT
 from benchmarks.raw_cassandra import Raw
+from benchmarks.traces_cassandra import kind_of, tombstones
 from dueline import Dueline
 from dueline.clock import to_datetime
 from dueline.launch import make_worker
 from dueline.plan import plan_of
-from dueline.recall import START
 from dueline.stores.cassandra import CassandraStore
 
 TRACED_ONE_IN: Final = 50
-TRACE_WAIT_S: Final = 60
 CHUNK: Final = 20_000
 LATER_S: Final = 86_400
 LIGHT_GAP_S, LIGHT_JOBS = 0.02, 1_500
 SETTLED_S: Final = 5.0
 SINGLES: Final = 1_000
 QUEUE: Final = "size"
-_FROM_START: Final = START[0].to_bytes(8, signed=True)
-_READ: Final = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
 
 
 class Traced:
-    """Has the node trace one read of jobs in fifty.
-
-    onward: reads from where a claimer had come to; again: of a lane from its start, as by one that
-    does not know it or whose memory of it is old. Deleted rows that each of them crossed.
-    """
+    """Has the node trace one read of jobs in fifty."""
 
     def __init__(self, store: CassandraStore) -> None:
         """Listen to its connection."""
-        self.reads = 0
-        self.onward: list[int] = []
-        self.again: list[int] = []
-        self._asked: list[tuple[list[int], Any]] = []
+        self._reads = 0
+        self._asked: dict[str, list[Any]] = {"onward": [], "again": []}
         driver: Any = store._session._connected()  # noqa: SLF001  (what is sent is seen there alone)
         self._send: Callable[..., Any] = driver.execute_async
         driver.execute_async = self._watch
 
     def _watch(self, statement: Any, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
-        prepared = getattr(statement, "prepared_statement", None)
-        text = prepared.query_string if prepared else ""
-        if not text.startswith("SELECT") or ".jobs " not in text:
-            return self._send(statement, *args, **kwargs)
-        self.reads += 1
-        if self.reads % TRACED_ONE_IN:
+        kind = kind_of(statement)
+        self._reads += kind is not None
+        if kind is None or self._reads % TRACED_ONE_IN:
             return self._send(statement, *args, **kwargs)
         future = self._send(statement, *args, **{**kwargs, "trace": True})
-        kind = self.again if _FROM_START in statement.values else self.onward
-        self._asked.append((kind, future))
+        self._asked[kind].append(future)
         return future
 
     def told(self) -> Mapping[str, object]:
-        """Read the traces since the last time; say what they tell."""
-        for kind, future in self._asked:
-            trace = future.get_query_trace(max_wait=TRACE_WAIT_S)
-            found = [_READ.search(event.description) for event in trace.events]
-            kind.append(sum(int(match[2]) for match in found if match))
+        """Read the traces since the last time; say how many deleted rows reads crossed."""
+        crossed = {kind: list(map(tombstones, asked)) for kind, asked in self._asked.items()}
         figures = {
-            "reads": self.reads,
-            "traced": len(self._asked),
-            "tombstones a read": _spread(self.onward),
-            "tombstones a read from a lane's start": _spread(self.again),
+            "reads": self._reads,
+            "tombstones a read": _spread(crossed["onward"]),
+            "tombstones a read from a lane's start": _spread(crossed["again"]),
         }
-        self._asked, self.onward, self.again, self.reads = [], [], [], 0
+        self._asked, self._reads = {"onward": [], "again": []}, 0
         return figures
 
 

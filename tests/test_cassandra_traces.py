@@ -7,7 +7,6 @@ DUELINE_TRACED_JOBS says how many, and with `-s` the figures are printed.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.traces_cassandra import kind_of, tombstones
 from dueline.clock import SECOND_US
 from dueline.ids import Ids
 from dueline.job import Job
 from dueline.queue import Queues
-from dueline.recall import START
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend
 from dueline.worker.claimer import Claimer
@@ -40,9 +39,6 @@ ROUNDS = 30
 BORN_A_ROUND = 20
 SETTINGS = QueueSettings(history="off", width_us=10 * SECOND_US)
 LEASE_US = SETTINGS.lease_us
-_FROM_START = START[0].to_bytes(8, signed=True)
-_READ = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
-TRACE_WAIT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +57,7 @@ def queues_on(session: CassandraSession, clock: HandClock) -> Queues:
 
 
 class Sent:
-    """What was sent to the server: how many statements, and which reads of jobs.
-
-    again: reads of a lane from its start, as a claimer does that does not know it, or whose
-    memory of it is old. onward: all others.
-    """
+    """What was sent to the server: how many statements, and which reads of jobs, by their kind."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -74,19 +66,11 @@ class Sent:
 
     def tombstones(self) -> int:
         """Count the deleted rows that reads onward met, by the server's own account."""
-        return sum(map(_tombstones, self.onward))
+        return sum(map(tombstones, self.onward))
 
     def tombstones_again(self) -> int:
         """Count those that reads from a lane's start met."""
-        return sum(map(_tombstones, self.again))
-
-
-def _tombstones(future: Any) -> int:  # noqa: ANN401  (the driver's)
-    trace = future.get_query_trace(max_wait=TRACE_WAIT_S)
-    told = [_READ.search(event.description) for event in trace.events]
-    found = [int(match[2]) for match in told if match]
-    assert found, "the trace does not say what was read"
-    return sum(found)
+        return sum(map(tombstones, self.again))
 
 
 @contextmanager
@@ -98,12 +82,11 @@ def watched(session: CassandraSession, *, is_traced: bool) -> Iterator[Sent]:
 
     def watch(statement: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
         sent.count += 1
-        prepared = getattr(statement, "prepared_statement", None)
-        text = prepared.query_string if prepared else ""
-        if not is_traced or not text.startswith("SELECT") or ".jobs " not in text:
+        kind = kind_of(statement) if is_traced else None
+        if kind is None:
             return execute_async(statement, *args, **kwargs)
         future = execute_async(statement, *args, **kwargs, trace=True)
-        (sent.again if _FROM_START in statement.values else sent.onward).append(future)
+        getattr(sent, kind).append(future)
         return future
 
     with pytest.MonkeyPatch.context() as patch:

@@ -16,6 +16,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from simulation.judge import Report
@@ -81,48 +82,21 @@ def _run(
         name: most if (most := chosen.get(name)) is not None else int(os.environ.get(name) or usual)
         for name, usual in DEFAULTS[store].items()
     }
-    jobs, kills, pauses = counts["JOBS"], counts["KILLS"], counts["PAUSES"]
-    with tempfile.TemporaryDirectory() as folder:
+    loop = partial(
+        Loop, jobs=counts["JOBS"], kills=counts["KILLS"], pauses=counts["PAUSES"], seed=seed
+    )
+    with tempfile.TemporaryDirectory() as place:
+        diaries, server = Path(place, "diaries"), Path(place, "server")
+        diaries.mkdir()
         if store == "sqlite":
-            return Loop(
-                Path(folder),
-                jobs=jobs,
-                kills=kills,
-                pauses=pauses,
-                seed=seed,
-                jumping=jumping,
-            ).run()
+            return loop(diaries, jumping=jumping).run()
         if store == "full-disk":
-            return _run_full(Path(folder), seed, counts)
-        with struck_ring(Path(folder, "ring"), nodes=counts["NODES"], seed=seed) as ring:
-            diaries = Path(folder, "diaries")
-            diaries.mkdir()
-            return Loop(
-                diaries,
-                jobs=jobs,
-                kills=kills,
-                pauses=pauses,
-                seed=seed,
-                ring=ring,
-                ring_strikes=counts["STRIKES"],
-                is_astray=is_astray,
-            ).run()
-
-
-def _run_full(folder: Path, seed: int, counts: Mapping[str, int]) -> Report:
-    mounted, diaries = folder / "disk", folder / "diaries"
-    mounted.mkdir()
-    diaries.mkdir()
-    with small_disk(mounted) as disk:
-        return Loop(
-            diaries,
-            jobs=counts["JOBS"],
-            kills=counts["KILLS"],
-            pauses=counts["PAUSES"],
-            seed=seed,
-            disk=disk,
-            fills=counts["FILLS"],
-        ).run()
+            server.mkdir()
+            with small_disk(server) as disk:
+                return loop(diaries, disk=disk, fills=counts["FILLS"]).run()
+        with struck_ring(server, nodes=counts["NODES"], seed=seed) as ring:
+            strikes = counts["STRIKES"]
+            return loop(diaries, ring=ring, ring_strikes=strikes, is_astray=is_astray).run()
 
 
 if __name__ == "__main__":

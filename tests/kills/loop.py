@@ -305,7 +305,6 @@ class Loop:
             return
         assert self._kill(process.pid), "it is there until it is waited for"
         process.wait()
-        self._collect()
         self._start(victim)
 
     def _kill(self, pid: int) -> bool:

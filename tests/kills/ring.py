@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from dueline.connect import open_store
-from dueline.store import Migratable
+from tests.refusals.keyspaces import migrate
 from tools.cassandra.jars import CassandraError
 from tools.cassandra.line import Line
 from tools.cassandra.node import Node
@@ -143,10 +142,7 @@ def struck_ring(folder: Path, *, nodes: int, seed: int) -> Iterator[StruckRing]:
     """Run a ring of the loop's own, with an empty keyspace, in an empty folder."""
     with Ring(folder, nodes=nodes, first=FIRST, fast_start=True) as ring:
         struck = StruckRing(ring, seed)
-        store = open_store(struck.url)
-        assert isinstance(store, Migratable)
-        store.migrate()
-        store.close()
+        migrate(struck.url)
         try:
             yield struck
         finally:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dueline import AppendUnknown, StoreUnavailable
-from dueline.connect import open_store
-from dueline.store import Migratable
+from tests.refusals.keyspaces import migrate
 from tools.cassandra.ring import Ring
 
 FIRST = 101
@@ -49,16 +48,13 @@ def left_in(stream: Any) -> int:  # noqa: ANN401  (the example's own)
 
 def run(ring: Ring, folder: Path) -> dict[str, object]:
     """Play it on a ring that runs; tell how it ended."""
-    os.environ |= {"DUELINE_STORE": f"{ring.url('sharded')}&timeout={TIMEOUT_S}s"}
-    os.environ |= {"FOLDER": str(folder)}
-    store = open_store(os.environ["DUELINE_STORE"])
-    assert isinstance(store, Migratable)
-    store.migrate()
-    store.close()
+    url = f"{ring.url('sharded')}&timeout={TIMEOUT_S}s"
+    os.environ |= {"DUELINE_STORE": url, "FOLDER": str(folder)}
+    migrate(url)
     example = import_module("examples.sharded_workers")
-    stream, consumers = example.messages, [
-        subprocess.Popen([sys.executable, EXAMPLE, "consume"]) for _ in range(example.CONSUMERS)
-    ]  # fmt: skip
+    stream = example.messages
+    program = [sys.executable, str(EXAMPLE), "consume"]
+    consumers = [subprocess.Popen(program) for _ in range(example.CONSUMERS)]
     try:
         while [len(one.shards) for one in stream.members("workers")] != [1] * len(consumers):
             time.sleep(0.1)

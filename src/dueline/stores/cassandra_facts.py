@@ -71,7 +71,6 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
     told = {fact: _all([one.get(name) for one in settings]) for fact, name in _FACTS.items()}
     if not settings:  # no node lets this user read them
         told = {"settings": "hidden"}
-    commit_log = told.get("commit log", "unknown")
     replicas = {
         "anywhere" if name == "replication_factor" else name: int(count.partition("/")[0])
         for name, count in replication.items()
@@ -95,11 +94,14 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
         **told,
         "encrypted": "no" if session.place.tls is None else "yes",
         "survives a process crash": "nothing is lost",
-        "survives loss of power": _LOSSES.get(commit_log, _LOSSES["periodic"])
-        if settings
-        else "unknown",
+        "survives loss of power": _loss(told.get("commit log")),
         "survives loss of the machine": _LOST_MACHINES[min(len(_LOST_MACHINES) - 1, least)],
     }
+
+
+def _loss(commit_log: str | None) -> str:
+    """Tell what a loss of power takes, where the nodes may say how they keep their logs."""
+    return "unknown" if commit_log is None else _LOSSES.get(commit_log, _LOSSES["periodic"])
 
 
 def _answers(by_host: Mapping[str, Rows | None]) -> Sequence[Rows]:
