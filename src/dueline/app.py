@@ -38,6 +38,7 @@ from dueline.settings import (
     QueueSettings,
     check_queue_name,
     check_settings,
+    chosen_shards,
     weights_of,
 )
 from dueline.steering import Steering
@@ -273,7 +274,7 @@ class Dueline:
         name: str,
         *,
         lease: timedelta | float | None = None,
-        shards: int | None = None,
+        shards: int | tuple[int, int] | None = None,
         history: History | None = None,
         keep: timedelta | float | None = None,
         aging: timedelta | float | None = None,
@@ -286,11 +287,12 @@ class Dueline:
 
         Args:
           lease: how long a claim lasts without a beat; 30 s by default.
-          shards: slices that new jobs spread over. history: "attempts", "all", "arguments", "off".
+          shards: slices that new jobs spread over, or the least and the most of them, by load.
+          history: "attempts", "all", "arguments", "off".
           keep: how long results are kept, 0 for not at all; one day by default.
           aging: how long a job waits to gain one step of priority; 0, the default, for never.
-          deliver: "at_least_once" (default), or "at_most_once": a handler is never called twice
-            for one job, and a job whose worker dies in its handler is lost.
+          deliver: "at_least_once" (default), or "at_most_once": a handler is never called twice,
+            and a job whose worker dies in its handler is lost.
           history_keep: how long history is kept; seven days by default.
           dead_keep: how long dead jobs are kept; 0, the default, until somebody purges them.
           weights: by tenant, how many turns it has where others have one.
@@ -301,13 +303,12 @@ class Dueline:
             "lease_us": lease, "keep_us": keep, "aging_us": aging,
             "history_us": history_keep, "dead_us": dead_keep,
         }  # fmt: skip
-        plain = {"shards": shards, "history": history, "deliver": deliver}
+        plain = {"history": history, "deliver": deliver, **chosen_shards(shards)}
         changes: dict[str, Any] = {
             **{word: duration_us(span) for word, span in spans.items() if span is not None},
             **{word: value for word, value in plain.items() if value is not None},
+            **({} if weights is None else {"weights": weights_of(weights)}),
         }
-        if weights is not None:
-            changes["weights"] = weights_of(weights)
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
         if self.is_open:
@@ -363,9 +364,8 @@ class Dueline:
 
         wear = (recycle_jobs, recycle_mb)
         terms = (concurrency, drain, processes)
-        return launch(
-            self, plan_of(self.serving(queues), *terms, burst=burst, wear=wear, monitor=monitor)
-        )
+        plan = plan_of(self.serving(queues), *terms, burst=burst, wear=wear, monitor=monitor)
+        return launch(self, plan)
 
     def worker(
         self,

@@ -1,6 +1,6 @@
 """Which queues there are, what they are set to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -8,8 +8,9 @@ from dueline.clock import SECOND_US, Clock
 from dueline.codec import decode, encode
 from dueline.errors import Conflict, NotFound, StoreUnavailable, Unknown
 from dueline.ids import Ids
+from dueline.lane import Lane, living_queue
 from dueline.paging import record_at
-from dueline.settings import QueueSettings, check_queue_name, check_settings
+from dueline.settings import QueueSettings, check_queue_name, check_settings, with_shards
 from dueline.store import NO_VERSION, SETTINGS_PARTITION, Delete, Put, Records
 
 SETTINGS_AGE_US_MAX = 4_900_000  # then read again: a change is seen everywhere within 5 s
@@ -26,8 +27,8 @@ class Entry(NamedTuple):
     """A queue as it was read.
 
     read_us: on the own clock, up to when it is known to be so. seen_us: when it was read last.
-    leaving_us: None: it stays. 0: it is about to vanish. Else since when all who read of it,
-    by the store's clock, see that it is.
+    leaving_us: None: all of it stays. 0: the shards that are left over, or without any the whole
+    queue, are about to go. Else since when all who read of it, by the store's clock, see that.
     """
 
     settings: QueueSettings
@@ -35,6 +36,12 @@ class Entry(NamedTuple):
     read_us: int
     seen_us: int
     leaving_us: int | None
+
+    def stands(self, shard: int) -> bool:
+        """Tell whether jobs that come to a shard are read, and will be."""
+        if self.leaving_us is None:
+            return shard < self.settings.shards_read
+        return self.settings.has_leftovers and shard < self.settings.shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ class Catalog:
         for _ in range(_ROUNDS_MAX):
             old, version, *_ = self._read(queue)
             new = check_settings(how(old))
-            new = replace(new, shards_read=max(new.shards, old.shards_read))
+            new = with_shards(replace(new, shards_read=old.shards_read), new.shards)
             if new == old or self._put(queue, new, version):
                 return self.settings(queue)
         raise Conflict(f"The settings of {queue} keep changing.", hint="Try again.")
@@ -126,19 +133,31 @@ class Catalog:
 
     # Queues that nobody uses
 
-    def used(self, queue: str) -> None:
-        """Keep a queue into which a job was just put; most often that takes no look (rule Q1).
+    def used(self, lanes: Iterable[Lane]) -> None:
+        """Keep the shards into which jobs were just put; most often that takes no look (rule Q1).
 
-        Raises: Unknown: the store did not answer; the queue may not be known any more.
+        Raises: Unknown: the store did not answer; some of them may not be read any more.
         """
+        largest: dict[str, int] = {}
+        for lane in lanes:
+            queue = living_queue(lane.queue)
+            largest[queue] = max(lane.shard, largest.get(queue, 0))
+        for queue, shard in largest.items():
+            self._keep(queue, shard)
+
+    def _keep(self, queue: str, shard: int) -> None:
+        """Keep the shards of a queue up to one."""
         cached = self._settings.get(queue)
         now_us = self._clock.monotonic_us()
-        if cached and cached.leaving_us is None and now_us - cached.seen_us <= LATE_US:
+        if cached and now_us - cached.seen_us <= LATE_US and cached.stands(shard):
             return
         try:
             for _ in range(_ROUNDS_MAX):
                 entry = self._read(queue)
-                if entry.leaving_us is None or self._put(queue, entry.settings, entry.version):
+                if entry.stands(shard):
+                    return
+                read = max(entry.settings.shards_read, shard + 1)
+                if self._put(queue, replace(entry.settings, shards_read=read), entry.version):
                     return
         except (StoreUnavailable, Conflict) as error:
             raise Unknown(f"The store did not say whether the queue {queue} stands.") from error
@@ -155,13 +174,18 @@ class Catalog:
         return Entry(settings, record.version, read_us, read_us, leaving_us)
 
     def mark_leaving(self, queue: str, entry: Entry, since_us: int) -> bool:
-        """Say that a queue is about to vanish, if it stands as it was read."""
+        """Say that what is left over of a queue is about to go, if it stands as it was read."""
         return self._put(queue, entry.settings, entry.version, leaving_us=since_us)
 
     def remove(self, queue: str, entry: Entry) -> bool:
         """Let a queue vanish, if it stands as it was read."""
         self.forget(queue)
         return self._records.commit(SETTINGS_PARTITION, (Delete(queue, expect=entry.version),))
+
+    def narrow(self, queue: str, entry: Entry) -> bool:
+        """Let the shards that are left over be read no more, if the queue stands as it was read."""
+        settings = replace(entry.settings, shards_read=entry.settings.shards)
+        return self._put(queue, settings, entry.version)
 
     def _read(self, queue: str) -> Entry:
         """Read how a queue stands; make it if need be."""

@@ -21,6 +21,7 @@ from dueline.chores import (
     recur,
     retire,
     sample,
+    spread,
     vanish,
 )
 from dueline.chores.chore import Chore, Report
@@ -47,6 +48,7 @@ CHORES: Final = (
     Chore("recur", recur.EVERY_US, recur.recur),
     Chore("retire", retire.EVERY_US, retire.retire),
     Chore("sample", sample.EVERY_US, sample.sample),
+    Chore("spread", spread.EVERY_US, spread.spread),
     Chore("neglect", neglect.EVERY_US, neglect.neglect),
     Chore("audit", audit.EVERY_US, audit.audit),
     Chore("forget", forget.EVERY_US, forget.forget_history),

@@ -189,10 +189,10 @@ class Queues:
 
         Raises: EnqueueUnknown: the store did not say whether they do.
         """
-        self.wake(places := {(lane.queue, at_us) for lane, at_us in set(map(_when_of, jobs))})
+        places = set(map(_when_of, jobs))
+        self.wake({(lane.queue, at_us) for lane, at_us in places})
         try:
-            for queue in {queue for queue, _ in places}:
-                self.catalog.used(queue)
+            self.catalog.used(lane for lane, _ in places)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
 
@@ -321,7 +321,7 @@ class Queues:
         else:
             is_moved = self.told.settle([move])[0]
         self.wake([place_of(move)])
-        self.catalog.used(living_queue(row.lane.queue))
+        self.catalog.used([row.lane])
         return is_moved
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
@@ -389,8 +389,7 @@ class Queues:
             moves = [self.redrive(row) for row in some]
             count += sum(self.told.settle(moves))
             self.wake(map(place_of, moves))
-            for queue in {living_queue(row.lane.queue) for row in some}:
-                self.catalog.used(queue)
+            self.catalog.used(row.lane for row in some)
         return count
 
     def redrive(self, row: Job) -> Move:

@@ -3,7 +3,7 @@
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 from dueline.clock import DAY_US, SECOND_US
@@ -45,8 +45,9 @@ class Quota(NamedTuple):
 class QueueSettings:
     """A queue's settings, stored so that every client reads the same.
 
-    shards: hash slices that new jobs spread over; shards_read: the most there ever were, all
-    of which workers read. width_us: of a bucket; fixed when the queue is made.
+    shards: hash slices that new jobs spread over; shards_read: those that workers read, which
+    are as many and those that are left over. shards_range: the least and the most there may be,
+    where the monitor chooses by load. width_us: of a bucket; fixed when the queue is made.
     lease_us: how long a claim lasts without a beat. history: which rows are kept of attempts; see
     `tells_all`, `keeps_arguments`.
     keep_us: how long results are kept, 0 for not at all.
@@ -74,6 +75,12 @@ class QueueSettings:
     paused_tasks: tuple[str, ...] = ()
     weights: tuple[tuple[str, int], ...] = ()
     quotas: tuple[Quota, ...] = ()
+    shards_range: tuple[int, ...] = ()
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Tell whether shards are read that no new jobs come to."""
+        return self.shards_read > self.shards
 
     @property
     def is_once(self) -> bool:
@@ -121,6 +128,23 @@ def tells_all(history: str) -> bool:
 def shard_of(key: bytes, shards: int) -> int:
     """Tell the slice of an ordering key, or of a job's id."""
     return zlib.crc32(key) % shards
+
+
+def chosen_shards(shards: int | tuple[int, int] | None) -> Mapping[str, object]:
+    """Write a number of shards, or the least and the most of them, as settings hold it."""
+    if shards is None:
+        return {}
+    if isinstance(shards, tuple):
+        return {"shards_range": shards}
+    return {"shards": shards, "shards_range": ()}
+
+
+def with_shards(settings: QueueSettings, shards: int) -> QueueSettings:
+    """Give a queue so many shards, or as many as its range allows; those there were are read."""
+    if settings.shards_range:
+        least, most = settings.shards_range
+        shards = min(max(shards, least), most)
+    return replace(settings, shards=shards, shards_read=max(shards, settings.shards_read))
 
 
 def check_stream_settings(settings: StreamSettings) -> StreamSettings:
@@ -188,6 +212,8 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
         raise BadInput("A queue's settings are whole numbers.", hint="Give shards as an int.")
     if not 1 <= settings.shards <= SHARDS_MAX:
         raise BadInput(f"shards is {settings.shards}.", hint=f"Use 1 to {SHARDS_MAX}.")
+    if settings.shards_range:
+        _check_range(settings.shards_range)
     if not LEASE_US_MIN <= settings.lease_us <= LEASE_US_MAX:
         raise BadInput(f"lease is {settings.lease_us / SECOND_US} s.", hint="Use 0.1 s to one day.")
     if not 0 <= settings.keep_us <= KEEP_US_MAX:
@@ -240,3 +266,12 @@ def check_settings(settings: QueueSettings) -> QueueSettings:
             f"deliver is {settings.deliver!r}.", hint=f"Use one of {', '.join(get_args(Deliver))}."
         )
     return settings
+
+
+def _check_range(shards: object) -> None:
+    match shards:
+        case (int(least), int(most)) if 1 <= least <= most <= SHARDS_MAX:
+            return
+    raise BadInput(
+        f"shards is {shards!r:.80}.", hint=f"Give the least and the most, from 1 to {SHARDS_MAX}."
+    )

@@ -93,7 +93,7 @@ def test_a_change_is_seen_at_once_by_the_version_that_lanes_answer(
     assert not other.is_current("unread", version())
 
 
-def test_shards_that_there_once_were_are_read_for_ever(catalog: Catalog) -> None:
+def test_shards_that_there_once_were_are_read_on(catalog: Catalog) -> None:
     assert catalog.configure("mail", shards=8).shards_read == 8
     fewer = catalog.configure("mail", shards=2)
     assert (fewer.shards, fewer.shards_read) == (2, 8)

@@ -69,16 +69,29 @@ def a_freed_claim_counts_no_crash(patch: Patch) -> None:
 
 
 def nobody_looks_whether_a_queue_still_stands(patch: Patch) -> None:
-    def blindly(_catalog: Catalog, _queue: str) -> None:
+    def blindly(_catalog: Catalog, _lanes: object) -> None:
         """Look at nothing."""
 
     patch.setattr(Catalog, "used", blindly)
 
 
+def a_queue_that_stands_has_all_its_shards(patch: Patch) -> None:
+    patch.setattr(Entry, "stands", lambda entry, _shard: entry.leaving_us is None)
+
+
+def a_mark_does_not_concern_who_puts_a_job(patch: Patch) -> None:
+    def stands(entry: Entry, shard: int) -> bool:
+        return shard < entry.settings.shards_read
+
+    patch.setattr(Entry, "stands", stands)
+
+
 def a_queue_vanishes_without_a_mark(patch: Patch) -> None:
-    def at_once(queues: Queues, name: str) -> bool:
+    def at_once(queues: Queues, name: str, *, is_served: bool) -> bool:
         entry = queues.catalog.entry(name)
-        if entry is None or any(vanish._left(queues, name, entry.settings.shards_read)):
+        if entry is None or is_served:
+            return False
+        if any(vanish._left(queues, name, range(entry.settings.shards_read))):
             return False
         return queues.catalog.remove(name, entry)
 
@@ -97,7 +110,7 @@ def a_mark_counts_from_before_it_is_seen(patch: Patch) -> None:
 def a_marked_queue_vanishes_whatever_is_in_it(patch: Patch) -> None:
     left = vanish._left
 
-    def unless_marked(queues: Queues, name: str, shards: int) -> Sequence[bool]:
+    def unless_marked(queues: Queues, name: str, shards: Sequence[int]) -> Sequence[bool]:
         entry = queues.catalog.entry(name)
         return () if entry and entry.leaving_us else list(left(queues, name, shards))
 

@@ -12,6 +12,7 @@ from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
 from tests.chores import test_departed_permits as departed_permits
 from tests.chores import test_expire as expiring
+from tests.chores import test_leftovers as leftovers
 from tests.chores import test_monitor as monitor
 from tests.chores import test_vanish as vanishing
 from tests.engine import test_claim_races as claim_races
@@ -180,6 +181,16 @@ MUTANTS = (
         departed.test_what_a_dead_worker_held_is_due_long_before_its_lease_ends)),
     Mutant("Q1", chores.nobody_looks_whether_a_queue_still_stands,
            Named(vanishing.producer_against_monitor)),
+    Mutant("Q1", chores.nobody_looks_whether_a_queue_still_stands,
+           Named(leftovers.producer_against_monitor)),
+    Mutant("Q1", chores.a_queue_that_stands_has_all_its_shards,
+           Named(leftovers.hurried_producer_against_monitor)),
+    Mutant("Q1", chores.a_mark_does_not_concern_who_puts_a_job,
+           Named(leftovers.hurried_producer_against_monitor)),
+    Mutant("Q2", chores.a_mark_counts_from_before_it_is_seen,
+           Named(leftovers.hurried_producer_against_monitor)),
+    Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
+           Named(leftovers.hurried_producer_against_monitor)),
     Mutant("Q2", chores.a_queue_vanishes_without_a_mark,
            Named(vanishing.producer_against_monitor)),
     Mutant("Q2", chores.a_mark_counts_from_before_it_is_seen,

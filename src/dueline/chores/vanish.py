@@ -1,10 +1,12 @@
-"""Let queues vanish of which nothing is left, and that nobody serves.
+"""Let queues vanish of which nothing is left, and shards that were left over.
 
-Whoever puts a job into a queue has read of it first, or looks afterwards (rule Q1). So a queue is
-marked first, and goes when all who had read of it before have come to their end (rule Q2).
+A queue goes that nobody serves or has set; of others go the shards that no new jobs come to, once
+they are empty, so that no worker reads them any more. Whoever puts a job into a shard has read of
+it first, or looks afterwards (rule Q1). So what is to go is marked first, and goes when all who had
+read of it before have come to their end (rule Q2).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
@@ -22,23 +24,27 @@ WAIT_US = 600 * SECOND_US
 
 
 def vanish(queues: Queues, after: str | None) -> Report:
-    """Bring some queues a stage closer to their end, if nobody uses them.
+    """Bring some queues, or what is left over of them, a stage closer to their end.
 
     One that somebody has set to something stays: that would be lost. One that vanished is made
     anew at its next use.
     """
     names = queues.catalog.names_after(after, QUEUES_A_STEP)
     served = {queue for one in present(queues.store) for queue in one.queues}
-    acts = sum(_advance(queues, name) for name in names if name not in served)
+    acts = sum(_advance(queues, name, is_served=name in served) for name in names)
     return Report(acts, after=names[-1] if len(names) == QUEUES_A_STEP else None)
 
 
-def _advance(queues: Queues, name: str) -> bool:
+def _advance(queues: Queues, name: str, *, is_served: bool) -> bool:
     catalog = queues.catalog
     entry = catalog.entry(name)
-    if entry is None or entry.settings != catalog.defaults:
+    if entry is None:
         return False
-    if any(_left(queues, name, entry.settings.shards_read)):
+    settings = entry.settings
+    if not settings.has_leftovers and (is_served or settings != catalog.defaults):
+        return False
+    first = settings.shards if settings.has_leftovers else 0
+    if any(_left(queues, name, range(first, settings.shards_read))):
         return False
     if entry.leaving_us is None:
         return catalog.mark_leaving(name, entry, 0)
@@ -46,15 +52,15 @@ def _advance(queues: Queues, name: str) -> bool:
         return catalog.mark_leaving(name, entry, queues.time.latest_us())
     if queues.time.earliest_us() - entry.leaving_us < WAIT_US:
         return False
-    return catalog.remove(name, entry)
+    return catalog.narrow(name, entry) if first else catalog.remove(name, entry)
 
 
-def _left(queues: Queues, name: str, shards: int) -> Iterator[bool]:
-    """Tell of each place where something may be left of a queue; the living before the dead."""
+def _left(queues: Queues, name: str, shards: Iterable[int]) -> Iterator[bool]:
+    """Tell of each place where something may be left of shards; the living before the dead."""
     store = queues.store
     for queue in (name, dead_queue(name)):
-        for shard in range(shards):
+        for shard in shards:
             page = store.lanes(queue, shard, until_bucket=EVER, after=None, limit=1)
             yield bool(page.pointers)
-    for shard in range(shards):
+    for shard in shards:
         yield bool(store.tail(name + HISTORY_SUFFIX, shard, after=None, limit=1).rows)

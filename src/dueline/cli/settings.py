@@ -7,7 +7,7 @@ import typer
 from dueline.cli.output import Entry, Output, Span
 from dueline.cli.session import session_of
 from dueline.errors import BadInput
-from dueline.settings import QueueSettings, weights_of
+from dueline.settings import QueueSettings, chosen_shards, weights_of
 from dueline.span import parse_span
 
 
@@ -16,7 +16,8 @@ def set_queue(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")],
     *,
     shards: Annotated[
-        int | None, typer.Option(metavar="N", help="Slices that new jobs spread over.")
+        str | None,
+        typer.Option(metavar="N|N-M", help="Slices that new jobs spread over; N to M, by load."),
     ] = None,
     lease: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long a claim lasts without a beat.")
@@ -51,7 +52,8 @@ def set_queue(
 
     Example: dueline queues set mail --shards 7
     """
-    changes: dict[str, Any] = {"shards": shards, "history": history, "deliver": deliver}
+    changes: dict[str, Any] = {"history": history, "deliver": deliver}
+    changes |= {} if shards is None else chosen_shards(_read_shards(shards))
     changes |= {
         key: None if text is None else parse_span(text)
         for key, text in (
@@ -76,6 +78,7 @@ def _entry(name: str, settings: QueueSettings) -> Entry:
     return {
         "queue": name,
         "shards": settings.shards,
+        "shards_range": "-".join(map(str, settings.shards_range)) or None,
         "shards_read": settings.shards_read,
         "lease": Span(settings.lease_us),
         "keep": Span(settings.keep_us),
@@ -86,6 +89,14 @@ def _entry(name: str, settings: QueueSettings) -> Entry:
         "deliver": settings.deliver,
         "weights": [f"{tenant}={number}" for tenant, number in settings.weights],
     }
+
+
+def _read_shards(text: str) -> int | tuple[int, int]:
+    """Read a number of shards, or the least and the most of them."""
+    least, _, most = text.partition("-")
+    if not least.isdecimal() or (text != least and not most.isdecimal()):
+        raise BadInput(f"{text!r:.80} is no number of shards.", hint="Write --shards 8 or 8-64.")
+    return (int(least), int(most)) if most else int(least)
 
 
 def _read_weights(words: list[str]) -> tuple[tuple[str, int], ...]:

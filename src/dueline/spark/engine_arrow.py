@@ -31,6 +31,7 @@ from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
 from dueline.spark.rules import Audited
 from dueline.spark.shapes import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
+from dueline.spark.shelves import history_shards
 from dueline.store import Row
 
 NAME: Final = "arrow"
@@ -76,7 +77,7 @@ class ArrowEngine:
         bounds = self._folder.manifest(BRONZE)
         for queue in self._settings.queues or queues.catalog.names():
             stream = queue + HISTORY_SUFFIX
-            for shard in range(queues.catalog.settings(queue).shards_read):
+            for shard in history_shards(queues, queue):
                 key = f"{queue}/{shard:05}"
                 if key in offsets:
                     begin = offsets[key][0], bytes.fromhex(offsets[key][1])

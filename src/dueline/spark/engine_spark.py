@@ -29,6 +29,7 @@ from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
 from dueline.spark.rules import Audited
 from dueline.spark.session import enqueue
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
+from dueline.spark.shelves import history_shards
 from dueline.spark.slices import START
 
 NAME: Final = "spark"
@@ -99,7 +100,7 @@ class SparkEngine:
             for queue in self._settings.queues or queues.catalog.names():
                 stream = queue + HISTORY_SUFFIX
                 lost = gone.places(queues.store, stream)
-                for shard in range(queues.catalog.settings(queue).shards_read):
+                for shard in history_shards(queues, queue):
                     queues.store.close_until(stream, shard, at_us=since_us - 1)
                     begin = max(lost.get(shard, START), (since_us, b""))
                     places[f"{queue}/{shard:05}"] = begin

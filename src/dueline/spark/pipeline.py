@@ -91,7 +91,7 @@ class Pipeline:
                 {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
                  "behind": _count(queues.store, queue, shard, ends.get((queue, shard)), bounds)}
                 for queue in self._names(queues)
-                for shard in range(queues.catalog.settings(queue).shards_read)
+                for shard in shelves.history_shards(queues, queue)
             ]  # fmt: skip
         return tables, shards
 
@@ -243,7 +243,7 @@ class Pipeline:
             some = [
                 shelves.Shelf(name, name + HISTORY_SUFFIX, shard)
                 for name in self._names(queues)
-                for shard in range(queues.catalog.settings(name).shards_read)
+                for shard in shelves.history_shards(queues, name)
             ]
             marks = shelves.close(store, some).values()
             return min((shelves.now_us(store), *marks)) + 1

@@ -49,10 +49,19 @@ def chosen(options: Options, table: str, queues: Queues) -> list[Shelf]:
         found = [
             Shelf(name, name + HISTORY_SUFFIX, shard)
             for name in sorted(chosen_queues(options, queues.catalog))
-            for shard in range(queues.catalog.settings(name).shards_read)
+            for shard in history_shards(queues, name)
         ]
     only = options.shards()
     return [shelf for shelf in found if only is None or shelf.shard in only]
+
+
+def history_shards(queues: Queues, name: str) -> range:
+    """Name the shards of a queue's history, with those that are read no more.
+
+    All rows of the latter have gone, and a reader that stands in one may have missed some.
+    """
+    once = gone.places(queues.store, name + HISTORY_SUFFIX)
+    return range(max([queues.catalog.settings(name).shards_read, *(one + 1 for one in once)]))
 
 
 def _of_stream(store: Store, name: str) -> Iterator[Shelf]:
