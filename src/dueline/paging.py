@@ -50,10 +50,15 @@ def records_in(
 
 
 def lane_pages(
-    jobs: Jobs, queue: str, shard: int, *, until_bucket: int, page_size: int = LANES_A_PAGE
+    jobs: Jobs,
+    queue: str,
+    shard: int,
+    *,
+    until_bucket: int,
+    after: Pointer | None = None,
+    page_size: int = LANES_A_PAGE,
 ) -> Iterator[LanePage]:
     """Read the lane list of a shard, up to a listing bucket; there is one page at least."""
-    after: Pointer | None = None
     while True:
         page = jobs.lanes(queue, shard, until_bucket=until_bucket, after=after, limit=page_size)
         yield page

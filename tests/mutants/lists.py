@@ -8,9 +8,12 @@ from dueline import recall
 from dueline.job import Job
 from dueline.lane import Lane, Marks, bucket_of
 from dueline.marks import GUARD_US, LaneList, Shard
+from dueline.paging import lane_pages
 from dueline.recall import Recall, Visit
+from dueline.store import Jobs, LanePage
 from dueline.stores.memory_cluster import Node
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.worker import roll
 
 Patch = pytest.MonkeyPatch
 
@@ -137,3 +140,21 @@ def a_memory_never_grows_old(patch: Patch) -> None:
 
 def a_mark_that_is_raised_after_the_reading(_patch: Patch) -> None:
     """Leave the code as it is: the reader that the test is given reads and then raises."""
+
+
+def the_mark_is_read_behind_the_list(patch: Patch) -> None:
+    def late(jobs: Jobs, queue: str, shard: int, **how: object) -> list[LanePage]:
+        found = list(lane_pages(jobs, queue, shard, **how))  # type: ignore[arg-type]
+        marks = jobs.lanes(queue, shard, until_bucket=-1, after=None, limit=1).marks
+        return [page._replace(marks=page.marks._replace(closed=marks.closed)) for page in found]
+
+    patch.setattr(roll, "lane_pages", late)
+
+
+def whatever_a_visit_said_holds(patch: Patch) -> None:
+    patch.setattr(roll, "_still_known", lambda known, *_: dict(known))
+
+
+def a_lane_that_is_listed_anew_is_known_still(patch: Patch) -> None:
+    still_known = roll._still_known
+    patch.setattr(roll, "_still_known", lambda known, kept, _: still_known(known, kept, ()))

@@ -40,6 +40,7 @@ from tests.simulation import broken
 from tests.simulation import test_found as found
 from tests.worker import test_limits as limits
 from tests.worker import test_rates as rates
+from tests.worker import test_roll as rolls
 from tests.worker import test_steered as steered
 from tests.workflows import test_advancing as advancing
 from tests.workflows import test_births as flow_births
@@ -161,6 +162,10 @@ MUTANTS = (
            on_a_lane(test_recall.test_a_birth_that_lands_later_is_found_when_the_memory_is_old)),
     Mutant("R5", lists.emptiness_from_the_claimers_memory,
            Named(races.test_a_sweep_sees_what_its_claimer_does_not_remember)),
+    Mutant("R6", lists.the_mark_is_read_behind_the_list, Named(rolls.a_job_is_born)),
+    Mutant("R7", lists.whatever_a_visit_said_holds, Named(rolls.a_job_comes_back)),
+    Mutant("R7", lists.a_lane_that_is_listed_anew_is_known_still,
+           Named(rolls.a_job_of_a_known_lane_comes_back)),
     Mutant("F1", test_frontier.no_look_after_append, Named(test_frontier.append_against_reader)),
     Mutant("F1", test_frontier.look_before_the_append, Named(test_frontier.append_against_reader)),
     Mutant("F2", test_frontier.mark_that_goes_back, Named(test_frontier.two_readers)),

@@ -15,7 +15,7 @@ from dueline.errors import BadInput
 from dueline.lane import Lane, dead_queue, tenant_of
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, standing, tables
-from dueline.spark.garbage import collector_paused
+from dueline.spark.garbage import collector_paused, modules_passed_over
 from dueline.spark.loss import Losses
 from dueline.spark.offsets import positions_of
 from dueline.spark.options import TABLES, Options, chosen_queues, existing_queues, open_existing
@@ -171,6 +171,7 @@ def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterat
 
     Raises: StoreCorrupt: rows have expired before they were read.
     """
+    modules_passed_over()
     with closing(open_existing(how.url)) as store, collector_paused():
         now_us = store.clock_us()
         for one in planned:

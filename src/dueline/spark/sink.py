@@ -23,7 +23,7 @@ from dueline.paging import record_at
 from dueline.spark import staging
 from dueline.spark.births import Form, check_columns, chunks_of
 from dueline.spark.conflicts import EXISTING, ON_CONFLICT
-from dueline.spark.garbage import collector_paused
+from dueline.spark.garbage import collector_paused, modules_passed_over
 from dueline.spark.options import Options, existing_queues, open_existing
 from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.staging import Staged
@@ -76,6 +76,7 @@ class _Sink:
         check_columns(schema.fieldNames(), self._form)
 
     def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
+        modules_passed_over()
         if self._is_staged:
             with collector_paused():
                 return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())

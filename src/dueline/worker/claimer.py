@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
@@ -10,7 +11,6 @@ from dueline.clock import SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
-from dueline.paging import lane_pages
 from dueline.planner import plan, prospects, weighed
 from dueline.queue import Queues
 from dueline.rota import Rota
@@ -21,6 +21,7 @@ from dueline.weights import LOOKED_AT, Weights
 from dueline.worker.affinity import Affinity, Place, affinity_of
 from dueline.worker.blocked import Blocked
 from dueline.worker.permits import Permitting
+from dueline.worker.roll import Roll
 
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
@@ -75,6 +76,7 @@ class Claimer:
         self._foreseen_us = 0  # what may be claimed ahead up to then is
         self._is_ahead = isinstance(queues.store, ClaimsAhead)
         self._rota = Rota()
+        self._rolls: dict[tuple[str, int], Roll] = {}
         self._aging: dict[str, int] = {}
         self._turn = 0
         self._weights = Weights()
@@ -110,9 +112,13 @@ class Claimer:
         at_once = self._readers.map if self._readers else map
         pointers: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
-        for found, told in at_once(self._read, shards):
-            pointers += found
-            heads |= told
+        try:
+            for found, told in at_once(self._read, shards):
+                pointers += found
+                heads |= told
+        except BaseException:
+            self._rolls.clear()  # what visits said is of a list that was read before some of these
+            raise
         self._rota.renew(pointers, heads)
         self._limited.forget()
         self._foreseen_us = 0
@@ -143,22 +149,20 @@ class Claimer:
         now_us = self._queues.time.earliest_us()
         today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
-        found: list[Pointer] = []
-        heads: dict[Lane, int | None] = {}
-        for page in lane_pages(self._queues.store, queue, shard, until_bucket=until_bucket):
-            found += page.pointers
-            heads |= page.heads
-        if not self._queues.catalog.is_current(queue, page.settings_version):
+        roll = self._rolls.setdefault((queue, shard), Roll(queue, shard))
+        known = self._rota.next_at_us
+        found, heads, version = roll.read(
+            self._queues.store, known, until_bucket=until_bucket, now_us=now_us
+        )
+        if not self._queues.catalog.is_current(queue, version):
             self._queues.catalog.forget(queue)
         settings = self._queues.catalog.settings(queue)
         if settings.is_paused:
             return [], {}
         past = [pointer.lane for pointer in found if pointer.listing < today]
-        if any(
-            self._rota.next_at_us.get(lane, 0) is None or heads.get(lane, 0) is None
-            for lane in past
-        ):
-            self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
+        empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
+        sweep = partial(self._queues.store.sweep, queue, shard, now_us=now_us, width_us=width_us)
+        roll.sweep_if_due(sweep, empty, now_us)
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
             found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]

@@ -1,0 +1,107 @@
+"""The lane list of a shard, of which a worker reads again what may be new.
+
+Nothing that is acknowledged is listed anew at or below `closed` (rule E3), so what lies there only
+goes; and a job that comes to lie earlier is listed anew above it, so that what a visit said of a
+lane there holds. A backlog may have a hundred thousand lanes, and looks are frequent.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dueline.clock import SECOND_US
+from dueline.lane import LIMIT_MARK, Lane, Pointer
+from dueline.paging import lane_pages
+from dueline.store import Store
+
+WHOLE_EVERY_US: Final = 60 * SECOND_US
+"""The whole list is read this often all the same: what has gone from it is forgotten then."""
+
+FEW: Final = 8
+"""A list with fewer lanes at or below `closed` is always read whole."""
+
+SWEEP_SHARE: Final = 8
+"""A sweep looks at all lanes at or below `closed`: there is one when one in so many is empty."""
+
+SWEEP_EVERY_US: Final = 10 * SECOND_US
+"""And this often where fewer are."""
+
+_BEFORE_ALL: Final = Lane("", 0, -(2**63), -(2**31), "")
+
+
+class Listed(NamedTuple):
+    """A lane list as it was just read.
+
+    heads: the least `at_us` of lanes, None of empty ones, as far as it is known still.
+    version: of the queue's settings.
+    """
+
+    pointers: list[Pointer]
+    heads: dict[Lane, int | None]
+    version: bytes
+
+
+class Roll:
+    """What a worker knows of one shard's list."""
+
+    def __init__(self, queue: str, shard: int) -> None:
+        """Know nothing yet."""
+        self._queue = queue
+        self._shard = shard
+        self._closed = -1
+        self._old: list[Pointer] = []  # at or below it
+        self._whole_us = 0
+        self._next_sweep_us = 0
+
+    def read(
+        self, store: Store, known: Mapping[Lane, int | None], *, until_bucket: int, now_us: int
+    ) -> Listed:
+        """Read the list up to a listing bucket, or what may be new in it.
+
+        Args: known: what visits said since the last reading.
+        """
+        is_known = len(self._old) >= FEW and 0 <= now_us - self._whole_us < WHOLE_EVERY_US
+        after = None
+        if is_known:
+            after = Pointer(self._closed + 1, _BEFORE_ALL._replace(queue=self._queue))
+        else:
+            self._old, self._whole_us = [], now_us
+        new: list[Pointer] = []
+        heads: dict[Lane, int | None] = {}
+        closed: int | None = None
+        for page in lane_pages(
+            store, self._queue, self._shard, until_bucket=until_bucket, after=after
+        ):
+            new += page.pointers
+            heads |= page.heads
+            marks = page.marks
+            closed = marks.closed if closed is None else closed  # before any pointer was read
+        kept = [pointer for pointer in self._old if pointer.listing > marks.swept]
+        heads |= _still_known(known, kept, new)
+        pointers = kept + new
+        self._closed = -1 if store.transactional or closed is None else closed
+        self._old = [pointer for pointer in pointers if pointer.listing <= self._closed]
+        return Listed(pointers, heads, page.settings_version)
+
+    def sweep_if_due(self, sweep: Callable[[], object], empty: int, now_us: int) -> None:
+        """Have empty lanes unlisted, if that is worth it.
+
+        Args: empty: how many lanes of buckets that are past are known to be empty.
+        """
+        if empty and (SWEEP_SHARE * empty >= len(self._old) or now_us >= self._next_sweep_us):
+            sweep()
+            self._next_sweep_us = now_us + SWEEP_EVERY_US
+
+
+def _still_known(
+    known: Mapping[Lane, int | None], kept: Sequence[Pointer], new: Sequence[Pointer]
+) -> dict[Lane, int | None]:
+    """Choose of what visits said what holds: of lanes that were below `closed` before them.
+
+    Not of those with limits, which are let be until permits come back, and that is not listed.
+    """
+    again = {pointer.lane for pointer in new}
+    return {
+        lane: known[lane]
+        for _, lane in kept
+        if lane in known and lane not in again and LIMIT_MARK not in lane.tenant
+    }

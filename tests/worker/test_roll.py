@@ -1,0 +1,321 @@
+"""Lane lists of which only what may be new is read again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dueline.clock import SECOND_US
+from dueline.contract.failing import FailingStore
+from dueline.ids import Ids
+from dueline.job import Job, JobId
+from dueline.lane import Pointer, bucket_of
+from dueline.marks import GUARD_US
+from dueline.queue import Calls, Queues
+from dueline.settings import QueueSettings
+from dueline.store import LanePage, Move, Want
+from dueline.stores.memory_cluster import Cluster
+from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.worker.claimer import Claimer
+from dueline.worker.roll import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, Roll
+from tests.clocks import HandClock
+from tests.engine.interleaving import Turns, every_order
+
+WIDTH_US = 10 * SECOND_US
+SETTINGS = QueueSettings(width_us=WIDTH_US, history="off")
+LEASE_US = SETTINGS.lease_us
+BUCKETS = 3 * FEW
+"""So many lanes lie below `closed`."""
+
+
+class Counting(FailingStore):
+    """Counts the pointers that were read, and the lanes that were visited."""
+
+    def __init__(self, store: SteppedMemoryStore) -> None:
+        super().__init__(store, {})
+        self.pointers = self.visits = 0
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        page = super().lanes(queue, shard, until_bucket=until_bucket, after=after, limit=limit)
+        self.pointers += len(page.pointers)
+        return page
+
+    def claim(self, wants, **how):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003, ANN201
+        self.visits += len(wants)
+        return super().claim(wants, **how)
+
+
+def nothing(_step: str) -> None:
+    """Let a step happen."""
+
+
+def engine_of(
+    clock: HandClock, cluster: Cluster, step: Callable[[str], None] = nothing
+) -> tuple[Queues, Counting]:
+    """Make the engine of one process, on the model without transactions."""
+    store = Counting(SteppedMemoryStore(clock, cluster=cluster, step=step))
+    queues = Queues(store, clock=clock, ids=Ids(), defaults=SETTINGS)
+    queues.time.latest_us()
+    return queues, store
+
+
+def put(queues: Queues, at_us: int) -> JobId:
+    """Enqueue a job that was due at some time."""
+    return queues.enqueue(Calls("q", "t", 0, [b"[1]"], at_us))[0].id
+
+
+def sweep(queues: Queues) -> None:
+    """Close what is past."""
+    queues.store.sweep("q", 0, now_us=queues.time.latest_us(), width_us=WIDTH_US)
+
+
+def backlog(queues: Queues, clock: HandClock, lanes: int = BUCKETS) -> list[JobId]:
+    """Put a job into each of some lanes, and close them."""
+    ids = []
+    for _ in range(lanes):
+        ids.append(put(queues, clock.wall_us()))
+        clock.advance(us=WIDTH_US)
+    clock.advance(us=GUARD_US)
+    sweep(queues)
+    return ids
+
+
+def take(queues: Queues, job_id: JobId, worker: str = "other") -> Job:
+    """Have another worker claim a job's lane."""
+    row = queues.find(job_id).row
+    assert row is not None
+    claimed = queues.store.claim(
+        [Want(row.lane, 9)],
+        limit=9,
+        now_us=queues.time.earliest_us(),
+        lease_us=LEASE_US,
+        worker=worker,
+        token=queues.ids.token(),
+    )
+    return next(job for job in claimed.jobs if job.id == job_id)
+
+
+def release(queues: Queues, job: Job) -> None:
+    """Give a job back, to be run at once."""
+    now_us = queues.time.latest_us()
+    move = Move(job, now_us, queues.ids.token(), bucket_of(now_us, WIDTH_US), 0, 0)
+    assert queues.store.settle([move]) == [True]
+
+
+def claim(claimer: Claimer, limit: int = 100) -> set[JobId]:
+    """Claim what is known to be due."""
+    found: set[JobId] = set()
+    while len(found) < limit and (taken := claimer.claim(limit - len(found), {})):
+        found |= {one.job.id for one in taken}
+    return found
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Make a clock that is moved by hand."""
+    return HandClock()
+
+
+def test_what_is_closed_is_not_read_again_and_what_is_new_is_seen(clock: HandClock) -> None:
+    queues, store = engine_of(clock, Cluster())
+    backlog(queues, clock)
+    claimer = Claimer(queues, ["q"], "w1")
+    claimer.refresh()
+    assert store.pointers >= BUCKETS
+    read = store.pointers
+    claimer.refresh()
+    assert store.pointers == read
+    new = put(queues, clock.wall_us())
+    claimer.refresh()
+    assert store.pointers == read + 1
+    assert new in claim(claimer)
+
+
+def test_a_short_list_is_read_whole(clock: HandClock) -> None:
+    queues, store = engine_of(clock, Cluster())
+    backlog(queues, clock, FEW - 1)
+    claimer = Claimer(queues, ["q"], "w1")
+    claimer.refresh()
+    read = store.pointers
+    claimer.refresh()
+    assert store.pointers == 2 * read
+
+
+def test_lanes_that_turned_out_to_be_empty_are_not_visited_again(clock: HandClock) -> None:
+    queues, store = engine_of(clock, Cluster())
+    ids = backlog(queues, clock)
+    claimer = Claimer(queues, ["q"], "w1")
+    claimer.refresh()
+    for job_id in ids[1:]:
+        queues.cancel(job_id)
+    assert claim(claimer, 1)
+    assert not claim(claimer)
+    visits = store.visits
+    claimer.refresh()
+    assert not claim(claimer)
+    assert store.visits == visits
+
+
+def test_the_whole_list_is_read_now_and_then(clock: HandClock) -> None:
+    queues, store = engine_of(clock, Cluster())
+    backlog(queues, clock)
+    claimer = Claimer(queues, ["q"], "w1")
+    claimer.refresh()
+    read = store.pointers
+    clock.advance(us=WHOLE_EVERY_US + WIDTH_US)
+    claimer.refresh()
+    assert store.pointers >= 2 * read
+
+
+def test_a_look_that_failed_leaves_nothing_that_is_known(clock: HandClock) -> None:
+    queues, store = engine_of(clock, Cluster())
+    backlog(queues, clock)
+    claimer = Claimer(queues, ["q"], "w1")
+    claimer.refresh()
+    read = store.pointers
+    queues.catalog.forget("q")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queues.catalog, "is_current", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            claimer.refresh()
+    claimer.refresh()
+    assert store.pointers >= 2 * read
+
+
+def test_a_job_that_is_given_back_is_seen_at_the_next_look(clock: HandClock) -> None:
+    queues, _ = engine_of(clock, Cluster())
+    ids = backlog(queues, clock)
+    theirs = [take(queues, job_id) for job_id in ids]
+    claimer = Claimer(queues, ["q"], "w1")
+    claimer.refresh()
+    assert not claim(claimer)
+    claimer.refresh()
+    release(queues, theirs[0])
+    claimer.refresh()
+    assert claim(claimer) == {ids[0]}
+
+
+def test_a_claim_that_lapses_is_seen_when_it_does(clock: HandClock) -> None:
+    queues, _ = engine_of(clock, Cluster())
+    ids = backlog(queues, clock)
+    for job_id in ids:
+        take(queues, job_id)
+    claimer = Claimer(queues, ["q"], "w1")
+    claimer.refresh()
+    assert not claim(claimer)
+    clock.advance(us=LEASE_US + 1)
+    claimer.refresh()
+    assert claim(claimer) == set(ids)
+
+
+def test_lanes_are_swept_when_some_are_empty_or_a_few_for_long(clock: HandClock) -> None:
+    queues, store = engine_of(clock, Cluster())
+    backlog(queues, clock)
+    roll = Roll("q", 0)
+    today = bucket_of(clock.wall_us(), WIDTH_US)
+    roll.read(store, {}, until_bucket=today, now_us=clock.wall_us())
+    swept: list[int] = []
+
+    def look(empty: int, after_us: int) -> int:
+        now_us = clock.wall_us() + after_us
+        roll.sweep_if_due(lambda: swept.append(empty), empty, now_us)
+        return len(swept)
+
+    assert look(1, 0) == 1
+    assert look(1, SWEEP_EVERY_US - 1) == 1, "a few of many are let be for a while"
+    assert look(BUCKETS // SWEEP_SHARE, SWEEP_EVERY_US - 1) == 2
+    assert look(0, 3 * SWEEP_EVERY_US) == 2
+    assert look(1, 3 * SWEEP_EVERY_US) == 3
+
+
+# --- a worker that looks, and others, in every order of their steps ----------------------------
+
+
+def a_job_comes_back() -> int:
+    """Let a claimed job be given back, and its bucket be closed, while a worker looks twice."""
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        mine, _ = engine_of(clock, cluster, turns.step)
+        other, _ = engine_of(clock, cluster, turns.step)
+        backlog(other, clock, FEW)
+        claimer = Claimer(mine, ["q"], "w1")
+        claimer.refresh()
+        claim(claimer)
+        job = take(other, put(other, clock.wall_us()))
+        found: set[JobId] = set()
+
+        def look_twice() -> None:
+            for _ in range(2):
+                claimer.refresh()
+                found.update(claim(claimer))
+
+        def close_and_give_back() -> None:
+            release(other, job)
+            clock.advance(us=WIDTH_US + GUARD_US)
+            sweep(other)
+
+        turns.run([look_twice, close_and_give_back])
+        claimer.refresh()
+        assert job.id in found | claim(claimer)
+
+    return every_order(lead, switches_max=3)
+
+
+def a_job_of_a_known_lane_comes_back() -> int:
+    """Let a job of a lane that was closed long ago be given back while a worker looks twice."""
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        mine, _ = engine_of(clock, cluster, turns.step)
+        other, _ = engine_of(clock, cluster, turns.step)
+        job, *_ = [take(other, job_id) for job_id in backlog(other, clock, FEW)]
+        claimer = Claimer(mine, ["q"], "w1")
+        claimer.refresh()
+        claim(claimer)
+        found: set[JobId] = set()
+
+        def look_twice() -> None:
+            for _ in range(2):
+                claimer.refresh()
+                found.update(claim(claimer))
+
+        turns.run([look_twice, lambda: release(other, job)])
+        clock.advance(us=LEASE_US // 2 + 1)  # what is remembered of lanes is read anew (rule R3)
+        claimer.refresh()
+        assert job.id in found | claim(claimer)
+
+    return every_order(lead, switches_max=3)
+
+
+def a_job_is_born() -> int:
+    """Let a job be put, and its bucket be closed, while a worker looks."""
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        mine, _ = engine_of(clock, cluster, turns.step)
+        other, _ = engine_of(clock, cluster, turns.step)
+        backlog(other, clock, FEW)
+        claimer = Claimer(mine, ["q"], "w1")
+        claimer.refresh()
+        ids: list[JobId] = []
+
+        def put_and_close() -> None:
+            ids.append(put(other, clock.wall_us()))
+            clock.advance(us=2 * WIDTH_US + GUARD_US)
+            sweep(other)
+
+        turns.run([claimer.refresh, put_and_close])
+        claimer.refresh()
+        assert ids[0] in claim(claimer)
+
+    return every_order(lead, switches_max=3)
+
+
+@pytest.mark.parametrize(
+    "race", [a_job_comes_back, a_job_of_a_known_lane_comes_back, a_job_is_born]
+)
+def test_nothing_is_passed_over(race: Callable[[], int]) -> None:
+    # H1
+    assert race() > 20
