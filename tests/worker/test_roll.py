@@ -215,18 +215,17 @@ def test_lanes_are_swept_when_some_are_empty_or_a_few_for_long(clock: HandClock)
     roll = Roll("q", 0)
     today = bucket_of(clock.wall_us(), WIDTH_US)
     roll.read(store, {}, until_bucket=today, now_us=clock.wall_us())
-    swept: list[int] = []
-
-    def look(empty: int, after_us: int) -> int:
-        now_us = clock.wall_us() + after_us
-        roll.sweep_if_due(lambda: swept.append(empty), empty, now_us)
-        return len(swept)
-
-    assert look(1, 0) == 1
-    assert look(1, SWEEP_EVERY_US - 1) == 1, "a few of many are let be for a while"
-    assert look(BUCKETS // SWEEP_SHARE, SWEEP_EVERY_US - 1) == 2
-    assert look(0, 3 * SWEEP_EVERY_US) == 2
-    assert look(1, 3 * SWEEP_EVERY_US) == 3
+    now_us = clock.wall_us()
+    assert roll.is_sweep_due(1, now_us)
+    roll.swept(now_us, now_us + 1)
+    now_us += SWEEP_EVERY_US
+    assert not roll.is_sweep_due(1, now_us), "a few of many are let be for a while"
+    assert roll.is_sweep_due(BUCKETS // SWEEP_SHARE, now_us)
+    assert not roll.is_sweep_due(0, now_us + SWEEP_EVERY_US)
+    assert roll.is_sweep_due(1, now_us + SWEEP_EVERY_US)
+    roll.swept(now_us, now_us + SWEEP_EVERY_US)
+    assert not roll.is_sweep_due(1, now_us + 20 * SWEEP_EVERY_US), "it takes long"
+    assert roll.is_sweep_due(1, now_us + 21 * SWEEP_EVERY_US)
 
 
 # --- a worker that looks, and others, in every order of their steps ----------------------------

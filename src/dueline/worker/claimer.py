@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
@@ -161,8 +160,9 @@ class Claimer:
             return [], {}
         past = [pointer.lane for pointer in found if pointer.listing < today]
         empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
-        sweep = partial(self._queues.store.sweep, queue, shard, now_us=now_us, width_us=width_us)
-        roll.sweep_if_due(sweep, empty, now_us)
+        if roll.is_sweep_due(empty, now_us):
+            self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
+            roll.swept(now_us, self._queues.time.earliest_us())
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
             found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]

@@ -5,7 +5,7 @@ goes; and a job that comes to lie earlier is listed anew above it, so that what 
 lane there holds. A backlog may have a hundred thousand lanes, and looks are frequent.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dueline.clock import SECOND_US
@@ -23,7 +23,9 @@ SWEEP_SHARE: Final = 8
 """A sweep looks at all lanes at or below `closed`: there is one when one in so many is empty."""
 
 SWEEP_EVERY_US: Final = 10 * SECOND_US
-"""And this often where fewer are."""
+"""And this often where fewer are, or when so many times as long has passed as it took."""
+
+SWEEP_COST: Final = 20
 
 _BEFORE_ALL: Final = Lane("", 0, -(2**63), -(2**31), "")
 
@@ -82,14 +84,18 @@ class Roll:
         self._old = [pointer for pointer in pointers if pointer.listing <= self._closed]
         return Listed(pointers, heads, page.settings_version)
 
-    def sweep_if_due(self, sweep: Callable[[], object], empty: int, now_us: int) -> None:
-        """Have empty lanes unlisted, if that is worth it.
+    def is_sweep_due(self, empty: int, now_us: int) -> bool:
+        """Tell whether it is worth it to have empty lanes unlisted.
 
         Args: empty: how many lanes of buckets that are past are known to be empty.
         """
-        if empty and (SWEEP_SHARE * empty >= len(self._old) or now_us >= self._next_sweep_us):
-            sweep()
-            self._next_sweep_us = now_us + SWEEP_EVERY_US
+        is_time = now_us >= self._next_sweep_us
+        return empty > 0 and (is_time or SWEEP_SHARE * empty >= len(self._old))
+
+    def swept(self, began_us: int, ended_us: int) -> None:
+        """Note that a sweep was made, and how long it took."""
+        took_us = max(0, ended_us - began_us)
+        self._next_sweep_us = ended_us + max(SWEEP_EVERY_US, SWEEP_COST * took_us)
 
 
 def _still_known(
