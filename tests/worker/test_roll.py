@@ -216,6 +216,8 @@ def test_lanes_are_swept_when_some_are_empty_or_a_few_for_long(clock: HandClock)
     today = bucket_of(clock.wall_us(), WIDTH_US)
     roll.read(store, {}, until_bucket=today, now_us=clock.wall_us())
     now_us = clock.wall_us()
+    assert not roll.is_sweep_due(1, now_us), "who has just come leaves that to others"
+    now_us += SWEEP_EVERY_US
     assert roll.is_sweep_due(1, now_us)
     roll.swept(now_us, now_us + 1)
     now_us += SWEEP_EVERY_US

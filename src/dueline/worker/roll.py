@@ -67,6 +67,7 @@ class Roll:
             after = Pointer(self._closed + 1, _BEFORE_ALL._replace(queue=self._queue))
         else:
             self._old, self._whole_us = [], now_us
+            self._next_sweep_us = self._next_sweep_us or now_us + SWEEP_EVERY_US
         new: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
         closed: int | None = None
