@@ -57,6 +57,11 @@ class FakeBoard:
         self.listed -= set(pointers)
         self.dead |= set(pointers)
 
+    def some_due(self, lanes: Sequence[Lane], now_us: int) -> Collection[Lane]:
+        return [
+            one for one in lanes if any(at_us <= now_us for at_us in self.rows.get(one, ())[:1])
+        ]
+
     def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
         assert shard == SHARD
         self._step("pointers")

@@ -63,6 +63,10 @@ class Board(Protocol):
         """Read the pointers with `above < listing <= until`."""
         ...
 
+    def some_due(self, lanes: Sequence[Lane], now_us: int) -> Collection[Lane]:
+        """Name lanes that hold a row that is due, as far as little reading tells; maybe none."""
+        ...
+
     def ats_us(self, lane: Lane) -> Iterable[int]:
         """Read `at_us` of every row of a lane, from its start to its end."""
         ...
@@ -146,8 +150,11 @@ class LaneList:
         self._seen(shard, closed)
         kept = closed + 1
         gone: list[Pointer] = []
-        for pointer in sorted(self._board.pointers(shard, above=marks.swept, until=closed)):
-            if self._is_needed(pointer.lane, now_us=now_us, width_us=width_us):
+        pointers = sorted(self._board.pointers(shard, above=marks.swept, until=closed))
+        due = self._board.some_due([pointer.lane for pointer in pointers], now_us)
+        for pointer in pointers:
+            lane = pointer.lane
+            if lane in due or self._is_needed(lane, now_us=now_us, width_us=width_us):
                 kept = min(kept, pointer.listing)
             else:
                 gone.append(pointer)

@@ -2,7 +2,8 @@
 
 `--kills 200 --pauses 50 --jobs 100000` for the full form.
 `--store cassandra` for a node, with `--nodes 3` for a ring of three.
-There, with `--astray`, the clocks of half the processes are ten minutes off, as on other machines.
+There, with `--centres`, each node stands in a data centre of its own, and each process in one of
+them; with `--astray` the clocks of half the processes are ten minutes off, as on other machines.
 `--store full-disk` for a file on a small disk that is full now and then; root may mount it, and
 for others it is skipped. `--jumping` for processes whose wall clocks jump by ten minutes.
 KILLS, PAUSES, JOBS and NODES, from the environment, say how many where the options do not;
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--nodes", type=int, choices=(1, 3), help="Cassandra: nodes of the ring")
     parser.add_argument("--strikes", type=int, help="Cassandra: how often nodes are struck")
+    parser.add_argument("--centres", action="store_true", help="Cassandra: one for each node")
     parser.add_argument("--jumping", action="store_true", help="SQLite: all wall clocks jump")
     parser.add_argument("--astray", action="store_true", help="Cassandra: clocks of some are off")
     chosen = parser.parse_args()
@@ -49,7 +51,7 @@ def main() -> int:
     began = time.monotonic()
     asked = {name: getattr(chosen, name.lower(), None) for name in DEFAULTS[chosen.store]}
     try:
-        report = _run(chosen.store, seed, asked, jumping=chosen.jumping, is_astray=chosen.astray)
+        report = _run(chosen, seed, asked)
     except MountError as error:
         print(f"SKIPPED: no small disk can be mounted: {error}")  # noqa: T201
         return 0
@@ -70,16 +72,10 @@ def main() -> int:
     return 1 if examples else 0
 
 
-def _run(
-    store: str,
-    seed: int,
-    chosen: Mapping[str, int | None],
-    *,
-    jumping: bool,
-    is_astray: bool,
-) -> Report:
+def _run(chosen: argparse.Namespace, seed: int, asked: Mapping[str, int | None]) -> Report:
+    store = chosen.store
     counts = {
-        name: most if (most := chosen.get(name)) is not None else int(os.environ.get(name) or usual)
+        name: most if (most := asked.get(name)) is not None else int(os.environ.get(name) or usual)
         for name, usual in DEFAULTS[store].items()
     }
     loop = partial(
@@ -89,14 +85,14 @@ def _run(
         diaries, server = Path(place, "diaries"), Path(place, "server")
         diaries.mkdir()
         if store == "sqlite":
-            return loop(diaries, jumping=jumping).run()
+            return loop(diaries, jumping=chosen.jumping).run()
         if store == "full-disk":
             server.mkdir()
             with small_disk(server) as disk:
                 return loop(diaries, disk=disk, fills=counts["FILLS"]).run()
-        with struck_ring(server, nodes=counts["NODES"], seed=seed) as ring:
-            strikes = counts["STRIKES"]
-            return loop(diaries, ring=ring, ring_strikes=strikes, is_astray=is_astray).run()
+        nodes, strikes = counts["NODES"], counts["STRIKES"]
+        with struck_ring(server, nodes=nodes, seed=seed, centres=chosen.centres) as ring:
+            return loop(diaries, ring=ring, ring_strikes=strikes, is_astray=chosen.astray).run()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Starts, kills, pauses and restarts the processes."""
 
+import itertools
 import math
 import os
 import random
@@ -75,10 +76,11 @@ class Role(NamedTuple):
 
 @dataclass(slots=True)
 class Actor:
-    """A role, and the process that plays it now; None when its part is over."""
+    """A role, the process that plays it now, None when its part is over, and its address."""
 
     role: Role
     process: "subprocess.Popen[bytes] | None"
+    url: str
 
 
 class Still(NamedTuple):
@@ -121,6 +123,7 @@ class Loop:
         self._ring = ring
         self._disk = disk
         self._url = ring.url if ring else disk.url if disk else file_in(folder)
+        self._urls = ring.urls if ring else [self._url]
         self._choice = random.Random(seed)
         self._strikes = [self._kill_one] * kills + [self._pause_one] * pauses
         self._strikes += [self._strike_ring] * ring_strikes + [self._fill_disk] * fills
@@ -143,7 +146,10 @@ class Loop:
             Role("worker"),
             Role("worker", processes=2, off_s=-OFF_S if is_astray else 0),
         ]
-        self._actors = [Actor(role, None) for role in roles]
+        self._actors = [
+            Actor(role, None, url)
+            for role, url in zip(roles, itertools.cycle(self._urls), strict=False)
+        ]
 
     def run(self) -> Report:
         """Run it all, drain the queue, and judge."""
@@ -179,7 +185,7 @@ class Loop:
                 cwd=ROOT,
                 env=self._env
                 | clock_off(role.off_s)
-                | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: self._url},
+                | {FOLDER_VARIABLE: str(self._folder), STORE_VARIABLE: actor.url},
                 stderr=errors,
             )
 

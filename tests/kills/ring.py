@@ -59,7 +59,11 @@ class StruckRing:
         self._struck: Counter[str] = Counter()
         self._over: list[_Over] = []
         self._ragged: tuple[Line, float] | None = None
-        self.url = f"{ring.url(KEYSPACE)}&timeout={TIMEOUT_S:g}s"
+        self.urls = [
+            f"{ring.url(KEYSPACE, node=node.settings.number)}&timeout={TIMEOUT_S:g}s"
+            for node in ring.nodes
+        ]
+        self.url = self.urls[0]
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -138,9 +142,12 @@ def _of_lines() -> tuple[str, ...]:
 
 
 @contextmanager
-def struck_ring(folder: Path, *, nodes: int, seed: int) -> Iterator[StruckRing]:
-    """Run a ring of the loop's own, with an empty keyspace, in an empty folder."""
-    with Ring(folder, nodes=nodes, first=FIRST, fast_start=True) as ring:
+def struck_ring(folder: Path, *, nodes: int, seed: int, centres: bool) -> Iterator[StruckRing]:
+    """Run a ring of the loop's own, with an empty keyspace, in an empty folder.
+
+    Args: centres: each node stands in a data centre of its own.
+    """
+    with Ring(folder, nodes=nodes, first=FIRST, fast_start=True, centres=centres) as ring:
         struck = StruckRing(ring, seed)
         migrate(struck.url)
         try:

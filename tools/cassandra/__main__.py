@@ -44,6 +44,7 @@ def _up(options: argparse.Namespace) -> int:
         nodes=options.nodes or len(known.nodes),
         commitlog=options.commitlog or known.commitlog,
         fast_start=fast_start,
+        centres=options.centres or known.centres,
     )
     ring.start()
     _status(ring)
@@ -92,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, choices=NODES_ALLOWED, help="default: as before, or 1")
     up.add_argument(
         "--commitlog", choices=("batch", "periodic"), help="default: as before, or batch"
+    )
+    up.add_argument(
+        "--centres", action="store_true", help="a data centre for each node; for a new ring"
     )
     up.add_argument(
         "--fast-start",

@@ -67,6 +67,7 @@ class Settings:
             that password
         keystore: a PKCS 12 file, absolute, whose password is KEYSTORE_PASSWORD; with it the
             node also speaks TLS, on the same port. Empty for none.
+        centres: each node stands in a data centre of its own, dc1 to dc3
     """
 
     folder: Path
@@ -77,6 +78,12 @@ class Settings:
     fast_start: bool = False
     logins: bool = False
     keystore: str = ""
+    centres: bool = False
+
+    @property
+    def centre(self) -> str:
+        """The data centre of this node."""
+        return centre_of(self.number) if self.centres else DATA_CENTRE
 
     @property
     def host(self) -> str:
@@ -108,6 +115,11 @@ class Settings:
         return self.folder / "config"
 
 
+def centre_of(number: int) -> str:
+    """The data centre of a node that has one of its own."""
+    return f"dc{number}"
+
+
 def cassandra_yaml(settings: Settings) -> str:
     """The node's cassandra.yaml.
 
@@ -127,7 +139,7 @@ num_tokens: 1
 initial_token: {token}
 auto_bootstrap: false
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
-endpoint_snitch: SimpleSnitch
+endpoint_snitch: {"GossipingPropertyFileSnitch" if settings.centres else "SimpleSnitch"}
 seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters:
@@ -207,7 +219,11 @@ def logback_xml() -> str:
 
 def config_files(settings: Settings) -> Mapping[str, str]:
     """Name and text of every file in the node's configuration folder."""
-    return {"cassandra.yaml": cassandra_yaml(settings), "logback.xml": logback_xml()}
+    return {
+        "cassandra.yaml": cassandra_yaml(settings),
+        "cassandra-rackdc.properties": f"dc={settings.centre}\nrack=rack1\n",
+        "logback.xml": logback_xml(),
+    }
 
 
 def daemon_command(settings: Settings, *, java: str, jars: Path) -> Sequence[str]:
@@ -291,9 +307,9 @@ def nodetool_command(
     ]
 
 
-def store_url(hosts: Sequence[str], keyspace: str = "dueline") -> str:
+def store_url(hosts: Sequence[str], keyspace: str = "dueline", centre: str = DATA_CENTRE) -> str:
     """What DUELINE_STORE is set to for these hosts."""
-    return f"cassandra://{','.join(hosts)}/{keyspace}?dc={DATA_CENTRE}"
+    return f"cassandra://{','.join(hosts)}/{keyspace}?dc={centre}"
 
 
 def _class_path(settings: Settings, jars: Path) -> str:

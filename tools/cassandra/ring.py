@@ -26,7 +26,7 @@ class Ring:
         fast_start: start in half the time and run slower; for tests that measure nothing
         first: last number of the first node's address 127.0.0.x, 1 to 252; rings whose
             addresses differ run side by side
-        logins, keystore: see `Settings`
+        logins, keystore, centres: see `Settings`
         cache: the folder above the folder of the jars
     """
 
@@ -40,6 +40,7 @@ class Ring:
         first: int = 1,
         logins: bool = False,
         keystore: str = "",
+        centres: bool = False,
         cache: Path = CACHE,
     ) -> None:
         if nodes not in NODES_ALLOWED:
@@ -49,6 +50,7 @@ class Ring:
         self.folder = folder.resolve()
         self.commitlog = commitlog
         self.fast_start = fast_start
+        self.centres = centres
         self.nodes: Sequence[Node] = [
             Node(
                 Settings(
@@ -60,6 +62,7 @@ class Ring:
                     fast_start=fast_start,
                     logins=logins,
                     keystore=keystore,
+                    centres=centres,
                 ),
                 cache=cache,
             )
@@ -86,9 +89,9 @@ class Ring:
         """The addresses of all nodes, in order."""
         return [node.host for node in self.nodes]
 
-    def url(self, keyspace: str = "dueline") -> str:
-        """What DUELINE_STORE is set to for this ring."""
-        return store_url(self.hosts, keyspace)
+    def url(self, keyspace: str = "dueline", *, node: int = 1) -> str:
+        """What DUELINE_STORE is set to for this ring, or in the data centre of one of its nodes."""
+        return store_url(self.hosts, keyspace, self.nodes[node - 1].settings.centre)
 
     def saved(self) -> Mapping[str, object]:
         """What the ring was made with, as `find` reads it again."""
