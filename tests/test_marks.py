@@ -7,7 +7,7 @@ import pytest
 from dueline.clock import SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.lane import Lane, Marks, Pointer, bucket_of
-from dueline.marks import NOTHING_CLOSED, ROUNDS_MAX, LaneList, Shard
+from dueline.marks import NOTHING_CLOSED, ROUNDS_MAX, Head, LaneList, Shard
 
 WIDTH_US = 10 * SECOND_US
 NOW_US = 1000 * WIDTH_US + 5 * SECOND_US
@@ -26,6 +26,7 @@ class FakeBoard:
         self.dead: set[Pointer] = set()
         self.rows: dict[Lane, list[int]] = {}
         self.before: Callable[[str], object] = lambda _step: None
+        self.heads_of = 0
 
     def _step(self, name: str) -> None:
         self.before(name)
@@ -57,10 +58,12 @@ class FakeBoard:
         self.listed -= set(pointers)
         self.dead |= set(pointers)
 
-    def some_due(self, lanes: Sequence[Lane], now_us: int) -> Collection[Lane]:
-        return [
-            one for one in lanes if any(at_us <= now_us for at_us in self.rows.get(one, ())[:1])
-        ]
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head | None]:
+        if not self.heads_of:
+            return [None] * len(lanes)
+        self._step("heads")
+        some = [self.rows.get(lane, []) for lane in lanes]
+        return [Head(rows[: self.heads_of], len(rows) < self.heads_of) for rows in some]
 
     def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
         assert shard == SHARD
@@ -72,9 +75,12 @@ class FakeBoard:
         return list(self.rows.get(lane, ()))
 
 
-@pytest.fixture
-def board() -> FakeBoard:
-    return FakeBoard()
+@pytest.fixture(params=[0, 1, 8], ids=["no heads", "a head", "heads"])
+def board(request: pytest.FixtureRequest) -> FakeBoard:
+    """Make a board that tells so many of the first rows of many lanes at once."""
+    made = FakeBoard()
+    made.heads_of = request.param
+    return made
 
 
 def write(board: FakeBoard, lane: Lane = LANE, at_us: int = NOW_US) -> Callable[[], str]:
@@ -198,7 +204,8 @@ def closed_with(board: FakeBoard, closed: int, *pointers: Pointer) -> None:
 def test_a_sweep_goes_in_its_order(board: FakeBoard) -> None:
     closed_with(board, 1000, Pointer(1000, LANE))
     sweep(board, NOW_US + 10 * WIDTH_US)
-    assert board.steps == ["marks", "pointers", "rows", "remove", "raise"]
+    look = "heads" if board.heads_of else "rows"
+    assert board.steps == ["marks", "pointers", look, "remove", "raise"]
 
 
 def test_an_empty_lane_of_a_closed_bucket_is_unlisted(board: FakeBoard) -> None:

@@ -29,6 +29,13 @@ LISTED_MAX = 10_000
 Answer = TypeVar("Answer")
 
 
+class Head(NamedTuple):
+    """The first rows of a lane. is_all: there are no others."""
+
+    ats_us: Sequence[int]
+    is_all: bool
+
+
 class Shard(NamedTuple):
     """Whose list it is."""
 
@@ -63,8 +70,8 @@ class Board(Protocol):
         """Read the pointers with `above < listing <= until`."""
         ...
 
-    def some_due(self, lanes: Sequence[Lane], now_us: int) -> Collection[Lane]:
-        """Name lanes that hold a row that is due, as far as little reading tells; maybe none."""
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head | None]:
+        """Read the first rows of lanes, as far as that costs less than one lane after the other."""
         ...
 
     def ats_us(self, lane: Lane) -> Iterable[int]:
@@ -151,10 +158,12 @@ class LaneList:
         kept = closed + 1
         gone: list[Pointer] = []
         pointers = sorted(self._board.pointers(shard, above=marks.swept, until=closed))
-        due = self._board.some_due([pointer.lane for pointer in pointers], now_us)
-        for pointer in pointers:
-            lane = pointer.lane
-            if lane in due or self._is_needed(lane, now_us=now_us, width_us=width_us):
+        heads = self._board.heads([pointer.lane for pointer in pointers])
+        for pointer, head in zip(pointers, heads, strict=True):
+            is_needed = None if head is None else _told_by(head, now_us)
+            if is_needed is None:
+                is_needed = self._is_needed(pointer.lane, now_us=now_us, width_us=width_us)
+            if is_needed:
                 kept = min(kept, pointer.listing)
             else:
                 gone.append(pointer)
@@ -214,6 +223,13 @@ class LaneList:
             self._board.put(new)
             for pointer in new:
                 self._shards[_shard_of(pointer.lane)].note(pointer)
+
+
+def _told_by(head: Head, now_us: int) -> bool | None:
+    """Tell whether a lane is needed, if its first rows do: one is due, or there is none at all."""
+    if any(at_us <= now_us for at_us in head.ats_us):
+        return True
+    return False if head.is_all and not head.ats_us else None
 
 
 def _shard_of(lane: Lane) -> Shard:

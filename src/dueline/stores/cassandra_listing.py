@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from dueline.lane import Lane, Marks, Pointer
-from dueline.marks import NOTHING_CLOSED, Shard
+from dueline.marks import NOTHING_CLOSED, Head, Shard
 from dueline.recall import PAGE_MAX, START, Page
 from dueline.stores import cassandra_rows as rows
 from dueline.stores.cassandra_pages import LanePages, Slice
@@ -100,14 +100,13 @@ class CassandraBoard:
             yield from page
             after = (page[-1].listing, *page[-1].lane[2:])
 
-    def some_due(self, lanes: Sequence[Lane], now_us: int) -> Collection[Lane]:
-        """Name lanes of which one of the first rows is due; many are read at once."""
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head]:
+        """Read the first rows of lanes, many at once."""
         read = self._pages.read([Slice(lane, _HEAD) for lane in lanes])
-        return {
-            lane
-            for lane, answer in zip(lanes, read, strict=True)
-            if any(rows.thin(row)[1].at_us <= now_us for row in answer)
-        }
+        return [
+            Head([rows.thin(row)[1].at_us for row in answer], is_all=len(answer) < _HEAD.limit)
+            for answer in read
+        ]
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
         """Read `at_us` of every row of a lane."""

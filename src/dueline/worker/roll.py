@@ -17,9 +17,9 @@ WHOLE_EVERY_US: Final = 60 * SECOND_US
 """The whole list is read this often all the same: what has gone from it is forgotten then."""
 
 FEW: Final = 8
-"""A list with fewer lanes at or below `closed` is always read whole."""
+"""A list is always read whole where fewer lanes, and fewer buckets, lie between its marks."""
 
-SWEEP_SHARE: Final = 8
+SWEEP_SHARE: Final = 2
 """A sweep looks at all lanes at or below `closed`: there is one when one in so many is empty."""
 
 SWEEP_EVERY_US: Final = 10 * SECOND_US
@@ -49,7 +49,7 @@ class Roll:
         """Know nothing yet."""
         self._queue = queue
         self._shard = shard
-        self._closed = -1
+        self._swept = self._closed = -1
         self._old: list[Pointer] = []  # at or below it
         self._whole_us = 0
         self._next_sweep_us = 0
@@ -61,7 +61,8 @@ class Roll:
 
         Args: known: what visits said since the last reading.
         """
-        is_known = len(self._old) >= FEW and 0 <= now_us - self._whole_us < WHOLE_EVERY_US
+        is_long = len(self._old) >= FEW or self._closed - self._swept >= FEW
+        is_known = is_long and 0 <= now_us - self._whole_us < WHOLE_EVERY_US
         after = None
         if is_known:
             after = Pointer(self._closed + 1, _BEFORE_ALL._replace(queue=self._queue))
@@ -81,7 +82,8 @@ class Roll:
         kept = [pointer for pointer in self._old if pointer.listing > marks.swept]
         heads |= _still_known(known, kept, new)
         pointers = kept + new
-        self._closed = -1 if store.transactional or closed is None else closed
+        if not store.transactional and closed is not None:
+            self._swept, self._closed = marks.swept, closed
         self._old = [pointer for pointer in pointers if pointer.listing <= self._closed]
         return Listed(pointers, heads, page.settings_version)
 
