@@ -1,4 +1,4 @@
-"""Few looks for garbage where millions of rows are made, and where tasks are short."""
+"""Few looks for garbage, where rows are many and tasks short."""
 
 import gc
 from collections.abc import Iterator
