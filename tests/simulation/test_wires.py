@@ -10,8 +10,10 @@ from simulation.wires import READ_STEPS, READS, WRITE_STEPS, WRITES
 BESIDE = {"describe", "close"}
 """What is said of a store costs no call."""
 
-COMPOSED = {"closed", "put", "remove", "ats_us", "every", "put_rows", "marks_of", "step"}
-"""Made of other steps."""
+COMPOSED = {
+    "closed", "put", "remove", "ats_us", "heads", "every", "put_rows", "marks_of", "step",
+}  # fmt: skip
+"""Made of other steps, or of none."""
 
 
 def methods(kind: type) -> set[str]:

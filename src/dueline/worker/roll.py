@@ -1,8 +1,9 @@
 """The lane list of a shard, of which a worker reads again what may be new.
 
-Nothing that is acknowledged is listed anew at or below `closed` (rule E3), so what lies there only
-goes; and a job that comes to lie earlier is listed anew above it, so that what a visit said of a
-lane there holds. A backlog may have a hundred thousand lanes, and looks are frequent.
+Nothing that is acknowledged is listed anew at or below `closed` (rule E4), so what lies there only
+goes (rule R6); and a job that comes to lie earlier is listed anew above it, so that what a visit
+said of a lane there holds (rule R7). A backlog may have a hundred thousand lanes, and looks are
+frequent.
 """
 
 from collections.abc import Mapping, Sequence
