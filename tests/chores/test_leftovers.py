@@ -13,11 +13,17 @@ from dueline.job import Job
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.stores.memory import MemoryStore
-from dueline.stores.memory_cluster import Cluster
-from dueline.worker.claimer import Claimer
-from tests.chores.test_vanish import CALL, HISTORY_US, STAGES, engine_of, nothing, other, rounds
+from tests.chores.test_vanish import (
+    CALL,
+    HISTORY_US,
+    STAGES,
+    Put,
+    against_monitor,
+    hurried_against_monitor,
+    other,
+    rounds,
+)
 from tests.clocks import HandClock
-from tests.engine.interleaving import Turns, every_order
 from tests.world import World
 
 SHARDS = 2
@@ -132,55 +138,21 @@ def test_a_queue_whose_shards_went_may_vanish(world: World) -> None:
 # --- a producer and the monitor, in every order of their steps --------------------------------
 
 
-def check_read(queues: Queues) -> None:
-    """Check that the job is there to be claimed."""
-    claimer = Claimer(queues, ["q"], "w1")
-    claimer.refresh()
-    assert len(claimer.claim(9, {})) == 1
+def a_shard(monitor: Queues, clock: HandClock) -> Put:
+    """Leave a shard over; a job comes to it by one who knew all shards."""
+    job = job_in_last_shard(clock)
+    narrow(monitor)
+    return lambda producer: producer.enqueue_again([job])
 
 
 def producer_against_monitor() -> int:
-    """Let a job be put, by one who knew all shards, while the monitor lets one go."""
-
-    def lead(turns: Turns) -> None:
-        clock, cluster = HandClock(), Cluster()
-        producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
-        job = job_in_last_shard(clock)
-        narrow(monitor)
-        producer.catalog.settings("q")
-
-        def let_go() -> None:
-            for _ in range(STAGES):
-                vanish(monitor, None)
-                clock.advance(us=WAIT_US + 1)
-
-        turns.run([lambda: producer.enqueue_again([job]), let_go])
-        check_read(engine_of(clock, cluster, nothing))
-
-    return every_order(lead, switches_max=3)
+    """Let a job be put while the monitor lets its shard go."""
+    return against_monitor(a_shard)
 
 
 def hurried_producer_against_monitor() -> int:
-    """Let time pass, and a job be put, while the monitor stands still before any of its steps."""
-
-    def lead(turns: Turns) -> None:
-        clock, cluster = HandClock(), Cluster()
-        producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
-        job = job_in_last_shard(clock)
-        narrow(monitor)
-        producer.catalog.settings("q")
-
-        def put() -> None:
-            clock.advance(us=WAIT_US + 1)
-            producer.enqueue_again([job])
-
-        turns.run([put, lambda: [vanish(monitor, None) for _ in range(STAGES)]])
-        for _ in range(STAGES):
-            clock.advance(us=WAIT_US + 1)
-            vanish(monitor, None)
-        check_read(engine_of(clock, cluster, nothing))
-
-    return every_order(lead, switches_max=3)
+    """Let a job be put late while the monitor lets its shard go."""
+    return hurried_against_monitor(a_shard)
 
 
 @pytest.mark.parametrize("race", [producer_against_monitor, hurried_producer_against_monitor])

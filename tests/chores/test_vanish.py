@@ -247,44 +247,68 @@ def check_known(queues: Queues) -> None:
     assert len(claimer.claim(9, {})) == 1
 
 
-def producer_against_monitor() -> int:
-    """Let a job be put, by one who knew the queue before, while the monitor lets it vanish."""
+Put = Callable[[Queues], object]
+"""Puts a job, by a producer's engine."""
+
+Prepare = Callable[[Queues, HandClock], Put]
+"""Brings a queue to where it may go, by the monitor's engine; gives how a job comes then."""
+
+
+def a_queue(_monitor: Queues, _clock: HandClock) -> Put:
+    """Prepare nothing: the queue that is read of first is empty."""
+    return lambda producer: producer.enqueue(CALL)
+
+
+def against_monitor(prepare: Prepare) -> int:
+    """Let a job be put, by one who read of the queue before, while the monitor does its stages."""
 
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
         producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
+        put = prepare(monitor, clock)
         producer.catalog.settings("q")
 
-        def let_vanish() -> None:
+        def let_go() -> None:
             for _ in range(STAGES):
                 vanish(monitor, None)
                 clock.advance(us=WAIT_US + 1)
 
-        turns.run([lambda: producer.enqueue(CALL), let_vanish])
+        turns.run([lambda: put(producer), let_go])
         check_known(engine_of(clock, cluster, nothing))
 
     return every_order(lead, switches_max=3)
 
 
-def hurried_producer_against_monitor() -> int:
+def hurried_against_monitor(prepare: Prepare) -> int:
     """Let time pass, and a job be put, while the monitor stands still before any of its steps."""
 
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
         producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
+        put = prepare(monitor, clock)
         producer.catalog.settings("q")
 
-        def put() -> None:
+        def put_late() -> None:
             clock.advance(us=WAIT_US + 1)
-            producer.enqueue(CALL)
+            put(producer)
 
-        turns.run([put, lambda: [vanish(monitor, None) for _ in range(STAGES)]])
+        turns.run([put_late, lambda: [vanish(monitor, None) for _ in range(STAGES)]])
         for _ in range(STAGES):
             clock.advance(us=WAIT_US + 1)
             vanish(monitor, None)
         check_known(engine_of(clock, cluster, nothing))
 
     return every_order(lead, switches_max=3)
+
+
+def producer_against_monitor() -> int:
+    """Let a job be put while the monitor lets its queue vanish."""
+    return against_monitor(a_queue)
+
+
+def hurried_producer_against_monitor() -> int:
+    """Let a job be put late while the monitor lets its queue vanish."""
+    return hurried_against_monitor(a_queue)
 
 
 def retry_against_monitor() -> int:

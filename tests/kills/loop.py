@@ -122,8 +122,7 @@ class Loop:
         self._jobs = jobs
         self._ring = ring
         self._disk = disk
-        self._url = ring.url if ring else disk.url if disk else file_in(folder)
-        self._urls = ring.urls if ring else [self._url]
+        self._urls = ring.urls if ring else [disk.url if disk else file_in(folder)]
         self._choice = random.Random(seed)
         self._strikes = [self._kill_one] * kills + [self._pause_one] * pauses
         self._strikes += [self._strike_ring] * ring_strikes + [self._fill_disk] * fills
@@ -357,7 +356,7 @@ class Loop:
             time.sleep(TICK_S)
 
     def _app(self) -> Dueline:
-        return Dueline(self._url)
+        return Dueline(self._urls[0])
 
     def _judge(self) -> Report:
         app = self._app()

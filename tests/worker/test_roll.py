@@ -18,7 +18,7 @@ from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from dueline.worker.roll import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, Roll
 from tests.clocks import HandClock
-from tests.engine.interleaving import Turns, every_order
+from tests.engine.interleaving import Act, Turns, every_order
 
 WIDTH_US = 10 * SECOND_US
 SETTINGS = QueueSettings(width_us=WIDTH_US, history="off")
@@ -234,18 +234,19 @@ def test_lanes_are_swept_when_some_are_empty_or_a_few_for_long(clock: HandClock)
 # --- a worker that looks, and others, in every order of their steps ----------------------------
 
 
-def a_job_comes_back() -> int:
-    """Let a claimed job be given back, and its bucket be closed, while a worker looks twice."""
+Begin = Callable[[HandClock, Queues, Claimer], tuple[JobId, Act]]
+"""Brings a worker to where it has looked once; gives a job, and how another gives it back."""
+
+
+def while_it_looks_twice(begin: Begin, *, then_us: int = 0) -> int:
+    """Let a job be given back while a worker looks twice; so much later it looks once more."""
 
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
         mine, _ = engine_of(clock, cluster, turns.step)
         other, _ = engine_of(clock, cluster, turns.step)
-        backlog(other, clock, FEW)
         claimer = Claimer(mine, ["q"], "w1")
-        claimer.refresh()
-        claim(claimer)
-        job = take(other, put(other, clock.wall_us()))
+        job_id, give_back = begin(clock, other, claimer)
         found: set[JobId] = set()
 
         def look_twice() -> None:
@@ -253,42 +254,44 @@ def a_job_comes_back() -> int:
                 claimer.refresh()
                 found.update(claim(claimer))
 
-        def close_and_give_back() -> None:
+        turns.run([look_twice, give_back])
+        clock.advance(us=then_us)
+        claimer.refresh()
+        assert job_id in found | claim(claimer)
+
+    return every_order(lead, switches_max=3)
+
+
+def a_job_comes_back() -> int:
+    """Let a claimed job be given back, and its bucket be closed, while a worker looks."""
+
+    def begin(clock: HandClock, other: Queues, claimer: Claimer) -> tuple[JobId, Act]:
+        backlog(other, clock, FEW)
+        claimer.refresh()
+        claim(claimer)
+        job = take(other, put(other, clock.wall_us()))
+
+        def give_back_and_close() -> None:
             release(other, job)
             clock.advance(us=WIDTH_US + GUARD_US)
             sweep(other)
 
-        turns.run([look_twice, close_and_give_back])
-        claimer.refresh()
-        assert job.id in found | claim(claimer)
+        return job.id, give_back_and_close
 
-    return every_order(lead, switches_max=3)
+    return while_it_looks_twice(begin)
 
 
 def a_job_of_a_known_lane_comes_back() -> int:
-    """Let a job of a lane that was closed long ago be given back while a worker looks twice."""
+    """Let a job of a lane that was closed long ago be given back while a worker looks."""
 
-    def lead(turns: Turns) -> None:
-        clock, cluster = HandClock(), Cluster()
-        mine, _ = engine_of(clock, cluster, turns.step)
-        other, _ = engine_of(clock, cluster, turns.step)
+    def begin(clock: HandClock, other: Queues, claimer: Claimer) -> tuple[JobId, Act]:
         job, *_ = [take(other, job_id) for job_id in backlog(other, clock, FEW)]
-        claimer = Claimer(mine, ["q"], "w1")
         claimer.refresh()
         claim(claimer)
-        found: set[JobId] = set()
+        return job.id, lambda: release(other, job)
 
-        def look_twice() -> None:
-            for _ in range(2):
-                claimer.refresh()
-                found.update(claim(claimer))
-
-        turns.run([look_twice, lambda: release(other, job)])
-        clock.advance(us=LEASE_US // 2 + 1)  # what is remembered of lanes is read anew (rule R3)
-        claimer.refresh()
-        assert job.id in found | claim(claimer)
-
-    return every_order(lead, switches_max=3)
+    # What is remembered of lanes is read anew by then (rule R3).
+    return while_it_looks_twice(begin, then_us=LEASE_US // 2 + 1)
 
 
 def a_job_is_born() -> int:

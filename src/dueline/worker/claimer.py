@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
@@ -111,13 +112,11 @@ class Claimer:
         at_once = self._readers.map if self._readers else map
         pointers: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
-        try:
-            for found, told in at_once(self._read, shards):
-                pointers += found
-                heads |= told
-        except BaseException:
-            self._rolls.clear()  # what visits said is of a list that was read before some of these
-            raise
+        rolls, self._rolls = self._rolls, {}  # what visits said is not of a list read halfway
+        for found, told in at_once(partial(self._read, rolls), shards):
+            pointers += found
+            heads |= told
+        self._rolls = rolls
         self._rota.renew(pointers, heads)
         self._limited.forget()
         self._foreseen_us = 0
@@ -143,12 +142,12 @@ class Claimer:
                 if page.jobs:  # otherwise a visit tells: what is being carried is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
-    def _read(self, place: Place) -> _Lanes:
+    def _read(self, rolls: dict[tuple[str, int], Roll], place: Place) -> _Lanes:
         queue, shard, width_us = place
         now_us = self._queues.time.earliest_us()
         today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
-        roll = self._rolls.setdefault((queue, shard), Roll(queue, shard))
+        roll = rolls.setdefault((queue, shard), Roll(queue, shard))
         known = self._rota.next_at_us
         found, heads, version = roll.read(
             self._queues.store, known, until_bucket=until_bucket, now_us=now_us

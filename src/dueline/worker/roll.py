@@ -70,23 +70,19 @@ class Roll:
         else:
             self._old, self._whole_us = [], now_us
             self._next_sweep_us = self._next_sweep_us or now_us + SWEEP_EVERY_US
-        new: list[Pointer] = []
-        heads: dict[Lane, int | None] = {}
-        closed: int | None = None
-        for page in lane_pages(
-            store, self._queue, self._shard, until_bucket=until_bucket, after=after
-        ):
-            new += page.pointers
-            heads |= page.heads
-            marks = page.marks
-            closed = marks.closed if closed is None else closed  # before any pointer was read
-        kept = [pointer for pointer in self._old if pointer.listing > marks.swept]
+        pages = list(
+            lane_pages(store, self._queue, self._shard, until_bucket=until_bucket, after=after)
+        )
+        new = [pointer for page in pages for pointer in page.pointers]
+        heads = {lane: at_us for page in pages for lane, at_us in page.heads.items()}
+        swept = pages[-1].marks.swept
+        kept = [pointer for pointer in self._old if pointer.listing > swept]
         heads |= _still_known(known, kept, new)
         pointers = kept + new
-        if not store.transactional and closed is not None:
-            self._swept, self._closed = marks.swept, closed
+        if not store.transactional:  # the mark as it was before any pointer was read
+            self._swept, self._closed = swept, pages[0].marks.closed
         self._old = [pointer for pointer in pointers if pointer.listing <= self._closed]
-        return Listed(pointers, heads, page.settings_version)
+        return Listed(pointers, heads, pages[-1].settings_version)
 
     def is_sweep_due(self, empty: int, now_us: int) -> bool:
         """Tell whether it is worth it to have empty lanes unlisted.
