@@ -1,6 +1,6 @@
 """`python -m benchmarks.on_spark`: Spark's ratios as JSON.
 
-Usage: python -m benchmarks.on_spark [--rows 200000] [--rounds 3]
+Usage: python -m benchmarks.on_spark [--rows 200000] [--rounds 3] [--singly]
 
 Each ratio is that of two medians of the same run; what is compared takes turns. `seconds` are those
 of a clock on the wall; `processor_seconds` are those that the driver, Java and the workers used,
@@ -24,6 +24,12 @@ import apsw
 
 from benchmarks import raw
 from dueline import Dueline
+from dueline.attempt import Done, Ended
+from dueline.codec import JSON
+from dueline.history import attempt_of, row_of, rows_of_done
+from dueline.ids import Ids
+from dueline.job import BORN_TOKEN, Job, JobId
+from dueline.lane import Lane
 from dueline.spark import enqueue, read, session
 from dueline.spark.archive import Period
 from dueline.spark.engine import Engine, Settings
@@ -44,6 +50,12 @@ APART_US = 1000
 """How long after an attempt the next one ends."""
 
 BATCHES = 8
+
+BATCH = 500
+"""Jobs that one transaction of a worker ends, of one claim."""
+
+CLAIM_US = CHUNK * APART_US
+"""What ends within this time was claimed at one instant."""
 
 RATIOS = {
     "batch_read_against_parquet": ("parquet", "attempts", 0.6),
@@ -68,18 +80,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.on_spark", description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="of the history, and of a write")
     parser.add_argument("--rounds", type=int, default=3, help="of everything, interleaved")
+    parser.add_argument("--singly", action="store_true", help="each attempt in a row of its own")
     asked = parser.parse_args()
     root = Path(__file__).parents[1]
     paths = (str(root / "src"), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # workers read it
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), asked.rows, asked.rounds), indent=2))
+        print(json.dumps(measure(Path(folder), asked), indent=2))
 
 
-def measure(folder: Path, rows: int, rounds: int) -> Mapping[str, Any]:
+def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     """Measure everything on a store in a folder."""
+    rows, rounds = asked.rows, asked.rounds
     url = f"sqlite:///{folder / 'history.db'}?synchronous=NORMAL"
-    fill(url, rows)
+    fill(url, rows, told=each if asked.singly else rows_of_done)
     spark = session("bench", master="local[2]", conf={"spark.log.level": "ERROR"})
     takes: dict[str, list[float]] = defaultdict(list)
     uses: dict[str, list[float]] = defaultdict(list)
@@ -96,7 +110,7 @@ def measure(folder: Path, rows: int, rounds: int) -> Mapping[str, Any]:
     seconds = {name: statistics.median(some) for name, some in takes.items()}
     used_s = {name: statistics.median(some) for name, some in uses.items()}
     return {
-        "rows": rows, "rounds": rounds, "cores": os.cpu_count(), "load": os.getloadavg()[0],
+        "rows": rows, "rounds": rounds, "singly": asked.singly, "cores": os.cpu_count(), "load": os.getloadavg()[0],
         "machine": platform.machine(), "sqlite": apsw.sqlite_lib_version(),
         "seconds": {name: round(some, 3) for name, some in seconds.items()},
         "processor_seconds": {name: round(some, 3) for name, some in used_s.items()},
@@ -165,19 +179,20 @@ def archives(spark: Any, url: str, folder: Path) -> dict[str, Act]:  # noqa: ANN
     }
 
 
-def fill(url: str, rows: int) -> None:
-    """Make a history; its rows are as workers write them."""
+def fill(url: str, rows: int, *, told: Callable[[list[Ended]], list[Row]]) -> None:
+    """Make a history as a worker does that drains shard after shard, BATCH jobs a transaction."""
     app = Dueline(url)
     app.queues.catalog.configure("mail", shards=SHARDS)
     now_us = app.store.clock_us() - rows * APART_US
+    ids = Ids().many(rows, now_us)
     for start in range(0, rows, CHUNK):
-        numbers = range(start, min(rows, start + CHUNK))
-        app.store.append(
-            [
-                Row("mail!history", shard_of(n), at_us, b"%016d" % n, body(n, at_us))
-                for n, at_us in ((n, now_us + n * APART_US) for n in numbers)
-            ]
-        )
+        shards: dict[int, list[Ended]] = defaultdict(list)
+        for number in range(start, min(rows, start + CHUNK)):
+            one = done(ids[number], shard_of(number), now_us + number * APART_US)
+            shards[one.job.lane.shard].append(one)
+        for some in shards.values():
+            for first in range(0, len(some), BATCH):
+                app.store.append(told(some[first : first + BATCH]))
     app.close()
 
 
@@ -186,14 +201,20 @@ def shard_of(number: int) -> int:
     return SHARDS - 1 if number % RARE == 0 else number % (SHARDS - 1)
 
 
-def body(number: int, at_us: int) -> bytes:
-    """Write an attempt."""
-    return json.dumps({
-        "job": f"{number:032x}", "task": "shop.charge", "queue": "mail", "tenant": "",
-        "priority": 0, "enqueued_us": at_us - 900, "due_us": at_us - 900,
-        "claimed_us": at_us - 500, "started_us": at_us - 400, "ended_us": at_us,
-        "outcome": "done", "error": "", "worker": "host:1:abcdef", "fence": 1,
-    }).encode()  # fmt: skip
+def done(job_id: JobId, shard: int, at_us: int) -> Ended:
+    """Let a job end."""
+    claimed_us = at_us // CLAIM_US * CLAIM_US
+    job = Job(
+        Lane("mail", shard, 0, 0, ""), claimed_us - 1, job_id, 0, claimed_us - at_us % 977,
+        claimed_us - at_us % 983, "shop.charge", JSON, b"[]", b"", at_us, 1, BORN_TOKEN,
+        "host:1:abcdef", claimed_us,
+    )  # fmt: skip
+    return Ended(job, Done(b""), at_us - 400, at_us)
+
+
+def each(done: list[Ended]) -> list[Row]:
+    """Tell of each attempt in a row of its own, as where each is settled by itself."""
+    return [row_of(attempt_of(one, outcome="done", error=""), one.job) for one in done]
 
 
 def readings(spark: Any, url: str, folder: Path, rows: int) -> dict[str, Act]:  # noqa: ANN401

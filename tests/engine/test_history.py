@@ -1,13 +1,16 @@
 """What happened, as a stream."""
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dueline.attempt import Attempt, Done, Ended, Failed
-from dueline.history import attempt_of, attempts, died, row_of, rows_of_done
+from dueline.bundle import ATTEMPTS_MAX, attempts_in, is_bundle, size_of, unbundled
+from dueline.history import Follower, attempt_of, attempts, died, row_of, rows_of_done
 from dueline.job import Job, JobId, State
 from dueline.lane import Lane
-from dueline.store import Store
+from dueline.store import Row, Store
 from tests.calls import row_of as job_row
 from tests.clocks import NOW_US
 
@@ -85,11 +88,78 @@ JOBS = st.builds(
 )
 
 
-@given(jobs=st.lists(JOBS, max_size=5))
-def test_rows_of_many_that_are_done_are_those_of_each(jobs: list[Job]) -> None:
-    done = [Ended(job, Done(b"7"), NOW_US + n, NOW_US + n + 3) for n, job in enumerate(jobs)]
-    each = [row_of(attempt_of(one, outcome="done", error=""), one.job) for one in done]
-    assert rows_of_done(done) == each
+def done_of(jobs: list[Job]) -> list[Ended]:
+    """Let jobs be done one after the other."""
+    return [Ended(job, Done(b"7"), NOW_US + n, NOW_US + n + 3) for n, job in enumerate(jobs)]
+
+
+def rows_of_each(done: list[Ended]) -> list[Row]:
+    """Make the row that each would have by itself."""
+    return [row_of(attempt_of(one, outcome="done", error=""), one.job) for one in done]
+
+
+def unplaced(rows: Iterable[Row]) -> list[Row]:
+    """Leave out where rows lie."""
+    return sorted(row._replace(at_us=0) for row in rows)
+
+
+@given(jobs=st.lists(JOBS, max_size=9, unique_by=lambda job: job.id))
+def test_rows_of_many_that_are_done_stand_for_those_of_each(jobs: list[Job]) -> None:
+    done = done_of(jobs)
+    rows = rows_of_done(done)
+    assert unplaced(one for row in rows for one in unbundled(row)) == unplaced(rows_of_each(done))
+    assert sum(map(size_of, rows)) == len(jobs)
+    ends = {one.job.id.hex(): one.ended_us for one in done}
+    for row in rows:
+        assert row.at_us == max(ends[told.job] for _, told in attempts_in(row))
+
+
+def test_a_bundle_tells_what_each_of_its_attempts_would() -> None:
+    # V2: the same claim, many lanes; said once what is the same
+    jobs = [
+        claimed(n)._replace(
+            lane=Lane("mail", 0, 5, n % 3, f"tenant{n % 7}"), enqueued_us=NOW_US - n, due_us=NOW_US
+        )
+        for n in range(2 * ATTEMPTS_MAX + 1)
+    ]
+    done = done_of(jobs)
+    rows = rows_of_done(done)
+    assert list(map(size_of, rows)) == [ATTEMPTS_MAX, ATTEMPTS_MAX, 1]
+    assert [is_bundle(row) for row in rows] == [True, True, False]
+    assert [row.body.count(b"tests.task") for row in rows] == [1, 1, 1]
+    found = [one for row in rows for one in unbundled(row)]
+    assert unplaced(found) == unplaced(rows_of_each(done))
+    assert {one.at_us for one in found[:ATTEMPTS_MAX]} == {NOW_US + ATTEMPTS_MAX + 2}
+    assert sum(len(row.body) for row in rows) < sum(len(row.body) for row in found) / 2
+
+
+def test_attempts_of_one_claim_alone_share_a_row() -> None:
+    jobs = [claimed(1), claimed(2)]
+    assert len(rows_of_done(done_of(jobs))) == 1
+    for other in (
+        claimed(2, fence=4),
+        claimed(2, shard=1),
+        claimed(2)._replace(task="other"),
+        claimed(2)._replace(worker="there:1:abcd"),
+        claimed(2)._replace(claimed_us=NOW_US - 9),
+        claimed(2)._replace(lane=Lane("post", 0, 5, -7, "acme")),
+    ):
+        assert len(rows_of_done(done_of([jobs[0], other]))) == 2
+
+
+def test_attempts_of_bundles_are_read_like_others_and_once(store: Store) -> None:
+    # F3: by the ids of attempts, whatever rows they are told in
+    jobs = [claimed(n) for n in range(1, 31)]
+    done = done_of(jobs)
+    store.append([*rows_of_done(done[:25]), *rows_of_each(done[25:])])
+    follower = Follower(store, since_us=NOW_US - 1)
+    assert [one.job for one in follower.read({"mail": 1})] == [job.id.hex() for job in jobs]
+    late = row_of(died(jobs[3]), jobs[3])
+    store.append([late])
+    assert follower.read({"mail": 1}) == []
+    found = list(attempts(store, "mail", 1))
+    assert sorted(one.job for one in found) == sorted(job.id.hex() for job in jobs)
+    assert {one.outcome for one in found} == {"done"}
 
 
 def test_the_attempt_of_a_dead_worker_ends_with_its_lease() -> None:

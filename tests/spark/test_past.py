@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dueline.bundle import unbundled
 from dueline.errors import Conflict, NotFound
 from dueline.hooks import Hooks
 from dueline.ids import Ids
@@ -149,11 +150,12 @@ class Life:
         from dueline.spark.engine_arrow import line_of
 
         return [
-            line_of(QUEUE, row)
+            line_of(QUEUE, one)
             for shard in range(2)
             for row in self.queues.store.tail(
                 f"{QUEUE}!history", shard, after=None, limit=100_000
             ).rows
+            for one in unbundled(row)
         ]
 
 

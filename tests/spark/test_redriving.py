@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline, Retry
+from dueline.bundle import unbundled
 from dueline.hooks import Hooks
 from dueline.ids import Ids
 from dueline.lowlevel import RawQueue
@@ -142,7 +143,7 @@ def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Pat
     while hand.claim(1):
         clock.advance(4)
     rows = store.tail("mail!history", 0, after=None, limit=100).rows
-    silver = lake_arrow.silver([line_of("mail", row) for row in rows])
+    silver = lake_arrow.silver([line_of("mail", one) for row in rows for one in unbundled(row)])
     deaths = lake_arrow_insights.deaths(silver, Wanted())
     assert len(deaths) == 1
     assert [redrive(queues, deaths, quiet) for _ in range(2)] == [1, 0]

@@ -10,6 +10,7 @@ import pytest
 
 from dueline import Cancel, Dueline, Retry
 from dueline.attempt import ARGUMENTS_BYTES_MAX
+from dueline.bundle import unbundled
 from dueline.errors import BadInput, NotFound
 from dueline.hooks import Hooks
 from dueline.ids import Ids
@@ -240,7 +241,7 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
 
     def replay(name: str) -> int:
         rows = queues.store.tail("mail!history", 0, after=None, limit=100).rows
-        lines = [line_of("mail", row) for row in rows]
+        lines = [line_of("mail", one) for row in rows for one in unbundled(row)]
         some = with_arguments(lines, ends(lines, Chosen()))
         assert found(some).count("replayable") == 5
         table = pa.Table.from_pylist(calls(some, Order(name, NOW_US + 9_000_000, 1e6)))

@@ -13,6 +13,7 @@ from pyarrow import compute, parquet
 
 from dueline import gone
 from dueline.attempt import Told
+from dueline.bundle import unbundled
 from dueline.clock import SystemClock, to_datetime
 from dueline.codec import decode
 from dueline.errors import StoreCorrupt
@@ -58,7 +59,7 @@ class ArrowEngine:
             fresh: list[Line] = []
             offsets = dict(self._folder.manifest(BRONZE).offsets)
             for key, row in self._rows(queues, offsets):
-                fresh.append(line_of(key, row))
+                fresh += [line_of(key, one) for one in unbundled(row)]
                 if len(fresh) >= _PART_ROWS:
                     self._put(fresh, offsets)
                     rows, parts = rows + len(fresh), parts + 1

@@ -27,7 +27,7 @@ from dueline.queue import Queues
 from dueline.spark import shelves, slices, tables
 from dueline.spark.batch import PAGE, PARTS, Part, Reading, batches, moment_us
 from dueline.spark.loss import Losses
-from dueline.spark.offsets import offset_of, positions_of, shared
+from dueline.spark.offsets import offset_of, positions_of, within
 from dueline.spark.options import FOLLOWED, TABLES, Options, existing_queues
 from dueline.spark.shelves import Shelf
 from dueline.spark.slices import START, Position, RowSlice, behind
@@ -211,16 +211,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 read_out.add(str(shelf))
         if not most:
             return {str(shelf): behind(mark_us) for shelf, mark_us in waiting.items()}
-        counts: dict[str, int] = {}
-        rows = {}
+        found: dict[str, list[tuple[int, Position]]] = {}
         for shelf, mark_us in waiting.items():
-            name = str(shelf)
-            after = places.get(name, START)
-            rows[name] = queues.store.tail(
-                shelf.stream, shelf.shard, after=after, limit=most, until_us=mark_us
-            ).rows
-            counts[name] = len(rows[name])
-        return {name: rows[name][share - 1][2:4] for name, share in shared(counts, most).items()}
+            after = places.get(str(shelf), START)
+            whole = RowSlice(shelf.stream, shelf.shard, after, behind(mark_us))
+            found[str(shelf)] = list(slices.places_in(queues.store, whole, most))
+        return within(found, most)
 
     def _mark(self, queues: Queues, shelf: Shelf, after: Position) -> int:
         """Read a shard's mark; raise it where something lies behind the place, and may be closed.

@@ -1,6 +1,8 @@
 """How far a streaming query has come."""
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from dueline.errors import BadInput
@@ -43,3 +45,23 @@ def shared(counts: Mapping[str, int], most: int) -> dict[str, int]:
     if total <= most:
         return {name: count for name, count in counts.items() if count}
     return {name: max(1, count * most // total) for name, count in counts.items() if count}
+
+
+def within(places: Mapping[str, Sequence[tuple[int, Position]]], most: int) -> dict[str, Position]:
+    """Tell up to where to read, so that it comes to no more rows than wanted.
+
+    Places lie where rows end, and some stand for many. What lies first is read first where not
+    all shelves have room; the first place of all is read up to in any case.
+
+    Args: places: how many rows lie up to where, by shelf. most: of all, at least 1.
+    """
+    shares = shared({name: some[-1][0] for name, some in places.items() if some}, most)
+    ends: dict[str, Position] = {}
+    size = 0
+    for name in sorted(shares, key=lambda name: places[name][0][1]):
+        fitting = bisect_right(places[name], shares[name], key=itemgetter(0))
+        many, end = places[name][max(fitting, 1) - 1]
+        if not ends or size + many <= most:
+            ends[name] = end
+            size += many
+    return ends

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import compute
 
+from dueline.bundle import size_of, unbundled
 from dueline.errors import BadInput
 from dueline.history import HISTORY_SUFFIX
 from dueline.paging import rows_in
@@ -326,13 +327,15 @@ def _count(store: Store, queue: str, shard: int, end_us: int | None, bounds: Man
     """Count the rows of a history behind an instant, and inside of what tables hold."""
     after = (bounds.since_us, b"") if end_us is None else (end_us, _LAST)
     rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=after)
-    return sum(1 for _ in takewhile(lambda row: row.at_us < (bounds.until_us or NO_END), rows))
+    inside = takewhile(lambda row: row.at_us < (bounds.until_us or NO_END), rows)
+    return sum(map(size_of, inside))
 
 
 def _ids(store: Store, queue: str, shard: int, since_us: int, end_us: int) -> Iterator[str]:
     """Name the rows of a history from an instant up to another, both included."""
     rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
-    return (row.id.hex() for row in takewhile(lambda row: row.at_us <= end_us, rows))
+    inside = takewhile(lambda row: row.at_us <= end_us, rows)
+    return (one.id.hex() for row in inside for one in unbundled(row))
 
 
 def pipeline(

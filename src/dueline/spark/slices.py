@@ -6,6 +6,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from dueline.bundle import ATTEMPTS_MAX, size_of
 from dueline.clock import SECOND_US
 from dueline.job import Job, JobId
 from dueline.lane import Lane
@@ -18,6 +19,9 @@ Position = tuple[int, bytes]
 START: Final[Position] = (0, b"")
 PROBE: Final = 1000
 """What holds fewer rows is one slice."""
+
+ROWS_MAX: Final = 2000
+"""How many are read at once: a bundle may have 15 KiB."""
 
 LANES_PROBED_MAX: Final = 64
 TOLD_MAX: Final = 1_000_000
@@ -58,10 +62,13 @@ def behind(mark_us: int) -> Position:
 def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
     """Cut a slice into at most so many, by time; none where it holds nothing."""
     stream, shard, after, until, is_asked = whole
-    rows = store.tail(stream, shard, after=after, limit=PROBE, until_us=until[0]).rows
+    few = -(-PROBE // ATTEMPTS_MAX)
+    rows = store.tail(stream, shard, after=after, limit=few, until_us=until[0]).rows
     if not rows or rows[0][2:4] > until:
         return []
-    if len(rows) < PROBE or parts == 1:
+    if len(rows) == few and sum(map(size_of, rows)) < PROBE:
+        rows = store.tail(stream, shard, after=after, limit=PROBE, until_us=until[0]).rows
+    if sum(map(size_of, rows)) < PROBE or parts == 1:
         return [whole]
     last_us = _last(partial(_has_row_after, store, whole), rows[0].at_us, until[0])
     cuts = [after, *map(behind, _cuts(rows[0].at_us, last_us, parts)), until]
@@ -69,12 +76,42 @@ def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
 
 
 def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
-    """Read a slice's rows, a page at a time; one that is repeated in it is told once."""
+    """Read a slice's rows, some at a time; one that is repeated in it is told once.
+
+    Args: page: how many, or so many that they stand for as many.
+    """
+    some: list[Row] = []
+    size = 0
+    for rows in _pages(store, one, page):
+        for row, many in zip(rows, map(size_of, rows), strict=True):
+            some.append(row)
+            size += many
+            if size >= page:
+                yield some
+                some, size = [], 0
+    if some:
+        yield some
+
+
+def places_in(store: Store, one: RowSlice, most: int) -> Iterator[tuple[int, Position]]:
+    """Tell how many rows lie up to where, from the first to the one with which there are `most`."""
+    size = 0
+    for rows in _pages(store, one, most):
+        for row, many in zip(rows, map(size_of, rows), strict=True):
+            size += many
+            yield size, _position(row)
+            if size >= most:
+                return
+
+
+def _pages(store: Store, one: RowSlice, page: int) -> Iterator[Sequence[Row]]:
+    """Read a slice page by page; a row that is repeated is told once."""
     told: set[bytes] = set()
+    limit = min(page, ROWS_MAX)
     after: Position | None = one.after
     while after is not None:
-        read = store.tail(one.stream, one.shard, after=after, limit=page, until_us=one.until[0])
-        rows = list(read.rows[: bisect_right(read.rows, one.until, key=_position)])
+        read = store.tail(one.stream, one.shard, after=after, limit=limit, until_us=one.until[0])
+        rows = read.rows[: bisect_right(read.rows, one.until, key=_position)]
         ids = set(map(_id, rows))
         if len(ids) < len(rows) or not told.isdisjoint(ids):  # as it never is in most stores
             first = {row.id: row for row in reversed(rows) if row.id not in told}
@@ -82,9 +119,8 @@ def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
         if len(told) > TOLD_MAX:
             told.clear()
         told |= ids
-        if rows:
-            yield rows
-        after = read.after if len(read.rows) == page else None
+        yield rows
+        after = read.after if len(read.rows) == limit else None
 
 
 # Rows of jobs

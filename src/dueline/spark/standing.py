@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
 from dueline import cuts, groups
-from dueline.attempt import Attempt, FinalState
-from dueline.codec import decode
+from dueline.attempt import FinalState
+from dueline.bundle import attempts_in
 from dueline.job import JobId
 from dueline.queue import Queues
 from dueline.recipes import registry, results
@@ -83,8 +83,7 @@ def _of_group(queues: Queues, stream: str, group: str, shards: Sequence[int]) ->
 
 def results_of(store: Store, rows: Sequence[Row]) -> list[Values]:
     """Read the results that are kept of the jobs that ended in some rows of a history."""
-    ended = [(row, decode(row.body, Attempt)) for row in rows]
-    ended = [(row, one) for row, one in ended if one.outcome in _FINAL]
+    ended = [(row, one) for row in rows for _, one in attempts_in(row) if one.outcome in _FINAL]
     kept = results.read_many(store, [JobId(bytes.fromhex(one.job)) for _, one in ended])
     found: list[Values] = []
     for row, one in ended:

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 from pyarrow import compute
 from pyspark.sql.types import (
@@ -21,9 +19,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dueline.errors import BadInput, StoreCorrupt
+from dueline.errors import BadInput
 from dueline.job import Job
 from dueline.lane import living_queue, tenant_of
+from dueline.spark import told
 from dueline.status import status_of
 from dueline.store import Row
 
@@ -95,17 +94,6 @@ _ARROW: Final = {
     for table, columns in COLUMNS.items()
 }
 
-_ATTEMPT: Final[Mapping[str, pa.DataType]] = {
-    **dict.fromkeys(("job", "task", "queue", "tenant", "outcome", "error", "worker"), pa.string()),
-    **dict.fromkeys(("priority", "fence", "codec", "size"), pa.int32()),
-    **{f"{name}_us": pa.int64() for name in ("enqueued", "due", "claimed", "started", "ended")},
-    "payload": pa.binary(),
-}
-"""What a row of a history tells, by its names there."""
-
-_IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
-    pa.string(): str, pa.int32(): int, pa.int64(): int, pa.binary(): bytes,
-}  # fmt: skip
 _NULL_AT_0: Final = ("started", "claimed")
 _FROM_BODY: Final = {
     "job_id": "job", "attempt": "fence", "kind": "outcome", "payload_bytes": "size",
@@ -200,60 +188,34 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
 
     Raises: StoreCorrupt: a row of a history is no attempt.
     """
-    makes: dict[str, Make] = {
-        "stream": lambda _: pa.array([row.stream for row in rows]),
-        "shard": lambda _: pa.array([row.shard for row in rows], pa.int32()),
-        "at": lambda _: pa.array([row.at_us for row in rows], INSTANT),
-        "id": lambda _: pa.array([row.id for row in rows], pa.binary()),
-        "body": lambda _: pa.array([row.body for row in rows], pa.binary()),
-    }
     if table == "stream":
+        makes: dict[str, Make] = {
+            "stream": lambda _: pa.array([row.stream for row in rows]),
+            "shard": lambda _: pa.array([row.shard for row in rows], pa.int32()),
+            "at": lambda _: pa.array([row.at_us for row in rows], INSTANT),
+            "id": lambda _: pa.array([row.id for row in rows], pa.binary()),
+            "body": lambda _: pa.array([row.body for row in rows], pa.binary()),
+        }
         return _batch(schema, makes, _none)
-    makes["id"] = lambda _: pa.array([row.id.hex() for row in rows])
-    makes["detail"] = lambda _: pa.array([row.body.decode() for row in rows])
-    keys = {name: _key_of(table, name) for name in schema.names if name not in makes}
-    told = _told(rows, frozenset(keys.values()))
+    keys = {name: _key_of(table, name) for name in schema.names}
+    found = told.columns(rows, frozenset(keys.values()))
 
-    def from_body(name: str) -> pa.Array:
-        key = keys[name]
-        column = pa.array(list(map(attrgetter(key), told)), _ATTEMPT[key])
+    def make(name: str) -> pa.Array:
+        column = pa.array(found[keys[name]], told.TYPES[keys[name]])
         if name in _NULL_AT_0:
             column = compute.if_else(compute.equal(column, 0), None, column)
         return column.cast(_ARROW[table][name])
 
-    return _batch(schema, makes, from_body)
+    return _batch(schema, {}, make)
 
 
 def _key_of(table: str, name: str) -> str:
     """Name what a row of a history calls a column."""
+    if name in told.TYPES:
+        return name
     if _ARROW[table][name] == INSTANT:
         return f"{name}_us"
-    return _FROM_BODY.get(name, name)
-
-
-def _told(rows: Sequence[Row], keys: frozenset[str]) -> list[Any]:
-    """Read what rows of a history tell under some keys; the rest is passed over."""
-    read, told = _reader(keys).decode, []
-    for row in rows if keys else ():
-        try:
-            told.append(read(row.body))
-        except msgspec.DecodeError as error:
-            raise StoreCorrupt(
-                f"The row {row.id.hex()} of {row.stream} tells of no attempt: {error}.",
-                hint='Read it as it is: table="stream".',
-            ) from error
-    return told
-
-
-@lru_cache
-def _reader(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
-    """Make what reads some keys of a row, and gives each as an attribute.
-
-    3 of 15 take 1.0 us a row; Arrow's reader of JSON took 2.2, and 4.6 for all, as this does
-    together with the columns (November 2026).
-    """
-    fields = [(key, _IN_PYTHON[_ATTEMPT[key]] | None, None) for key in sorted(keys)]
-    return msgspec.json.Decoder(msgspec.defstruct("Told", fields, gc=False))
+    return _FROM_BODY[name]
 
 
 def _none(name: str) -> pa.Array:
