@@ -110,8 +110,9 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     seconds = {name: statistics.median(some) for name, some in takes.items()}
     used_s = {name: statistics.median(some) for name, some in uses.items()}
     return {
-        "rows": rows, "rounds": rounds, "singly": asked.singly, "cores": os.cpu_count(), "load": os.getloadavg()[0],
-        "machine": platform.machine(), "sqlite": apsw.sqlite_lib_version(),
+        "rows": rows, "rounds": rounds, "singly": asked.singly, "cores": os.cpu_count(),
+        "load": os.getloadavg()[0], "machine": platform.machine(),
+        "sqlite": apsw.sqlite_lib_version(),
         "seconds": {name: round(some, 3) for name, some in seconds.items()},
         "processor_seconds": {name: round(some, 3) for name, some in used_s.items()},
         "ratios": {

@@ -13,6 +13,7 @@ from binascii import hexlify
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha1
 from itertools import repeat
+from struct import pack, unpack
 from typing import Any, Final, cast
 
 from dueline.attempt import Attempt, Ended
@@ -30,14 +31,16 @@ SEPARATOR: Final = ","
 """What lies between the ids of the jobs."""
 
 _ID_BYTES: Final = 16
+ID_DIGITS: Final = 2 * _ID_BYTES
 _OPENING: Final = b'{"many":'
 _PLACE = len(_OPENING)
 
 
 class Bundle(Cells, frozen=True, gc=False):
-    """What a row tells of many attempts: cells as an attempt's, one for all or a list of each.
+    """What a row tells of many attempts: cells as an attempt's, one for all or one of each.
 
-    many: how many. job: the ids of their jobs, with SEPARATOR between them.
+    many: how many. job: the ids of their jobs, in hexadecimal digits with SEPARATOR between them.
+    enqueued_us, due_us, started_us, ended_us: as text those of each, see `instants`.
     """
 
     many: int
@@ -46,19 +49,15 @@ class Bundle(Cells, frozen=True, gc=False):
     queue: str
     tenant: str | list[str]
     priority: int | list[int]
-    enqueued_us: int | list[int]
-    due_us: int | list[int]
+    enqueued_us: int | str
+    due_us: int | str
     claimed_us: int
-    started_us: int | list[int]
-    ended_us: int | list[int]
+    started_us: int | str
+    ended_us: int | str
     outcome: str
     error: str
     worker: str
     fence: int
-
-    def job_ids(self) -> bytes:
-        """Give the ids of the jobs, one behind the other."""
-        return bytes.fromhex(self.job.replace(SEPARATOR, ""))
 
 
 _job_of = field(Ended, "job")
@@ -86,11 +85,11 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
             first.lane.queue,
             _tenant(tenants) if isinstance(tenants, str) else list(map(_tenant, tenants)),
             _one_or_each(list(map(_priority_of, lanes))),
-            _one_or_each(list(map(_enqueued_of, jobs))),
-            _one_or_each(list(map(_due_of, jobs))),
+            _instants_of(tuple(map(_enqueued_of, jobs))),
+            _instants_of(tuple(map(_due_of, jobs))),
             first.claimed_us,
-            _one_or_each(started_us),
-            _one_or_each(ended_us),
+            _instants_of(started_us),
+            _instants_of(ended_us),
             "done",
             "",
             first.worker,
@@ -105,6 +104,23 @@ def _one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any 
     first = column[0]
     is_same = column[-1] == first and column.count(first) == len(column)
     return first if is_same else column
+
+
+def _instants_of(column: tuple[int, ...]) -> int | str:
+    """Write instants: as one number, or 16 hexadecimal digits of each, one behind the other.
+
+    As few as decimal digits, and read without a look at each: 1.2 us a row on Spark against 2.0.
+    """
+    one = _one_or_each(column)
+    return one if isinstance(one, int) else pack(f">{len(column)}q", *column).hex()
+
+
+def instants(cell: int | str, many: int) -> bytes:
+    """Read what instants are written as: 8 bytes of each, the highest first.
+
+    Raises: ValueError: it is no such text.
+    """
+    return bytes.fromhex(cell) if isinstance(cell, str) else cell.to_bytes(8, signed=True) * many
 
 
 def _tenant(text: str) -> str:
@@ -122,11 +138,6 @@ def row_ids(jobs: bytes, fence: int) -> bytes:
     digest = sha1(b"attempt %d" % fence, usedforsecurity=False).digest()[:_ID_BYTES]
     over = digest * (len(jobs) // _ID_BYTES)
     return (int.from_bytes(over) ^ int.from_bytes(jobs)).to_bytes(len(jobs))
-
-
-def apart(ids: bytes) -> list[str]:
-    """Write ids that lie one behind the other, each in hexadecimal digits."""
-    return hexlify(ids, SEPARATOR, _ID_BYTES).decode().split(SEPARATOR)
 
 
 def is_bundle(row: Row) -> bool:
@@ -149,15 +160,19 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
         return [(row.id, decode(row.body, Attempt))]
     told = decode(row.body, Bundle)
     jobs = told.job.split(SEPARATOR)
+    enqueued_us, due_us, started_us, ended_us = (
+        unpack(f">{told.many}q", instants(cell, told.many))
+        for cell in (told.enqueued_us, told.due_us, told.started_us, told.ended_us)
+    )
     columns = (
-        jobs, told.task, told.queue, told.tenant, told.priority, told.enqueued_us, told.due_us,
-        told.claimed_us, told.started_us, told.ended_us, told.outcome, told.error, told.worker,
-        told.fence,
+        jobs, told.task, told.queue, told.tenant, told.priority, enqueued_us, due_us,
+        told.claimed_us, started_us, ended_us, told.outcome, told.error, told.worker, told.fence,
     )  # fmt: skip
-    each = [one if isinstance(one, list) else repeat(one, told.many) for one in columns]
+    each = [one if isinstance(one, list | tuple) else repeat(one, told.many) for one in columns]
     make = cast("Callable[..., Attempt]", Attempt)
-    ids = map(bytes.fromhex, apart(row_ids(told.job_ids(), told.fence)))
-    return list(zip(ids, map(make, *each), strict=True))
+    ids = row_ids(bytes.fromhex(told.job.replace(SEPARATOR, "")), told.fence)
+    each_id = [ids[start : start + _ID_BYTES] for start in range(0, len(ids), _ID_BYTES)]
+    return list(zip(each_id, map(make, *each), strict=True))
 
 
 def unbundled(row: Row) -> Iterator[Row]:

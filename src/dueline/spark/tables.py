@@ -201,7 +201,7 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
     found = told.columns(rows, frozenset(keys.values()))
 
     def make(name: str) -> pa.Array:
-        column = pa.array(found[keys[name]], told.TYPES[keys[name]])
+        column = found[keys[name]]
         if name in _NULL_AT_0:
             column = compute.if_else(compute.equal(column, 0), None, column)
         return column.cast(_ARROW[table][name])

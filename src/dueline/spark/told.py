@@ -1,15 +1,18 @@
 """What rows of a history tell, column by column."""
 
+import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, Final, cast
+from itertools import chain, groupby, starmap
+from operator import attrgetter, itemgetter
+from struct import unpack
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from dueline.bundle import SEPARATOR, apart, is_bundle, row_ids, unbundled
+from dueline.bundle import ID_DIGITS, SEPARATOR, instants, is_bundle, row_ids, unbundled
 from dueline.errors import StoreCorrupt
 from dueline.store import Row
 
@@ -32,26 +35,49 @@ _IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
 }  # fmt: skip
 
 
-def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, list[Any]]:
+class Same(NamedTuple):
+    """One value for so many attempts."""
+
+    value: Any
+    many: int
+
+
+class Digits(NamedTuple):
+    """Ids in hexadecimal digits, one behind the other."""
+
+    text: str
+
+
+class Instants(NamedTuple):
+    """Instants, 8 bytes each, the highest first."""
+
+    packed: bytes
+
+
+Cells = list[Any] | Same | Digits | Instants
+"""What a column holds for some attempts."""
+
+
+def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
     """Read what rows tell under some keys of TYPES; the rest is passed over.
 
     Raises: StoreCorrupt: a row tells of no attempt.
     """
-    found: dict[str, list[Any]] = {key: [] for key in keys}
+    found: dict[str, list[Cells]] = {key: [] for key in keys}
     of_body = keys - _OF_ROW
     for is_of_many, run in groupby(rows, is_bundle):
         if not is_of_many:
             some, read = list(run), _reader(of_body)
             told = [_read(read, row) for row in some] if of_body else ()
-            for key, column in found.items():
-                column.extend(_of_each(some, key) if key in _OF_ROW else map(attrgetter(key), told))
+            for key, parts in found.items():
+                cells = _of_each(some, key) if key in _OF_ROW else map(attrgetter(key), told)
+                parts.append(list(cells))
             continue
-        read = _reader_of_bundles(keys)
-        for row in run:
-            bundle = _read(read, row)
-            for key, column in found.items():
-                column.extend(_of_bundle(row, bundle, key))
-    return found
+        some, read = list(run), _reader_of_bundles(keys)
+        bundles = [_read(read, row) for row in some]
+        for key, parts in found.items():
+            parts.append(_of_bundles(some, bundles, key))
+    return {key: _array(parts, TYPES[key]) for key, parts in found.items()}
 
 
 def _of_each(rows: Sequence[Row], key: str) -> Iterable[Any]:
@@ -63,18 +89,69 @@ def _of_each(rows: Sequence[Row], key: str) -> Iterable[Any]:
     return map(attrgetter("at_us" if key == "at" else key), rows)
 
 
-def _of_bundle(row: Row, bundle: Any, key: str) -> Sequence[Any]:  # noqa: ANN401  (made as needed)
-    """Tell something of all attempts of a bundle."""
+def _of_bundles(rows: Sequence[Row], bundles: Sequence[Any], key: str) -> Cells:
+    """Tell something of all attempts of bundles, with little done for each."""
     if key == "job":
-        return cast("str", bundle.job).split(SEPARATOR)
+        return Digits("".join([_digits(one) for one in bundles]))
     if key == "id":
-        return apart(row_ids(bytes.fromhex(bundle.job.replace(SEPARATOR, "")), bundle.fence))
+        jobs = [(bytes.fromhex(_digits(one)), one.fence) for one in bundles]
+        return Digits(b"".join(starmap(row_ids, jobs)).hex())
     if key == "detail":
-        return [one.body.decode() for one in unbundled(row)]
+        return [one.body.decode() for row in rows for one in unbundled(row)]
     if key in _OF_ROW:
-        return [row.at_us if key == "at" else row.shard] * bundle.many
-    cell = None if key in _OF_BIRTHS else getattr(bundle, key)
-    return cell if isinstance(cell, list) else [cell] * bundle.many
+        cells = list(map(attrgetter("at_us" if key == "at" else key), rows))
+    elif key in _OF_BIRTHS:  # a bundle has no arguments
+        cells = [None] * len(bundles)
+    else:
+        cells = list(map(attrgetter(key), bundles))
+    many = [one.many for one in bundles]
+    if TYPES[key] == pa.int64():
+        return Instants(b"".join(map(instants, cells, many)))
+    if isinstance(cells[0], list) or cells.count(cells[0]) < len(cells):
+        return list(chain.from_iterable(map(_each, cells, many)))
+    return Same(cells[0], sum(many))
+
+
+def _digits(bundle: Any) -> str:  # noqa: ANN401  (made as needed)
+    text: str = bundle.job
+    return text.replace(SEPARATOR, "")
+
+
+def _each(cell: Any, many: int) -> Sequence[Any]:  # noqa: ANN401  (of any kind)
+    return cell if isinstance(cell, list) else [cell] * many
+
+
+def _array(parts: Sequence[Cells], kind: pa.DataType) -> pa.Array:
+    """Make a column; nothing is done for each attempt where all have the same, or ids."""
+    kinds = set(map(type, parts))
+    if kinds == {Instants}:
+        numbers = array("q", b"".join(map(itemgetter(0), parts)))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+    if kinds == {Digits}:
+        text = "".join(map(itemgetter(0), parts)).encode()
+        many = len(text) // ID_DIGITS
+        return pa.StringArray.from_buffers(many, _ends(many), pa.py_buffer(text))
+    if kinds == {Same} and len(set(map(itemgetter(0), parts))) == 1:
+        return pa.repeat(pa.scalar(parts[0][0], kind), sum(map(itemgetter(1), parts)))
+    return pa.array(list(chain.from_iterable(map(_flat, parts))), kind)
+
+
+def _flat(part: Cells) -> Sequence[Any]:
+    if isinstance(part, list):
+        return part
+    if isinstance(part, Same):
+        return [part.value] * part.many
+    if isinstance(part, Instants):
+        return unpack(f">{len(part.packed) // 8}q", part.packed)
+    return [part.text[start : start + ID_DIGITS] for start in range(0, len(part.text), ID_DIGITS)]
+
+
+@lru_cache(maxsize=8)
+def _ends(many: int) -> pa.Buffer:
+    """Tell where so many ids begin and end in a text, as Arrow does."""
+    return pa.py_buffer(array("i", range(0, many * ID_DIGITS + 1, ID_DIGITS)))
 
 
 def _read(decoder: msgspec.json.Decoder[Any], row: Row) -> Any:  # noqa: ANN401  (made as needed)
@@ -108,5 +185,9 @@ def _reader_of_bundles(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
         fields += [("fence", int)]
     for key in sorted(keys - _OF_ROW - _OF_BIRTHS - {"job", "fence"}):
         kind = _IN_PYTHON[TYPES[key]]
-        fields += [(key, kind if key in _OF_ALL else kind | list[kind])]  # type: ignore[valid-type]
+        if TYPES[key] == pa.int64():
+            several: Any = str
+        else:
+            several = list[kind]  # type: ignore[valid-type]
+        fields += [(key, kind if key in _OF_ALL else kind | several)]
     return msgspec.json.Decoder(msgspec.defstruct("Bundle", fields, gc=False))
