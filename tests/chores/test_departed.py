@@ -1,5 +1,7 @@
 """Freeing what the dead hold."""
 
+from dataclasses import replace
+
 from dueline.attempt import Outcome
 from dueline.chores.departed import free
 from dueline.history import died
@@ -42,7 +44,7 @@ def free_all(world: World, *gone: str) -> int:
     after: str | None = None
     freed = 0
     while True:
-        report = free(world.queues, after, is_gone=lambda member: member.worker in gone)
+        report = free(world.queues, after, has_ended=lambda member: member.worker in gone or None)
         freed += report.acts
         after = report.after
         if after is None:
@@ -65,6 +67,23 @@ def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World)
     again = claim(world, "w2")
     assert (again.id, again.fence, again.crashes) == (job_id, 2, 1)
     assert roster.members(world.store) == []
+
+
+def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: World) -> None:
+    # M3: the machine stood still, and the monitor beside it looks before it has beaten again
+    world.queues.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    beat(world, queues=("q", "other"))
+    claim(world, lease_us=LONG_US)
+    world.clock.advance(SHORT_S)
+    assert not present(world.store)
+    before = world.row(job_id)
+    assert free(world.queues, None).acts == 0
+    assert world.row(job_id) == before
+    assert len(roster.members(world.store)) == 1
+    ((here, _),) = roster.members(world.store)
+    roster.enrol(world.store, replace(here, born=f"{here.born}1"), version=b"1" * 16)
+    assert free(world.queues, None).acts == 1
 
 
 def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:
@@ -240,7 +259,7 @@ def lead_a_return() -> int:
             extended = engine.store.settle([Extend(job, job.at_us + 1, started=True)])
             held.extend([*extended, *engine.store.settle([Drop(job)])])
 
-        turns.run([lambda: free(monitor, None, is_gone=lambda _: False), go_on])
+        turns.run([lambda: free(monitor, None, has_ended=lambda _: None), go_on])
         (row,) = engine.store.find([job_id])
         assert (row is None) == held[-1]
         assert held in ([True, True], [True, False], [False, False])

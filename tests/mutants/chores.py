@@ -40,6 +40,10 @@ def claims_are_freed_without_a_look_whether_their_worker_is_back(patch: Patch) -
     patch.setattr(departed, "_let_lapse", let_lapse)
 
 
+def whoever_is_silent_is_dead(patch: Patch) -> None:
+    patch.setattr(departed.free, "__kwdefaults__", {"has_ended": lambda _: None})
+
+
 def whoever_is_in_no_registry_is_dead(patch: Patch) -> None:
     held_in = departed._held_in
 

@@ -178,6 +178,8 @@ MUTANTS = (
            Named(monitor.test_a_stale_monitor_is_fenced_off_in_any_order)),
     Mutant("M1", chores.claims_are_freed_without_a_look_whether_their_worker_is_back,
            in_a_world(departed.test_a_worker_that_comes_back_meanwhile_keeps_its_claims)),
+    Mutant("M3", chores.whoever_is_silent_is_dead, in_a_world(
+        departed.test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent)),
     Mutant("M3", chores.whoever_is_in_no_registry_is_dead, in_a_world(
         departed.test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster)),
     Mutant("M3", chores.permits_are_given_back_without_a_look_whether_their_worker_is_back,

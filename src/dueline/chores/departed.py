@@ -27,16 +27,24 @@ EVERY_US = 2 * SECOND_US
 
 _PAGE = 500
 
-IsGone = Callable[[Member], bool]
+HasEnded = Callable[[Member], bool | None]
 
 
-def is_gone_here(member: Member) -> bool:
-    """Tell whether a worker's process has ended, as far as can be seen from this one."""
-    return is_gone(Whereabouts(member.space, member.pid, member.born), own())
+def has_ended_here(member: Member) -> bool | None:
+    """Tell whether a worker's process has ended, as far as can be seen from this one.
+
+    Returns: False of this process, which goes on; None where nothing is known for certain.
+    """
+    there, here = Whereabouts(member.space, member.pid, member.born), own()
+    if there == here and here.space:
+        return False
+    return is_gone(there, here) or None
 
 
-def free(queues: Queues, after: str | None, *, is_gone: IsGone = is_gone_here) -> Report:
+def free(queues: Queues, after: str | None, *, has_ended: HasEnded = has_ended_here) -> Report:
     """Free what one dead worker holds, the first behind `after`, and strike it off the roster.
+
+    Those of this process are let be: if they are silent, it stood still, and goes on now.
 
     Its permits come last: who is woken for its jobs then waits for them, and is woken again.
     """
@@ -44,8 +52,10 @@ def free(queues: Queues, after: str | None, *, is_gone: IsGone = is_gone_here) -
     entries = [one for one in roster.members(store) if after is None or one.member.worker > after]
     alive = {one.worker: one for one in present(store)}  # read later: who is enrolled was there
     for member, version in entries:
-        said = alive.get(member.worker)
-        if said is not None and not (is_gone(member) and _sign_off(queues, said)):
+        said, ended = alive.get(member.worker), has_ended(member)
+        if ended is False:
+            continue
+        if said is not None and not (ended and _sign_off(queues, said)):
             continue
         freed, semaphores = 0, set[str]()
         for lane in chain.from_iterable(_lanes(queues, queue) for queue in member.queues):
