@@ -76,6 +76,8 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
     first: Job = jobs[0]
     ids = b"".join(map(_id_of, jobs))
     lanes = list(map(_lane_of, jobs))
+    if lanes.count(lanes[0]) == len(lanes):
+        lanes = lanes[:1]
     tenants = _one_or_each(list(map(_tenant_of, lanes)))
     body = encode(
         Bundle(

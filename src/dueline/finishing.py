@@ -23,7 +23,7 @@ from dueline.options import Rule, read_options
 from dueline.recipes import flow, results, unique
 from dueline.settings import QueueSettings
 from dueline.store import Commit, Drop, Group, Move, Store
-from dueline.tuples import made
+from dueline.tuples import field, made
 
 OUTCOME_LEASE_US = 30_000_000
 """How long the finisher has for the effects before others may repeat them."""
@@ -180,15 +180,19 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
         telling = [one for one in done if one.job.lane.queue in told]
     commits: list[Commit] = []
     of_steps: list[tuple[Job, int, str]] = []
-    for one in done:
-        job, keep_us = one.job, kept.get(one.job.lane.queue) if kept else None
-        if keep_us:
-            commits.append(results.keep(job.id, _done(one), keep_us=keep_us))
-        if job.opts:
-            of_steps.append((job, one.ended_us, _value(one)))
+    if kept or any(map(_opts_of, map(_job_of, done))):
+        for one in done:
+            job, keep_us = one.job, kept.get(one.job.lane.queue)
+            if keep_us:
+                commits.append(results.keep(job.id, _done(one), keep_us=keep_us))
+            if job.opts:
+                of_steps.append((job, one.ended_us, _value(one)))
     commits += flow.record_done(of_steps)
     drops = made(Drop, [(one.job,) for one in done])
     return Group(drops, commits, rows=rows_of_done(telling))
+
+
+_job_of, _opts_of = field(Ended, "job"), field(Job, "opts")
 
 
 def joined(groups: Sequence[Group]) -> Group:

@@ -1,7 +1,8 @@
 """What happened, as a stream."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple
+from itertools import groupby, islice
 from typing import Any
 
 from dueline import gone
@@ -78,16 +79,22 @@ def rows_of_done(done: Sequence[Ended]) -> list[Row]:
 
     They tell what `row_of` tells of each; attempts that were claimed at once share rows.
     """
-    alike: dict[tuple[Any, ...], list[Ended]] = {}
-    jobs = list(map(_job_of, done))
-    shelves = map(_shelf_of, map(_lane_of, jobs))
-    for kind, one in zip(zip(map(_claim_of, jobs), shelves, strict=True), done, strict=True):
-        alike.setdefault(kind, []).append(one)
     return [
         _row_of_some(same[start : start + ATTEMPTS_MAX])
-        for same in alike.values()
+        for same in _alike(done)
         for start in range(0, len(same), ATTEMPTS_MAX)
     ]
+
+
+def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
+    """Put attempts together that may share a row."""
+    jobs = list(map(_job_of, done))
+    kinds = zip(map(_claim_of, jobs), map(_shelf_of, map(_lane_of, jobs)), strict=True)
+    alike: dict[tuple[Any, ...], list[Ended]] = {}
+    rest = iter(done)
+    for kind, run in groupby(kinds):  # mostly one, or two
+        alike.setdefault(kind, []).extend(islice(rest, len(list(run))))
+    return alike.values()
 
 
 _job_of = field(Ended, "job")

@@ -14,6 +14,7 @@ from dueline.layout import Layout
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
+from dueline.tuples import field
 from dueline.worker.claimer import Taken
 from dueline.worker.settler import Settler
 from dueline.worker.triage import Over
@@ -36,6 +37,9 @@ class Sorted(NamedTuple):
     broken: list[Job]
 
 
+_job_of, _opts_of = field(Taken, "job"), field(Job, "opts")
+
+
 class Stepping:
     """Asks of claimed steps whether they may run, and lets go on what waited for those that ended.
 
@@ -53,6 +57,8 @@ class Stepping:
 
     def sort(self, taken: Sequence[Taken]) -> Sorted:
         """Tell the steps that may run from those that may not; changes nothing."""
+        if not any(map(_opts_of, map(_job_of, taken))):  # none of a workflow
+            return Sorted(list(taken), {}, {}, [], [])
         found = Sorted([], {}, {}, [], [])
         for one in taken:
             place = recipe.place_of(one.job)
