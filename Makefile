@@ -87,7 +87,7 @@ products: $(VENV)/.project ## kill -9 workers while they write products, count t
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks
 
-bench-spark: $(SPARK_VENV)/.project ## measure on Spark, and print the ratios as JSON (ROWS=200000)
+bench-spark: $(SPARK_VENV)/.project ## measure on Spark, and print the ratios as JSON (ROWS=1000000)
 	$(SPARK_VENV)/bin/python -m benchmarks.on_spark $(if $(ROWS),--rows $(ROWS))
 
 # Servers: NAME-up and NAME-down.

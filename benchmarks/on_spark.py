@@ -1,6 +1,7 @@
 """`python -m benchmarks.on_spark`: Spark's ratios as JSON.
 
-Usage: python -m benchmarks.on_spark [--rows 200000] [--rounds 3] [--singly]
+Usage: python -m benchmarks.on_spark [--rows 1000000] [--written 200000]
+         [--rounds 3] [--singly]
 
 Each ratio is that of two medians of the same run; what is compared takes turns. `seconds` are those
 of a clock on the wall; `processor_seconds` are those that the driver, Java and the workers used,
@@ -78,7 +79,8 @@ COSTS = {
 def main() -> None:
     """Measure, then print one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.on_spark", description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000, help="of the history, and of a write")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the history")
+    parser.add_argument("--written", type=int, default=200_000, help="rows of a write")
     parser.add_argument("--rounds", type=int, default=3, help="of everything, interleaved")
     parser.add_argument("--singly", action="store_true", help="each attempt in a row of its own")
     asked = parser.parse_args()
@@ -97,7 +99,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     spark = session("bench", master="local[2]", conf={"spark.log.level": "ERROR"})
     takes: dict[str, list[float]] = defaultdict(list)
     uses: dict[str, list[float]] = defaultdict(list)
-    acts = readings(spark, url, folder, rows) | writings(spark, folder, rows)
+    acts = readings(spark, url, folder, rows) | writings(spark, folder, asked.written)
     acts |= drains(spark, url, folder, rows) | archives(spark, url, folder)
     for number in range(rounds + 1):
         for name, act in acts.items():
@@ -110,9 +112,9 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     seconds = {name: statistics.median(some) for name, some in takes.items()}
     used_s = {name: statistics.median(some) for name, some in uses.items()}
     return {
-        "rows": rows, "rounds": rounds, "singly": asked.singly, "cores": os.cpu_count(),
-        "load": os.getloadavg()[0], "machine": platform.machine(),
-        "sqlite": apsw.sqlite_lib_version(),
+        "rows": rows, "written": asked.written, "rounds": rounds, "singly": asked.singly,
+        "cores": os.cpu_count(), "load": os.getloadavg()[0],
+        "machine": platform.machine(), "sqlite": apsw.sqlite_lib_version(),
         "seconds": {name: round(some, 3) for name, some in seconds.items()},
         "processor_seconds": {name: round(some, 3) for name, some in used_s.items()},
         "ratios": {

@@ -41,6 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     from dueline.spark import slices
 
     monkeypatch.setattr(slices, "PROBE", 20)
+    monkeypatch.setattr(slices, "JOBS_PROBE", 20)
     monkeypatch.setattr(slices, "SECOND_US", 1000)
 
 

@@ -17,11 +17,14 @@ Position = tuple[int, bytes]
 """Rows at or below it, in the order of (at_us, id), are behind whoever stands there."""
 
 START: Final[Position] = (0, b"")
-PROBE: Final = 1000
-"""What holds fewer rows is one slice."""
+PROBE: Final = 5000
+"""What holds fewer rows is one slice: a task costs as much as reading some 10,000."""
 
 ROWS_MAX: Final = 2000
 """How many are read at once: a bundle may have 15 KiB."""
+
+JOBS_PROBE: Final = 1000
+"""The same, of jobs, which take longer to read."""
 
 LANES_PROBED_MAX: Final = 64
 TOLD_MAX: Final = 1_000_000
@@ -62,13 +65,15 @@ def behind(mark_us: int) -> Position:
 def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
     """Cut a slice into at most so many, by time; none where it holds nothing."""
     stream, shard, after, until, is_asked = whole
-    few = -(-PROBE // ATTEMPTS_MAX)
+    few = 1 if parts == 1 else -(-PROBE // ATTEMPTS_MAX)
     rows = store.tail(stream, shard, after=after, limit=few, until_us=until[0]).rows
     if not rows or rows[0][2:4] > until:
         return []
-    if len(rows) == few and sum(map(size_of, rows)) < PROBE:
+    if parts == 1 or len(rows) < few:
+        return [whole]
+    if sum(map(size_of, rows)) < PROBE:
         rows = store.tail(stream, shard, after=after, limit=PROBE, until_us=until[0]).rows
-    if sum(map(size_of, rows)) < PROBE or parts == 1:
+    if sum(map(size_of, rows)) < PROBE:
         return [whole]
     last_us = _last(partial(_has_row_after, store, whole), rows[0].at_us, until[0])
     cuts = [after, *map(behind, _cuts(rows[0].at_us, last_us, parts)), until]
@@ -135,8 +140,8 @@ def cut_lanes(store: Store, lanes: Sequence[Lane], parts: int) -> list[list[Lane
     short: list[LaneSlice] = []
     tasks: list[list[LaneSlice]] = []
     for lane in lanes:
-        jobs = store.scan(lane, after=None, until_us=None, limit=PROBE).jobs
-        if len(jobs) < PROBE or parts == 1:
+        jobs = store.scan(lane, after=None, until_us=None, limit=JOBS_PROBE).jobs
+        if len(jobs) < JOBS_PROBE or parts == 1:
             if jobs:
                 short.append(LaneSlice(lane, None, None))
             continue
