@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dueline.attempt import Attempt, Done, Ended, Failed
 from dueline.bundle import ATTEMPTS_MAX, attempts_in, is_bundle, size_of, unbundled
+from dueline.errors import StoreCorrupt
 from dueline.history import Follower, attempt_of, attempts, died, row_of, rows_of_done
 from dueline.job import Job, JobId, State
 from dueline.lane import Lane
@@ -145,6 +147,23 @@ def test_attempts_of_one_claim_alone_share_a_row() -> None:
         claimed(2)._replace(lane=Lane("post", 0, 5, -7, "acme")),
     ):
         assert len(rows_of_done(done_of([jobs[0], other]))) == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        (b'"many":3', b'"many":4'),
+        (b'"started_us":"00', b'"started_us":"'),
+        (b'"started_us":"00', b'"started_us":"xx'),
+        (b'"job":"00', b'"job":"'),
+        (b'"tenant":"acme"', b'"tenant":["acme"]'),
+    ],
+)
+def test_a_damaged_bundle_is_told_as_damage(damage: tuple[bytes, bytes]) -> None:
+    (row,) = rows_of_done(done_of([claimed(n) for n in (1, 2, 3)]))
+    assert damage[0] in row.body
+    with pytest.raises(StoreCorrupt):
+        attempts_in(row._replace(body=row.body.replace(*damage)))
 
 
 def test_attempts_of_bundles_are_read_like_others_and_once(store: Store) -> None:

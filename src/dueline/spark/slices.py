@@ -21,7 +21,7 @@ PROBE: Final = 5000
 """What holds fewer rows is one slice: a task costs as much as reading some 10,000."""
 
 ROWS_MAX: Final = 2000
-"""How many are read at once: a bundle may have 15 KiB."""
+"""How many are read at once: a bundle has some 10 KiB."""
 
 JOBS_PROBE: Final = 1000
 """The same, of jobs, which take longer to read."""

@@ -75,8 +75,11 @@ def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
             continue
         some, read = list(run), _reader_of_bundles(keys)
         bundles = [_read(read, row) for row in some]
-        for key, parts in found.items():
-            parts.append(_of_bundles(some, bundles, key))
+        try:
+            for key, parts in found.items():
+                parts.append(_of_bundles(some, bundles, key))
+        except ValueError as error:
+            raise StoreCorrupt(f"A row of {some[0].stream} is damaged: {error}.") from error
     return {key: _array(parts, TYPES[key]) for key, parts in found.items()}
 
 
