@@ -367,17 +367,19 @@ class Worker:
     ) -> None:
         """Let go of jobs.
 
-        Args: called: their handlers may run, so a queue may not have them again.
-        at_us: for those whose time has not come, when it does.
+        Args:
+          called: their handlers may run, so a queue may not have them again.
+          at_us: for those whose time has not come, when it does.
         """
         now_us = self._queues.time.latest_us()
         settings = self._queues.catalog.settings
         back: list[Ended] = []
-        for job in filter(self._held.__contains__, jobs):
-            ending: Ending = GivenBack(max(0, at_us.get(job.id, 0) - now_us))
-            if called and settings(job.lane.queue).is_once:
-                ending = Crashed("The worker stopped first.")
-            back.append(Ended(job, ending, 0, now_us))
+        for job in jobs:
+            if job in self._held:
+                ending: Ending = GivenBack(max(0, at_us.get(job.id, 0) - now_us))
+                if called and settings(job.lane.queue).is_once:
+                    ending = Crashed("The worker stopped first.")
+                back.append(Ended(job, ending, 0, now_us))
         if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], self._wishes))):
             self._held.let_go([one.job for one in back])
 
@@ -391,10 +393,8 @@ class Worker:
             self._news.set()
 
     def _extend_all(self) -> int:
-        # First: whoever took this worker for dead then frees nothing that is extended (rule M3).
-        lease_us = self._attendance.tell(slots=self._runner.threads, held=len(self._held))
         self._lose(self._permits.keep(self._held.jobs()))
         held = self._held.jobs()
         running = {job.claim() for job in self._runner.running()}
         self._lose(self._settler.extend(held, running, self._permits.until_us) if held else [])
-        return lease_us
+        return self._attendance.tell(slots=self._runner.threads, held=len(held))
