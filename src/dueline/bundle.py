@@ -9,7 +9,6 @@ Where a verdict and its row are no transaction each attempt has a row of its own
 told of twice.
 """
 
-from binascii import hexlify
 from collections.abc import Iterator, Sequence
 from hashlib import sha1
 from itertools import repeat
@@ -22,15 +21,12 @@ from dueline.codec import Cells, decode, encode
 from dueline.errors import StoreCorrupt
 from dueline.ids import derived
 from dueline.job import Job
-from dueline.lane import LIMIT_MARK, Lane
+from dueline.lane import Lane, tenant_of
 from dueline.row import Row
 from dueline.tuples import field
 
 ATTEMPTS_MAX: Final = 100
 """A reader that asks for few rows gets no more than so many attempts with each."""
-
-SEPARATOR: Final = ","
-"""What lies between the ids of the jobs."""
 
 _ID_BYTES: Final = 16
 ID_DIGITS: Final = 2 * _ID_BYTES
@@ -41,7 +37,7 @@ _PLACE = len(_OPENING)
 class Bundle(Cells, frozen=True, gc=False):
     """What a row tells of many attempts: cells as an attempt's, one for all or one of each.
 
-    many: how many. job: the ids of their jobs, in hexadecimal digits with SEPARATOR between them.
+    many: how many. job: the ids of their jobs, in hexadecimal digits, see `ids_in`.
     enqueued_us, due_us, started_us, ended_us: as text those of each, see `instants`.
     """
 
@@ -66,7 +62,7 @@ _job_of = field(Ended, "job")
 _lane_of, _id_of, _enqueued_of, _due_of = (
     field(Job, name) for name in ("lane", "id", "enqueued_us", "due_us")
 )
-_tenant_of, _priority_of = field(Lane, "tenant"), field(Lane, "priority")
+_priority_of = field(Lane, "priority")
 
 
 def bundle_of(done: Sequence[Ended], stream: str) -> Row:
@@ -80,14 +76,13 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
     lanes = list(map(_lane_of, jobs))
     if lanes.count(lanes[0]) == len(lanes):
         lanes = lanes[:1]
-    tenants = _one_or_each(list(map(_tenant_of, lanes)))
     body = encode(
         Bundle(
             len(jobs),
-            hexlify(ids, SEPARATOR, _ID_BYTES).decode(),
+            ids.hex(),
             first.task,
             first.lane.queue,
-            _tenant(tenants) if isinstance(tenants, str) else list(map(_tenant, tenants)),
+            _one_or_each(list(map(tenant_of, lanes))),
             _one_or_each(list(map(_priority_of, lanes))),
             _instants_of(tuple(map(_enqueued_of, jobs))),
             _instants_of(tuple(map(_due_of, jobs))),
@@ -127,8 +122,9 @@ def instants(cell: int | str, many: int) -> bytes:
     return bytes.fromhex(cell) if isinstance(cell, str) else cell.to_bytes(8, signed=True) * many
 
 
-def _tenant(text: str) -> str:
-    return text.partition(LIMIT_MARK)[0]
+def ids_in(digits: str) -> list[str]:
+    """Tell ids that are written one behind the other, each in ID_DIGITS digits."""
+    return [digits[start : start + ID_DIGITS] for start in range(0, len(digits), ID_DIGITS)]
 
 
 def row_ids(jobs: bytes, fence: int) -> bytes:
@@ -173,7 +169,7 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
 
 
 def _apart(told: Bundle) -> list[tuple[bytes, Attempt]]:
-    jobs = told.job.split(SEPARATOR)
+    jobs = ids_in(told.job)
     enqueued_us, due_us, started_us, ended_us = (
         unpack(f">{told.many}q", instants(cell, told.many))
         for cell in (told.enqueued_us, told.due_us, told.started_us, told.ended_us)
@@ -184,11 +180,10 @@ def _apart(told: Bundle) -> list[tuple[bytes, Attempt]]:
     )  # fmt: skip
     each = [one if isinstance(one, list | tuple) else repeat(one, told.many) for one in columns]
     attempts = [Attempt(*cells) for cells in zip(*each, strict=True)]
-    ids = row_ids(bytes.fromhex(told.job.replace(SEPARATOR, "")), told.fence)
-    if len(ids) != told.many * _ID_BYTES:
+    if len(told.job) != told.many * ID_DIGITS:
         raise ValueError("ids are cut")
-    each_id = [ids[start : start + _ID_BYTES] for start in range(0, len(ids), _ID_BYTES)]
-    return list(zip(each_id, attempts, strict=True))
+    ids = ids_in(row_ids(bytes.fromhex(told.job), told.fence).hex())
+    return list(zip(map(bytes.fromhex, ids), attempts, strict=True))
 
 
 def unbundled(row: Row) -> Iterator[Row]:

@@ -190,14 +190,13 @@ class Follower:
             self._newest_us = max(self._newest_us, found[-1].ended_us)
         return found
 
-    def _new(self, row: Row) -> Iterator[Attempt]:
+    def _new(self, row: Row) -> list[Attempt]:
         if row.id in self._told:
-            return
-        self._told[row.id] = row.at_us
-        for row_id, one in attempts_in(row):
-            if one.worker and (row_id == row.id or row_id not in self._told):
-                self._told[row_id] = row.at_us
-                yield one
+            return []
+        each = dict(attempts_in(row))
+        new = [one for row_id, one in each.items() if one.worker and row_id not in self._told]
+        self._told |= dict.fromkeys((row.id, *each), row.at_us)
+        return new
 
 
 class Events:

@@ -87,13 +87,12 @@ def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
     """
     some: list[Row] = []
     size = 0
-    for rows in _pages(store, one, page):
-        for row, many in zip(rows, map(size_of, rows), strict=True):
-            some.append(row)
-            size += many
-            if size >= page:
-                yield some
-                some, size = [], 0
+    for row, many in _sized(store, one, page):
+        some.append(row)
+        size += many
+        if size >= page:
+            yield some
+            some, size = [], 0
     if some:
         yield some
 
@@ -101,16 +100,15 @@ def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
 def places_in(store: Store, one: RowSlice, most: int) -> Iterator[tuple[int, Position]]:
     """Tell how many rows lie up to where, from the first to the one with which there are `most`."""
     size = 0
-    for rows in _pages(store, one, most):
-        for row, many in zip(rows, map(size_of, rows), strict=True):
-            size += many
-            yield size, _position(row)
-            if size >= most:
-                return
+    for row, many in _sized(store, one, most):
+        size += many
+        yield size, _position(row)
+        if size >= most:
+            return
 
 
-def _pages(store: Store, one: RowSlice, page: int) -> Iterator[Sequence[Row]]:
-    """Read a slice page by page; a row that is repeated is told once."""
+def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
+    """Read a slice, and how many rows each stands for; one that is repeated is told once."""
     told: set[bytes] = set()
     limit = min(page, ROWS_MAX)
     after: Position | None = one.after
@@ -124,7 +122,7 @@ def _pages(store: Store, one: RowSlice, page: int) -> Iterator[Sequence[Row]]:
         if len(told) > TOLD_MAX:
             told.clear()
         told |= ids
-        yield rows
+        yield from zip(rows, map(size_of, rows), strict=True)
         after = read.after if len(read.rows) == limit else None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from dueline.bundle import ID_DIGITS, SEPARATOR, instants, is_bundle, row_ids, unbundled
+from dueline.bundle import ID_DIGITS, ids_in, instants, is_bundle, row_ids, unbundled
 from dueline.errors import StoreCorrupt
 from dueline.store import Row
 
@@ -57,30 +57,39 @@ class Instants(NamedTuple):
 Cells = list[Any] | Same | Digits | Instants
 """What a column holds for some attempts."""
 
+Found = dict[str, list[Cells]]
+
 
 def columns(rows: Sequence[Row], keys: frozenset[str]) -> dict[str, pa.Array]:
     """Read what rows tell under some keys of TYPES; the rest is passed over.
 
     Raises: StoreCorrupt: a row tells of no attempt.
     """
-    found: dict[str, list[Cells]] = {key: [] for key in keys}
-    of_body = keys - _OF_ROW
+    found: Found = {key: [] for key in keys}
     for is_of_many, run in groupby(rows, is_bundle):
-        if not is_of_many:
-            some, read = list(run), _reader(of_body)
-            told = [_read(read, row) for row in some] if of_body else ()
-            for key, parts in found.items():
-                cells = _of_each(some, key) if key in _OF_ROW else map(attrgetter(key), told)
-                parts.append(list(cells))
-            continue
-        some, read = list(run), _reader_of_bundles(keys)
-        bundles = [_read(read, row) for row in some]
-        try:
-            for key, parts in found.items():
-                parts.append(_of_bundles(some, bundles, key))
-        except ValueError as error:
-            raise StoreCorrupt(f"A row of {some[0].stream} is damaged: {error}.") from error
+        (_add_bundles if is_of_many else _add_each)(found, list(run))
     return {key: _array(parts, TYPES[key]) for key, parts in found.items()}
+
+
+def _add_each(found: Found, rows: Sequence[Row]) -> None:
+    """Add what rows tell each of which stands for itself."""
+    keys = frozenset(found.keys() - _OF_ROW)
+    read = _reader(keys)
+    told = [_read(read, row) for row in rows] if keys else ()
+    for key, parts in found.items():
+        cells = _of_each(rows, key) if key in _OF_ROW else map(attrgetter(key), told)
+        parts.append(list(cells))
+
+
+def _add_bundles(found: Found, rows: Sequence[Row]) -> None:
+    """Add what rows tell each of which stands for many."""
+    read = _reader_of_bundles(frozenset(found))
+    bundles = [_read(read, row) for row in rows]
+    try:
+        for key, parts in found.items():
+            parts.append(_of_bundles(rows, bundles, key))
+    except ValueError as error:
+        raise StoreCorrupt(f"A row of {rows[0].stream} is damaged: {error}.") from error
 
 
 def _of_each(rows: Sequence[Row], key: str) -> Iterable[Any]:
@@ -95,9 +104,9 @@ def _of_each(rows: Sequence[Row], key: str) -> Iterable[Any]:
 def _of_bundles(rows: Sequence[Row], bundles: Sequence[Any], key: str) -> Cells:
     """Tell something of all attempts of bundles, with little done for each."""
     if key == "job":
-        return Digits("".join([_digits(one) for one in bundles]))
+        return Digits("".join([one.job for one in bundles]))
     if key == "id":
-        jobs = [(bytes.fromhex(_digits(one)), one.fence) for one in bundles]
+        jobs = [(bytes.fromhex(one.job), one.fence) for one in bundles]
         return Digits(b"".join(starmap(row_ids, jobs)).hex())
     if key == "detail":
         return [one.body.decode() for row in rows for one in unbundled(row)]
@@ -113,11 +122,6 @@ def _of_bundles(rows: Sequence[Row], bundles: Sequence[Any], key: str) -> Cells:
     if isinstance(cells[0], list) or cells.count(cells[0]) < len(cells):
         return list(chain.from_iterable(map(_each, cells, many)))
     return Same(cells[0], sum(many))
-
-
-def _digits(bundle: Any) -> str:  # noqa: ANN401  (made as needed)
-    text: str = bundle.job
-    return text.replace(SEPARATOR, "")
 
 
 def _each(cell: Any, many: int) -> Sequence[Any]:  # noqa: ANN401  (of any kind)
@@ -148,7 +152,7 @@ def _flat(part: Cells) -> Sequence[Any]:
         return [part.value] * part.many
     if isinstance(part, Instants):
         return unpack(f">{len(part.packed) // 8}q", part.packed)
-    return [part.text[start : start + ID_DIGITS] for start in range(0, len(part.text), ID_DIGITS)]
+    return ids_in(part.text)
 
 
 @lru_cache(maxsize=8)
