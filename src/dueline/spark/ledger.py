@@ -96,7 +96,9 @@ class Ledger:
         """
         wanted = list(dict.fromkeys(ids))
         for _ in range(ROUNDS_MAX):
-            fresh = [one for one in wanted if one not in self._put]
+            fresh = wanted
+            if not self._put.isdisjoint(wanted):
+                fresh = [one for one in wanted if one not in self._put]
             begun = self._begun(fresh)
             again = 0
             for key, some in begun.items():
@@ -104,8 +106,9 @@ class Ledger:
                 due = [one for one in some if one in chunk.dues]
                 self._store_all(make(due, chunk.now_us, chunk.dues) if due else ())
                 again += len(due)
-            of_begun = {one for some in begun.values() for one in some}
-            fresh = [one for one in fresh if one not in of_begun]
+            if begun:
+                of_begun = {one for some in begun.values() for one in some}
+                fresh = [one for one in fresh if one not in of_begun]
             rows = self._store.find(fresh)
             born = [one for one, row in zip(fresh, rows, strict=True) if row is None]
             if self._rejects and len(born) < len(fresh):
@@ -177,6 +180,8 @@ class Ledger:
             if not chunk.is_whole
             for one in chunk.ids
         }
+        if not chunk_of:
+            return {}
         found: dict[str, list[JobId]] = {}
         for one in ids:
             if one in chunk_of:

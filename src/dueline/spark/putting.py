@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from dueline.job import Job, JobId
 from dueline.queue import Queues
-from dueline.spark.births import Birth, jobs_of
+from dueline.spark.births import Birth, in_order, jobs_of
 from dueline.spark.conflicts import EXISTING, REJECT, moves
 from dueline.spark.ledger import Dues, Ledger
 from dueline.store import Move
@@ -50,7 +50,7 @@ def put_all(
     )
     done = Written()
     for some in chunks:
-        by_id = {birth.id: birth for birth in some}
+        by_id = {birth.id: birth for birth in in_order(some)}
         made: list[Job] = []
         moved: list[Move] = []
 

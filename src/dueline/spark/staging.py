@@ -20,9 +20,19 @@ from dueline.codec import encode
 from dueline.errors import StoreUnavailable
 from dueline.paging import record_at
 from dueline.queue import Queues
-from dueline.spark.births import BIRTHS, Birth, Form, births, from_arrow, jobs_of, to_arrow
+from dueline.spark.births import (
+    BIRTHS,
+    Birth,
+    Form,
+    chunks_of,
+    from_arrow,
+    in_order,
+    jobs_of,
+    to_arrow,
+)
 from dueline.spark.conflicts import EXISTING, REJECT, moves, reject
 from dueline.spark.ledger import ROUNDS_MAX
+from dueline.spark.putting import CHUNK
 from dueline.store import NO_VERSION, Commit, Group, Put
 
 STAGED_PARTITION: Final = "spark-staged"
@@ -45,8 +55,8 @@ def lay_ready(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us:
     handle, path = tempfile.mkstemp(prefix="dueline-", suffix=".arrow")
     try:
         with os.fdopen(handle, "wb") as file, pa.ipc.new_file(file, BIRTHS) as writer:
-            for batch in batches:
-                writer.write_batch(to_arrow(births(batch, form, now_us=now_us)))
+            for some in chunks_of(batches, form, CHUNK, now_us):
+                writer.write_batch(to_arrow(in_order(some)))  # few runs for `publish` to merge
     except BaseException:
         Path(path).unlink()
         raise
@@ -76,7 +86,7 @@ def publish(
         if record_at(store, STAGED_PARTITION, write) is not None:
             break
         rows = rows or [birth for one in some for birth in _births(one.path)]
-        by_id = {birth.id: birth for birth in rows}
+        by_id = {birth.id: birth for birth in in_order(rows)}
         now_us = queues.time.earliest_us()
         living = [job for job in store.find(list(by_id)) if job is not None]
         if on_conflict == REJECT and living:

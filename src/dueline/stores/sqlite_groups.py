@@ -32,10 +32,10 @@ def together(connection: Runs, groups: Sequence[Group], now_us: int) -> Sequence
 
 def _may_mix(groups: Sequence[Group]) -> bool:
     """Tell whether adding after all verdicts comes to the same as group by group."""
+    if len(groups) == 1:
+        return True
     added = {job.id for group in groups for job in group.jobs}
-    return len(groups) == 1 or not any(
-        verdict.job.id in added for group in groups for verdict in group.verdicts
-    )
+    return not any(verdict.job.id in added for group in groups for verdict in group.verdicts)
 
 
 def _attempt(database: Database, group: Group, now_us: int) -> bool:

@@ -75,7 +75,7 @@ def to_job(lane: Lane, row: Sequence[Any]) -> Job:
 
 def add(database: Database, jobs: Sequence[Job]) -> None:
     """Insert births; a row whose id is there already is left as it is."""
-    births = _births(database, jobs)
+    births = chain.from_iterable(_births(database, jobs))
     if any(map(_hop_of, jobs)):  # later births carry the cells that claims change, too
         whole = [(*birth, *job[11:]) for birth, job in zip(births, jobs, strict=True)]
         database.executemany(_INSERT_WHOLE, whole)
@@ -86,17 +86,18 @@ def add(database: Database, jobs: Sequence[Job]) -> None:
     database.executemany(_INSERT, births)
 
 
-def _births(database: Database, jobs: Sequence[Job]) -> Iterator[tuple[object, ...]]:
-    """List the jobs' lanes, put long bodies aside, and give the rows' cells as they are born."""
+def _births(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequence[object]]]:
+    """List the jobs' lanes, put long bodies aside, and give the rows' cells, lane by lane."""
     numbers: dict[Lane, int] = {}
     for lane, same in groupby(jobs, key=_lane_of):
         if lane not in numbers:
             numbers[lane] = _list(database, lane, lane.bucket)
         run = list(same)
-        rest: Iterable[tuple[object, ...]] = map(_rest_of, run)
+        rest: Iterable[Sequence[object]] = map(_rest_of, run)
         if max(map(len, map(_body_of, run))) > INLINE_BYTES_MAX:
             rest = [_put_body(database, job) for job in run]
-        yield from map(concat, repeat((numbers[lane],)), rest)
+        head: Sequence[object] = (numbers[lane],)
+        yield map(concat, repeat(head), rest)
 
 
 def _put_body(database: Database, job: Job) -> tuple[object, ...]:
