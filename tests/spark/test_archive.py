@@ -72,6 +72,30 @@ def test_the_manifest_tells_between_which_positions_rows_lie(past: Dueline, tmp_
     assert {one["shard"] for one in ranges} == {0, 1, 2}
 
 
+def test_a_task_that_is_repeated_writes_the_same_files_and_leaves_none(
+    past: Dueline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.spark import archive
+    from dueline.spark.folder import Folder
+
+    made(tmp_path / "lake", past, queues=("mail",)).archive(tmp_path / "other", quiet)
+    files = Folder(tmp_path / "lake").files("bronze")
+    whole = archive.Period([], 0, 1 << 62)
+    monkeypatch.setattr(archive, "ROWS_MAX", 300)
+    monkeypatch.setattr(archive, "_PAGE", 100)
+    there = archive.Archive(tmp_path / "there")
+    place = there.clear()
+    archive.put(files, whole, place, 3)
+    first = {one.name: one.read_bytes() for one in place.iterdir()}
+    assert sorted(first) == [f"part-000003-{count:03}.parquet" for count in range(3)]
+    archive.put(files, whole, place, 3)
+    assert {one.name: one.read_bytes() for one in place.iterdir()} == first
+    (place / "0123.unfinished").write_bytes(b"half a fi")  # its task was killed
+    assert there.publish({}, whole).files == 3
+    assert {one.name for one in place.iterdir()} == set(first)
+    assert rows_of(tmp_path / "there") == rows_in(tmp_path / "lake", "bronze")
+
+
 def test_an_archive_that_is_whole_stays_as_it_is(past: Dueline, tmp_path: Path) -> None:
     pipe = made(tmp_path / "lake", past)
     first = pipe.archive(tmp_path / "there", quiet)

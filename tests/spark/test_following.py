@@ -207,6 +207,22 @@ def test_spark_asks_often_and_the_store_is_asked_seldom(
     assert reader.latestOffset(start, limit_of(reader)) == start
 
 
+def test_a_file_is_asked_sooner_than_a_server_where_nobody_says_how_often(
+    shop: Dueline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.spark import following
+    from dueline.spark.source import DuelineSource
+
+    source = DuelineSource({"store": shop.url, "table": "stream", "stream": "idle"})
+    reader: Any = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    monkeypatch.setattr(following, "POLL_MS", 60_000)
+    monkeypatch.setattr(following, "POLL_FILE_MS", 0)
+    assert reader.latestOffset(start, limit_of(reader)) == start
+    shop.store.append([row("idle", 1, 10)])
+    assert reader.latestOffset(start, limit_of(reader)) != start
+
+
 def test_a_query_whose_last_commit_is_lost_reads_no_row_twice(
     spark: Any, shop: Dueline, tmp_path: Path
 ) -> None:

@@ -75,8 +75,25 @@ PLANTED: Mapping[str, tuple[list[Line], set[tuple[str, int]]]] = {
     "dead and gone": ([attempt("i", 1, "dead")], {("lost", 1)}),
     "no trace": ([], {("lost", 0)}),
     "nobody asked": ([attempt("k", 1)], {("unexpected", 1)}),
+    "crowded": (
+        [
+            attempt("l", 1, task="narrow"),
+            attempt("m", 1, task="narrow", started=BORN + 11 * SECOND),
+        ],
+        {("over capacity", 1)},
+    ),
+    "passed by": (
+        [
+            attempt("o", 1, priority=5, claimed=BORN + 16 * SECOND, shard=7),
+            attempt("p", 1, priority=4, claimed=BORN + 11 * SECOND, shard=7),
+            attempt("q", 1, priority=4, claimed=BORN + 12 * SECOND, shard=7),
+            attempt("r", 1, priority=4, claimed=BORN + 16 * SECOND, shard=7),  # not before it
+        ],
+        {("order", 1)},
+    ),
 }
 GHOST = "j"
+CAPACITIES, PASSED = {"narrow": 1}, 1
 STRANGER = "k"
 
 
@@ -92,39 +109,45 @@ def ids(lines: list[Line]) -> set[str]:
 
 def test_a_clean_history_is_clean() -> None:
     from dueline.spark.lake_arrow import audit
+    from dueline.spark.rules import Promises
 
-    said = audit(CLEAN, living=LIVING, expected=ids(CLEAN) | {"new"})
+    promises = Promises({"send": len(CLEAN)}, PASSED)
+    said = audit(CLEAN, living=LIVING, expected=ids(CLEAN) | {"new"}, promises=promises)
     assert said.findings == []
-    assert set(said.not_audited) == {"order", "crossed", "unexplained"}
+    assert set(said.not_audited) == {"crossed", "unexplained"}
 
 
 @pytest.mark.parametrize("rule", PLANTED)
 def test_each_planted_fault_is_found_and_nothing_else(rule: str) -> None:
     from dueline.spark.lake_arrow import audit
-    from dueline.spark.rules import RULES
+    from dueline.spark.rules import RULES, Promises
 
     lines, found = PLANTED[rule]
     expected = ids(CLEAN) | {"new"} | ids(lines) - {STRANGER}
     if rule == "no trace":
         expected.add(GHOST)
-    said = audit([*CLEAN, *lines], living=LIVING, expected=expected)
+    promises = Promises(CAPACITIES, PASSED)
+    said = audit([*CLEAN, *lines], living=LIVING, expected=expected, promises=promises)
     assert {(one["verdict"], one["attempt"]) for one in said.findings} == found
     assert {one["words"] for one in said.findings} == {RULES[rule][1]}
 
 
 def test_every_rule_is_planted_and_each_verdict_is_one_of_the_checker() -> None:
     from dueline.checker import VERDICTS
-    from dueline.spark.rules import NEVER, RULES
+    from dueline.spark.rules import AUDITED, NEVER, RULES
 
     assert PLANTED.keys() == RULES.keys()
-    assert {verdict for verdict, _ in RULES.values()} | set(NEVER) == set(VERDICTS)
+    assert {verdict for verdict, _ in RULES.values()} | set(NEVER) == set(AUDITED)
+    assert set(AUDITED) == {*VERDICTS, "over capacity"}
 
 
 def test_what_cannot_be_seen_is_named_and_not_called_clean() -> None:
     from dueline.spark.lake_arrow import audit
 
     said = audit(all_lines())
-    assert set(said.not_audited) == {"lost", "unexpected", "order", "crossed", "unexplained"}
+    assert set(said.not_audited) == {
+        "lost", "unexpected", "order", "crossed", "unexplained", "over capacity",
+    }  # fmt: skip
     assert not {one["verdict"] for one in said.findings} & {"lost", "unexpected"}
 
 
@@ -172,6 +195,7 @@ def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:
     import pyarrow as pa
 
     from dueline.spark import lake, lake_arrow, read, tables
+    from dueline.spark.rules import Promises
 
     real = read(spark, shop.url, "attempts", queue="mail,bills").toArrow()
     kinds = {name: tables.TYPES[kind] for name, kind in tables.COLUMNS["attempts"].items()}
@@ -194,8 +218,11 @@ def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:
         frame,
         living=spark.createDataFrame([(one,) for one in living], "job_id string"),
         expected=spark.createDataFrame([(one,) for one in expected], "job_id string"),
+        promises=Promises(CAPACITIES, PASSED),
     )
-    oracle = lake_arrow.audit(lines, living=living, expected=expected)
+    oracle = lake_arrow.audit(
+        lines, living=living, expected=expected, promises=Promises(CAPACITIES, PASSED)
+    )
     assert plain(said.findings) == bare(oracle.findings)
     assert len(oracle.findings) == len(PLANTED)
     assert said[1:] == oracle[1:]

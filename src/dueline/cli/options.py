@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -10,6 +11,20 @@ from dueline.errors import BadInput
 
 LIMIT = 50
 LIMIT_MAX = 100_000
+
+
+def read_counts(words: Iterable[str], *, what: str, hint: str) -> dict[str, int]:
+    """Read words of the form NAME=N.
+
+    Raises: BadInput: one is no such `what`.
+    """
+    read: dict[str, int] = {}
+    for word in words:
+        name, sign, number = word.rpartition("=")
+        if not sign or not number.isdecimal():
+            raise BadInput(f"{word!r:.80} is no {what}.", hint=hint)
+        read[name] = int(number)
+    return read
 
 
 class State(StrEnum):

@@ -27,7 +27,7 @@ from dueline.cli.lake import (
     progress,
     read_period,
 )
-from dueline.cli.options import read_instant
+from dueline.cli.options import read_counts, read_instant
 from dueline.cli.output import Entry, Instant, Part, note
 from dueline.cli.session import session_of
 from dueline.clock import SystemClock, asked_instant_us
@@ -186,6 +186,16 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Ids of all jobs that were acknowledged, one a line."),
     ] = None,
+    capacity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TASK=N", help="So many attempts of a task may run at once."),
+    ] = None,
+    order: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="So many less urgent jobs may be claimed while a job is ready."
+        ),
+    ] = None,
     since: SinceOption = None,
     until: UntilOption = None,
     master: MasterOption = "local[*]",
@@ -196,16 +206,22 @@ def audit(
     Copies what is new first. Says of each queue whether it is clean, failed, or not audited: that
     nothing was lost can be told only where the history is `all` or `arguments`. Jobs that were
     enqueued before the tables begin, or outside of --since and --until, are counted as unjudged.
+    With --capacity and --order it is looked for more, which only you know to have been promised.
 
-    Example: dueline pipeline audit --out lake --engine arrow
+    Example: dueline pipeline audit --out lake --engine arrow --capacity shop.charge=3
     """
     known = None if expected is None else _ids_in(expected)
     made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
     from dueline.spark.bounds import NO_END, Births  # noqa: PLC0415  (may not be installed)
+    from dueline.spark.rules import Promises  # noqa: PLC0415
 
     since_us, until_us = read_period(since, until)
-    births = Births(since_us or 0, until_us or NO_END)
-    said = made.audit(progress(time.monotonic()), expected=known, births=births)
+    said = made.audit(
+        progress(time.monotonic()),
+        expected=known,
+        births=Births(since_us or 0, until_us or NO_END),
+        promises=Promises(_capacities(capacity or ()), order),
+    )
     _show_audit(context, said)
     if not said.has_failed:
         return Exit.DONE
@@ -330,6 +346,15 @@ def _submit(
     if mask(address) == address:
         words += ["--store", address]
     return shlex.join(words)
+
+
+def _capacities(words: Collection[str]) -> Mapping[str, int]:
+    hint = "Write --capacity shop.charge=3."
+    read = read_counts(words, what="capacity", hint=hint)
+    for task, count in read.items():
+        if not task or not count:
+            raise BadInput("A capacity is of a task, and 1 or more.", hint=hint)
+    return read
 
 
 def _ids_in(file: Path) -> list[str]:

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dueline.cli.options import read_counts
 from dueline.cli.output import Entry, Output, Span
 from dueline.cli.session import session_of
 from dueline.errors import BadInput
@@ -101,10 +102,4 @@ def _read_shards(text: str) -> int | tuple[int, int]:
 
 def _read_weights(words: list[str]) -> tuple[tuple[str, int], ...]:
     """Read weights; whoever weighs 1 needs none."""
-    read: dict[str, int] = {}
-    for word in words:
-        tenant, sign, number = word.rpartition("=")
-        if not sign or not number.isdecimal():
-            raise BadInput(f"{word!r:.80} is no weight.", hint="Write --weight acme=3.")
-        read[tenant] = int(number)
-    return weights_of(read)
+    return weights_of(read_counts(words, what="weight", hint="Write --weight acme=3."))

@@ -11,10 +11,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from dueline.errors import Conflict, NotFound, StoreCorrupt
 from dueline.spark.folder import flush
@@ -25,6 +26,11 @@ ROWS: Final = "rows"
 ORDER: Final = ("queue", "shard", "at", "id")
 """In which order the rows of a file lie."""
 
+ROWS_MAX: Final = 1_000_000
+"""Of one file: they are sorted in memory, some 300 bytes a row."""
+
+_PAGE: Final = 50_000
+_UNFINISHED: Final = ".unfinished"
 _MANIFEST: Final = "manifest.json"
 _FRESH: Final = "manifest.new"
 _COLUMNS: Final = {field.name: str(field.type) for field in BRONZE_SHAPE}
@@ -117,6 +123,8 @@ class Archive:
 
     def publish(self, asked: Mapping[str, Any], period: Period) -> Archived:
         """Write the manifest of the files that lie there now, once they are on the disk."""
+        for left in (self.root / ROWS).glob(f"*{_UNFINISHED}"):
+            left.unlink()  # by a task that was killed, and has been repeated
         files = [_told(file) for file in _files(self.root)]
         manifest = {
             "archive": VERSION,
@@ -182,13 +190,44 @@ def asked_of(
     return {"queues": sorted(set(queues)), "since_us": since_us, "until_us": until_us}
 
 
-def put(batches: Iterator[pa.RecordBatch], place: Path, number: int) -> None:
-    """Write a file of rows in their order; none where there are no rows."""
-    found = [one for one in batches if one.num_rows]
-    if found:
-        table = pa.Table.from_batches(found).select(BRONZE_SHAPE.names).cast(BRONZE_SHAPE)
-        table = table.sort_by([(name, "ascending") for name in ORDER])
-        parquet.write_table(table, place / f"part-{number:06}.parquet")
+def put(files: Sequence[Path], period: Period, place: Path, number: int) -> None:
+    """Write those rows of some files that lie in a period, in their order; none where none do.
+
+    A file that is written has about `ROWS_MAX` rows at most, and its name once it is whole; its
+    bytes are the same each time, so that a task of Spark's may be repeated, or run twice at once.
+    """
+    for count, rows in enumerate(_tables(files, period)):
+        table = rows.sort_by([(name, "ascending") for name in ORDER])
+        unfinished = place / f"{token_hex(8)}{_UNFINISHED}"
+        parquet.write_table(table, unfinished)
+        unfinished.replace(place / f"part-{number:06}-{count:03}.parquet")
+
+
+def _tables(files: Sequence[Path], period: Period) -> Iterator[pa.Table]:
+    """Read the rows of a period, as many at a time as one file is to have."""
+    some: list[pa.RecordBatch] = []
+    count = 0
+    for file in files:
+        for batch in parquet.ParquetFile(file).iter_batches(_PAGE):
+            inside = batch.filter(_in(batch, period))
+            some.append(inside.select(BRONZE_SHAPE.names).cast(BRONZE_SHAPE))
+            count += inside.num_rows
+            if count >= ROWS_MAX:
+                yield pa.Table.from_batches(some)
+                some, count = [], 0
+    if count:
+        yield pa.Table.from_batches(some)
+
+
+def _in(batch: pa.RecordBatch, period: Period) -> pa.Array:
+    """Tell which rows lie in a period."""
+    at_us = batch.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    late = compute.greater_equal(at_us, period.since_us)
+    found = compute.and_(late, compute.less(at_us, period.until_us))
+    if not period.queues:
+        return found
+    names = pa.array(list(period.queues), pa.string())
+    return compute.and_(found, compute.is_in(batch.column("queue"), names))
 
 
 def _files(root: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from dueline.settings import tells_all
 from dueline.spark.bounds import Births, is_inside
 from dueline.spark.engine import Engine, Say
 from dueline.spark.folder import BRONZE, Folder, Manifest
-from dueline.spark.rules import RULES
+from dueline.spark.rules import NO_PROMISES, RULES, Promises
 
 PAGE: Final = 1000
 ALL: Final = Births()
@@ -72,7 +72,13 @@ class Auditor:
         self._bounds = bounds
         self._births = births
 
-    def judge(self, engine: Engine, say: Say, expected: Collection[str] | None) -> Judged:
+    def judge(
+        self,
+        engine: Engine,
+        say: Say,
+        expected: Collection[str] | None,
+        promises: Promises = NO_PROMISES,
+    ) -> Judged:
         """Copy what is new, and judge.
 
         Who has a row is read first, the history after it: what ended in between is told there.
@@ -93,7 +99,7 @@ class Auditor:
         engine.bronze(say)
         if self._bounds.until_us:  # who has ended after it seems lost
             whole = []
-        said = engine.audit(living, whole, given)
+        said = engine.audit(living, whole, given, promises)
         findings = self._confirmed(said.findings, since_us)
         homes = self._of_jobs({one["job_id"] for one in findings}, "queue")
         findings = self._asked(findings, homes)

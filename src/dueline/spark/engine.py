@@ -8,7 +8,7 @@ from dueline.spark.archive import Period
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import Chosen, Found, Order
-from dueline.spark.rules import Audited
+from dueline.spark.rules import Audited, Promises
 from dueline.spark.sights import OBJECTIVE, TARGET_US
 
 STEPS: Final = ("bronze", "silver", "gold")
@@ -69,11 +69,18 @@ class Engine(Protocol):
         """Enqueue them, each once under the order's name."""
         ...
 
-    def audit(self, living: Sequence[str], whole: Sequence[str], expected: Any) -> Audited:  # noqa: ANN401
+    def audit(
+        self,
+        living: Sequence[str],
+        whole: Sequence[str],
+        expected: Any,  # noqa: ANN401
+        promises: Promises,
+    ) -> Audited:
         """Judge the history that was copied; see `judge`.
 
         Args:
           living: the ids of jobs that have a row. whole: the queues whose history is `all`.
           expected: ids of what was enqueued, as somebody else knows them; None without.
+          promises: what else should hold.
         """
         ...

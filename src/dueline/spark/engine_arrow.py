@@ -30,7 +30,7 @@ from dueline.spark.options import existing_queues
 from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
-from dueline.spark.rules import Audited
+from dueline.spark.rules import Audited, Promises
 from dueline.spark.shapes import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.spark.shelves import history_shards
 from dueline.store import Row
@@ -218,8 +218,7 @@ class ArrowEngine:
     def archive(self, place: Path, period: Period) -> None:
         """Write the rows of a period, a file for each part of bronze that has some."""
         for number, part in enumerate(self._folder.touched(period.since_us, period.until_us)):
-            batches = (one.filter(_in(one, period)) for one in self._folder.batches(BRONZE, [part]))
-            archive.put(batches, place, number)
+            archive.put(self._folder.files(BRONZE, [part]), period, place, number)
 
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Tell which jobs died, of those that are wanted."""
@@ -248,9 +247,12 @@ class ArrowEngine:
         living: Sequence[str],
         whole: Sequence[str],
         expected: Any,  # noqa: ANN401
+        promises: Promises,
     ) -> Audited:
         """Judge the history that was copied."""
-        return lake_arrow.judge(self._bronze(), living=living, whole=whole, expected=expected)
+        return lake_arrow.judge(
+            self._bronze(), living=living, whole=whole, expected=expected, promises=promises
+        )
 
     def _told(self) -> Iterator[Line]:
         return (line for line in self._bronze() if not line["worker"])
@@ -301,17 +303,6 @@ def _check_kept(queues: Queues, queue: str, shard: int, begin: Place) -> None:
 
 def _instant(at_us: int) -> str:
     return to_datetime(at_us).isoformat(timespec="seconds")
-
-
-def _in(batch: pa.RecordBatch, period: Period) -> pa.Array:
-    """Tell which rows lie in a period."""
-    at_us = batch.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    late = compute.greater_equal(at_us, period.since_us)
-    found = compute.and_(late, compute.less(at_us, period.until_us))
-    if not period.queues:
-        return found
-    names = pa.array(list(period.queues), pa.string())
-    return compute.and_(found, compute.is_in(batch.column("queue"), names))
 
 
 def line_of(queue: str, row: Row) -> Line:

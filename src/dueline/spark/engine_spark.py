@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from dueline.errors import DuelineError, StoreCorrupt
 from dueline.history import HISTORY_SUFFIX
 from dueline.recipes.checkpoint import Place
 from dueline.spark import lake, lake_insights, lake_replays
-from dueline.spark.archive import ORDER, Period
+from dueline.spark.archive import Period, put
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
 from dueline.spark.offsets import offset_of
@@ -26,7 +26,7 @@ from dueline.spark.options import existing_queues
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
-from dueline.spark.rules import Audited
+from dueline.spark.rules import Audited, Promises
 from dueline.spark.session import enqueue
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
 from dueline.spark.shelves import history_shards
@@ -226,17 +226,24 @@ class SparkEngine:
         }
 
     def archive(self, place: Path, period: Period) -> None:
-        """Write the rows of a period, a file for each of Spark's tasks that has some."""
+        """Write the rows of a period, a part of bronze in each of Spark's tasks.
+
+        Tasks read, sort and write by Arrow's own code: through Spark's rows, and its writer, it
+        took two and a half times as long as Arrow in one thread (November 2026).
+        """
         parts = self._folder.touched(period.since_us, period.until_us)
         if not parts:
             return
-        at_us = F.unix_micros("at")
-        found = self._read(BRONZE, parts)
-        found = found.where((at_us >= period.since_us) & (at_us < period.until_us))
-        if period.queues:
-            found = found.where(F.col("queue").isin(*period.queues))
-        found = found.select(*BRONZE_SHAPE.names).sortWithinPartitions(*ORDER)
-        found.write.mode("overwrite").parquet(str(place))
+        files = [self._folder.files(BRONZE, [part]) for part in parts]
+
+        def write(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    put(files[number], period, place, number)
+                yield batch
+
+        numbers = self._spark.range(0, len(parts), numPartitions=len(parts))
+        numbers.mapInArrow(write, "id long").write.format("noop").mode("overwrite").save()
 
     def deaths(self, wanted: Wanted) -> list[Death]:
         """Tell which jobs died, of those that are wanted."""
@@ -262,6 +269,7 @@ class SparkEngine:
         living: Sequence[str],
         whole: Sequence[str],
         expected: Any,  # noqa: ANN401
+        promises: Promises,
     ) -> Audited:
         """Judge the history that was copied; the findings as plain rows."""
         said = lake.judge(
@@ -269,6 +277,7 @@ class SparkEngine:
             living=self._ids(living),
             whole=whole,
             expected=None if expected is None else self._ids(expected),
+            promises=promises,
         )
         rows = said.findings.collect()
         return said._replace(findings=[row.asDict() for row in rows])

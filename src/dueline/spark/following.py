@@ -37,7 +37,9 @@ CONSUMERS_PARTITION: Final = "spark-consumers"
 """The records' partition that holds where each named query began."""
 
 POLL_MS: Final = 250
-"""Spark asks some 90 times a second what is new; so long the answer is the same."""
+POLL_FILE_MS: Final = 50
+"""Spark asks some 90 times a second what is new; so long the answer is the same. A file is asked
+sooner: 13 % of a core where JSON files, listed again and again, take 18 % (November 2026)."""
 
 _SET_BACK: Final = "Was the store restored from a backup? A new checkpoint starts anew."
 
@@ -65,7 +67,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._page = options.number("fetchSize", PAGE)
         self._parts = options.number("minPartitions", PARTS)
         self._most = options.number("maxRowsPerTrigger", 0, least=0)
-        self._poll_s = options.number("pollInterval", POLL_MS, least=0) / 1000
+        self._poll_ms: int | None = None
+        if options.text("pollInterval"):
+            self._poll_ms = options.number("pollInterval", POLL_MS, least=0)
         self._losses = Losses(fails=options.flag("failOnDataLoss", default=True))
         self._consumer = options.text("consumer")
         self._start = options.text("startingOffsets", "earliest")
@@ -107,8 +111,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         places = positions_of(start)
         with existing_queues(self._url) as queues:
             ends = self._ends(queues, places, most)
+            usual_ms = POLL_FILE_MS if queues.store.transactional else POLL_MS
         end = offset_of(places | ends)
-        self._asked = (time.monotonic() + self._poll_s, end) if end == start else None
+        poll_ms = usual_ms if self._poll_ms is None else self._poll_ms
+        self._asked = (time.monotonic() + poll_ms / 1000, end) if end == start else None
         return end
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

@@ -4,14 +4,24 @@ Functions of data frames, and nothing else: read the attempts however you like (
 and write what comes out wherever you like. `lake_arrow` does the same without Spark.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
 from dueline.checker import EARLY_US_MAX
-from dueline.spark.rules import ENDED, OUTCOMES, RULES, SPAN_COLUMNS, Audited, audited
+from dueline.spark.lake_promises import crowded, passed_by
+from dueline.spark.rules import (
+    ENDED,
+    NO_PROMISES,
+    OUTCOMES,
+    RULES,
+    SPAN_COLUMNS,
+    Audited,
+    Promises,
+    audited,
+)
 
 _SILVER: Final = (
     "queue", "shard", "job_id", "attempt", "task", "tenant", "priority", "enqueued", "due",
@@ -78,7 +88,12 @@ def _steps(silver_attempts: DataFrame, name: str) -> DataFrame:
 
 
 def audit(
-    attempts: DataFrame, *, living: DataFrame | None = None, expected: DataFrame | None = None
+    attempts: DataFrame,
+    *,
+    living: DataFrame | None = None,
+    expected: DataFrame | None = None,
+    promises: Promises = NO_PROMISES,
+    moved: DataFrame | None = None,
 ) -> Audited:
     """Find what must not be, by the verdicts of `dueline.checker`.
 
@@ -88,6 +103,8 @@ def audit(
         is said about lost jobs.
       expected: the jobs that were acknowledged (job_id); without them nothing is said about jobs
         that nobody enqueued, nor about those that left no trace.
+      promises: what else should hold. moved: the jobs (job_id) whose time or priority was changed
+        by hand, whose order nobody can judge.
 
     Returns: verdict, job_id, attempt, words of each finding; and which verdicts were looked for.
     """
@@ -126,16 +143,32 @@ def audit(
     if living is not None and expected is not None:
         gone = expected.select("job_id").distinct()
         gone = gone.join(attempts, "job_id", "left_anti").join(living, "job_id", "left_anti")
-        verdict, words = RULES["no trace"]
-        findings = findings.unionByName(
-            gone.select(
-                F.lit(verdict).alias("verdict"),
-                "job_id",
-                F.lit(0).alias("attempt"),
-                F.lit(words).alias("words"),
-            )
-        )
-    return audited(findings, has_living=living is not None, has_expected=expected is not None)
+        gone = gone.withColumn("attempt", F.lit(0))
+        findings = findings.unionByName(_found(gone, "no trace"))
+    for some, rule in _unkept(once, promises, moved):
+        findings = findings.unionByName(_found(some, rule))
+    return audited(
+        findings,
+        has_living=living is not None,
+        has_expected=expected is not None,
+        promises=promises,
+    )
+
+
+def _unkept(
+    once: DataFrame, promises: Promises, moved: DataFrame | None
+) -> Iterator[tuple[DataFrame, str]]:
+    """Find what breaks promises, each with its rule."""
+    if promises.capacities:
+        yield crowded(once, promises.capacities), "crowded"
+    if promises.passed is not None:
+        yield passed_by(once, moved, promises.passed), "passed by"
+
+
+def _found(jobs: DataFrame, rule: str) -> DataFrame:
+    verdict, words = RULES[rule]
+    told = F.lit(verdict).alias("verdict")
+    return jobs.select(told, "job_id", "attempt", F.lit(words).alias("words"))
 
 
 def judge(
@@ -144,6 +177,7 @@ def judge(
     living: DataFrame,
     whole: Sequence[str],
     expected: DataFrame | None = None,
+    promises: Promises = NO_PROMISES,
 ) -> Audited:
     """Audit all rows of a history, with those that are no attempts.
 
@@ -153,7 +187,8 @@ def judge(
     Args:
       bronze: the table `attempts` as the store has it. living: the jobs that have a row (job_id),
       read before the history was. whole: the queues whose history is `all`. expected: the jobs
-      that were acknowledged (job_id), where somebody else knows them.
+      that were acknowledged (job_id), where somebody else knows them. promises: what else should
+      hold.
 
     Returns: as `audit`.
     """
@@ -167,8 +202,14 @@ def judge(
     if known is None:
         births = told.where((F.col("outcome") == "enqueued") & is_whole)
         known = attempts.select("job_id").unionByName(births.select("job_id"))
-    said = audit(attempts, living=accounted if whole else None, expected=known)
-    return audited(said.findings, has_living=bool(whole), has_expected=expected is not None)
+    said = audit(
+        attempts,
+        living=accounted if whole else None,
+        expected=known,
+        promises=promises,
+        moved=told.where("outcome = 'changed'"),
+    )
+    return said if expected is not None else said.without("unexpected")
 
 
 def _minute() -> Column:

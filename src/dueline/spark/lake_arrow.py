@@ -13,7 +13,17 @@ import pyarrow as pa
 from pyarrow import compute
 
 from dueline.checker import EARLY_US_MAX
-from dueline.spark.rules import ENDED, OUTCOMES, RULES, SPAN_COLUMNS, Audited, audited
+from dueline.spark.lake_arrow_promises import crowded, passed_by
+from dueline.spark.rules import (
+    ENDED,
+    NO_PROMISES,
+    OUTCOMES,
+    RULES,
+    SPAN_COLUMNS,
+    Audited,
+    Promises,
+    audited,
+)
 
 Line = Mapping[str, Any]
 
@@ -96,9 +106,12 @@ def audit(
     *,
     living: Collection[str] | None = None,
     expected: Collection[str] | None = None,
+    promises: Promises = NO_PROMISES,
+    moved: Collection[str] = (),
 ) -> Audited:
     """Find what must not be; see `lake.audit`. Jobs are given by their ids."""
     lives = _lives(attempts)
+    once: list[Line] = []
     findings: list[Line] = []
 
     def find(rule: str, job_id: str, attempt: int) -> None:
@@ -106,9 +119,11 @@ def audit(
         findings.append({"verdict": verdict, "job_id": job_id, "attempt": attempt, "words": words})
 
     for job_id, told in lives.items():
-        for rule, attempt in _faults(told):
+        life = _once(told)
+        once += life
+        for rule, attempt in _faults(told, life):
             find(rule, job_id, attempt)
-        last = _once(told)[-1]
+        last = life[-1]
         has_ended = any(line["outcome"] in ENDED for line in told)
         if living is not None and job_id not in living and not has_ended:
             find("dead and gone" if last["outcome"] == "dead" else "gone", job_id, last["attempt"])
@@ -117,7 +132,17 @@ def audit(
     if living is not None and expected is not None:
         for job_id in set(expected) - set(living) - lives.keys():
             find("no trace", job_id, 0)
-    return audited(findings, has_living=living is not None, has_expected=expected is not None)
+    for line in crowded(once, promises.capacities):
+        find("crowded", line["job_id"], line["attempt"])
+    if promises.passed is not None:
+        for line in passed_by(once, moved, promises.passed):
+            find("passed by", line["job_id"], line["attempt"])
+    return audited(
+        findings,
+        has_living=living is not None,
+        has_expected=expected is not None,
+        promises=promises,
+    )
 
 
 def judge(
@@ -126,11 +151,13 @@ def judge(
     living: Collection[str],
     whole: Collection[str],
     expected: Collection[str] | None = None,
+    promises: Promises = NO_PROMISES,
 ) -> Audited:
     """Audit all rows of a history; see `lake.judge`."""
     attempts: list[Line] = []
     accounted = set(living)
     known: set[str] = set()
+    moved: set[str] = set()
     for line in bronze:
         if line["worker"]:
             attempts.append(line)
@@ -140,19 +167,22 @@ def judge(
             accounted.add(line["job_id"])
         elif line["outcome"] == "enqueued" and line["queue"] in whole and expected is None:
             known.add(line["job_id"])
+        elif line["outcome"] == "changed":
+            moved.add(line["job_id"])
         if line["queue"] not in whole:
             accounted.add(line["job_id"])
     said = audit(
         attempts,
         living=accounted if whole else None,
         expected=known if expected is None else expected,
+        promises=promises,
+        moved=moved,
     )
-    return audited(said.findings, has_living=bool(whole), has_expected=expected is not None)
+    return said if expected is not None else said.without("unexpected")
 
 
-def _faults(told: Sequence[Line]) -> Iterable[tuple[str, int]]:
-    """Name the rules that a job's life breaks, each with the attempt."""
-    life = _once(told)
+def _faults(told: Sequence[Line], life: Sequence[Line]) -> Iterable[tuple[str, int]]:
+    """Name the rules that a job's life, each attempt once, breaks, each with the attempt."""
     for line in life:
         attempt = line["attempt"]
         claims = {(one["claimed"], one["worker"]) for one in told if one["attempt"] == attempt}

@@ -29,6 +29,7 @@ from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import Chosen, Found, Order
 from dueline.spark.report import Span, page
+from dueline.spark.rules import NO_PROMISES, Promises
 from dueline.store import Store
 
 _LAST: Final = b"\xff" * 16
@@ -301,12 +302,17 @@ class Pipeline:
         return 0 if found is None else int(compute.sum(found.column("attempts")).as_py())
 
     def audit(
-        self, say: Say, *, expected: Collection[str] | None = None, births: Births = ALL
+        self,
+        say: Say,
+        *,
+        expected: Collection[str] | None = None,
+        births: Births = ALL,
+        promises: Promises = NO_PROMISES,
     ) -> Judged:
         """Copy what is new, and judge the history; the queues may be in use.
 
         Args: expected: the ids of all jobs that were acknowledged, where somebody knows them.
-        births: of which jobs something is to be said.
+        births: of which jobs something is to be said. promises: what else should hold.
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
         """
@@ -314,7 +320,7 @@ class Pipeline:
             history = self._histories(queues)
             bounds = bound(self._folder, queues, list(history), None, None)
             auditor = Auditor(self._folder, queues, history, bounds, births)
-            return auditor.judge(self._engine(), say, expected)
+            return auditor.judge(self._engine(), say, expected, promises)
 
 
 def _told_of(history: str, *, is_whole: bool) -> str:
