@@ -1,13 +1,17 @@
 """The log of a queue file is copied into it beside its writers."""
 
+import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
 import pytest
 
+from dueline.clock import SystemClock
 from dueline.contract.given import NOW_US, born
 from dueline.store import Put
 from dueline.stores import sqlite_checkpoint
@@ -19,6 +23,9 @@ pytestmark = pytest.mark.sqlite
 WAIT_S = 30.0
 BYTES = 100_000
 """Written once they are more than a page or two."""
+
+MEGABYTES = 300
+"""That each of two processes writes."""
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -133,3 +140,32 @@ def test_writers_go_on_where_the_file_cannot_be_copied(
     put(store, "second")
     wait_until(lambda: (tmp_path / "queue.db").stat().st_size > 2 * BYTES)
     store.close()
+
+
+def write_without_a_pause(path: Path, name: str) -> None:
+    """Write MEGABYTES, one at a time, to the same keys."""
+    sqlite_checkpoint.PAGES_MAX = 200  # type: ignore[misc]  # of a process of its own
+    sqlite_checkpoint.PAGES_LONG = 400  # type: ignore[misc]
+    store = SqliteStore(path, clock=SystemClock(), synchronous="NORMAL")
+    for number in range(MEGABYTES):
+        body = os.urandom(50_000)
+        store.commit(name, tuple(Put(f"{number % 4}-{one}", b"v", body) for one in range(20)))
+    store.close()
+
+
+def test_the_log_begins_anew_though_two_processes_write_without_a_pause(tmp_path: Path) -> None:
+    path, log = tmp_path / "queue.db", tmp_path / "queue.db-wal"
+    SqliteStore(path, clock=SystemClock(), synchronous="NORMAL").commit("p", (Put("k", b"v", b""),))
+    spawn = multiprocessing.get_context("spawn")
+    writers = [
+        spawn.Process(target=write_without_a_pause, args=(path, name)) for name in ("one", "other")
+    ]
+    for one in writers:
+        one.start()
+    longest = 0
+    while any(one.is_alive() for one in writers):
+        with suppress(FileNotFoundError):  # the last one that closes the file takes it away
+            longest = max(longest, log.stat().st_size)
+        time.sleep(0.01)
+    assert [one.exitcode for one in writers] == [0, 0]
+    assert 0 < longest < MEGABYTES * 1_000_000  # half of all that was written

@@ -183,7 +183,7 @@ class SqliteStore(SqliteCensus):
             return {row[2]: sqlite_jobs.to_job(Lane(*row[-5:]), row[:-5]) for row in rows}
 
         found = self._connection.read(work)
-        return [found.get(job_id) for job_id in ids]
+        return [found.get(job_id) for job_id in ids] if found else [None] * len(ids)
 
     def scan(
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int

@@ -6,6 +6,7 @@ on a connection of its own that never holds a transaction; writers go on meanwhi
 """
 
 import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,19 @@ PAGES: Final = 1_000
 PAGES_MAX: Final = 8_000
 """At this length of the log, 32 MiB, a commit copies it all the same: whoever writes without a
 pause never lets the log begin anew, and what the thread has copied by then costs nothing more."""
+
+PAGES_LONG: Final = 2 * PAGES_MAX
+"""At this length the thread keeps writers away while it copies the rest, so that the log begins
+anew: several processes that write without a pause append to it while any of them copies. Two that
+wrote 1 MB at a time made it 944 MiB long in seconds (November 2026)."""
+
+WRITERS_S: Final = 1.0
+"""So long the thread waits for its turn to write; and for whoever reads what is in the log only,
+for as long, while writers wait."""
+
+_TURN_S: Final = 0.001
+"""How often it tries: SQLite's own pauses grow to 100 ms, and miss the turn (241 to 337 MiB beside
+four writers where this leaves 135 to 171)."""
 
 IDLE_S: Final = 10.0
 """A thread that has nothing to copy for so long ends; the next one is started when it is needed."""
@@ -36,6 +50,7 @@ class Checkpointer:
         self._wanted = threading.Event()
         self._guard = threading.Lock()
         self._is_closed = False
+        self._long = PAGES_LONG
         self._thread: threading.Thread | None = None
         database.wal_autocheckpoint(PAGES_MAX)
 
@@ -72,12 +87,27 @@ class Checkpointer:
             while self._is_wanted():
                 try:
                     database = database or self._open()
-                    database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                    self._copy(database)
                 except apsw.Error:  # another one copies, the disk is full, the file is gone
                     continue
         finally:
             if database is not None:
                 database.close()
+
+    def _copy(self, database: apsw.Connection) -> None:
+        """Copy what is in the log; see that it begins anew where it is too long.
+
+        Where somebody reads an old state for long, that cannot be: it is tried again at twice the
+        length, since writers have waited for it.
+        """
+        pages, _ = database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if pages < PAGES_LONG:
+            self._long = PAGES_LONG
+        if pages < self._long:
+            return
+        self._long = 2 * pages
+        database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        self._long = PAGES_LONG
 
     def _is_wanted(self) -> bool:
         """Wait until there is something to copy; False: the thread is to end."""
@@ -95,4 +125,11 @@ class Checkpointer:
         if database.pragma("application_id") != self._application_id:
             database.close()
             raise apsw.NotADBError
+        database.set_busy_handler(_waits)
         return database
+
+
+def _waits(times: int) -> bool:
+    """Wait a little for a lock; False: it was waited for long enough."""
+    time.sleep(_TURN_S)
+    return times < WRITERS_S / _TURN_S
