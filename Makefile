@@ -39,7 +39,7 @@ help: ## list the targets
 demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing was lost
 	$(PY) -m examples.demo.run
 
-demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, an audit of their history (JOBS=20000)
+demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, an audit of their history (JOBS=1000000)
 	$(if $(JOBS),JOBS=$(JOBS)) $(SPARK_VENV)/bin/python -m examples.demo_spark.run
 
 test: check ## check, then run all tests; in CI, hold the branch coverage
@@ -87,7 +87,7 @@ products: $(VENV)/.project ## kill -9 workers while they write products, count t
 bench: $(VENV)/.project ## measure, and print the ratios as JSON
 	$(PY) -m benchmarks
 
-bench-spark: $(SPARK_VENV)/.project ## measure on Spark, and print the ratios as JSON (ROWS=1000000)
+bench-spark: $(SPARK_VENV)/.project ## measure on Spark, and print the ratios as JSON (ROWS=1500000)
 	$(SPARK_VENV)/bin/python -m benchmarks.on_spark $(if $(ROWS),--rows $(ROWS))
 
 # Servers: NAME-up and NAME-down.

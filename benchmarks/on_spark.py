@@ -1,7 +1,7 @@
 """`python -m benchmarks.on_spark`: Spark's ratios as JSON.
 
-Usage: python -m benchmarks.on_spark [--rows 1000000] [--written 200000]
-         [--rounds 3] [--singly]
+Usage: python -m benchmarks.on_spark [--rows 1500000] [--written 500000]
+         [--rounds 5] [--singly]
 
 Each ratio is that of two medians of the same run; what is compared takes turns. `seconds` are those
 of a clock on the wall; `processor_seconds` are those that the driver, Java and the workers used,
@@ -22,8 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import pyarrow as pa
 
 from benchmarks import raw
+from benchmarks.local_spark import orders, queue_at, two_cores
+from benchmarks.on_spark_streams import Act, Latency, TupleSource, drains, jobs
 from dueline import Dueline
 from dueline.attempt import Done, Ended
 from dueline.codec import JSON
@@ -31,26 +34,25 @@ from dueline.history import attempt_of, row_of, rows_of_done
 from dueline.ids import Ids
 from dueline.job import BORN_TOKEN, Job, JobId
 from dueline.lane import Lane
-from dueline.spark import enqueue, read, session
+from dueline.spark import enqueue, read
 from dueline.spark.archive import Period
+from dueline.spark.births import Form, births
 from dueline.spark.engine import Engine, Settings
 from dueline.spark.engine_arrow import ArrowEngine
 from dueline.spark.engine_spark import SparkEngine
 from dueline.spark.folder import Folder
 from dueline.store import Row
 
-Act = Callable[[int], object]
-"""Does something once, in a round."""
-
 SHARDS = 8
 CHUNK = 10_000
+WRITTEN_A_JOB = 5
+"""Of so many rows that are written one job is run."""
+
 RARE = 1000
 """One row in so many is what a narrow condition is after."""
 
 APART_US = 1000
 """How long after an attempt the next one ends."""
-
-BATCHES = 8
 
 BATCH = 500
 """Jobs that one transaction of a worker ends, of one claim."""
@@ -59,6 +61,7 @@ CLAIM_US = CHUNK * APART_US
 """What ends within this time was claimed at one instant."""
 
 RATIOS = {
+    "batch_read_against_tuples": ("tuples", "attempts", 5.0),
     "batch_read_against_parquet": ("parquet", "attempts", 0.6),
     "batch_read_against_json_lines": ("json", "attempts", 1.3),
     "projection_to_3_columns": ("attempts", "projection", 1.6),
@@ -71,7 +74,11 @@ RATIOS = {
 
 COSTS = {
     "stream_drain_in_8_batches_against_one": ("drain in 8", "drain", 2.5),
+    "stream_into_sink_in_8_batches_against_drain": ("handle in 8", "drain in 8", 3.5),
+    "jobs_on_spark_against_a_worker": ("consume", "worker", 3.5),
+    "many_jobs_a_call_on_spark_against_a_worker": ("consume many", "worker", 3.5),
     "archive_against_pyarrow_alone": ("archive", "archive by arrow", 2.0),
+    "stream_latency_against_json_files": ("latency", "latency of files", 1.3),
 }
 """By name: what is ours, what it is held against, and the goal, which is the most."""
 
@@ -79,14 +86,11 @@ COSTS = {
 def main() -> None:
     """Measure, then print one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.on_spark", description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the history")
-    parser.add_argument("--written", type=int, default=200_000, help="rows of a write")
-    parser.add_argument("--rounds", type=int, default=3, help="of everything, interleaved")
+    parser.add_argument("--rows", type=int, default=1_500_000, help="of the history")
+    parser.add_argument("--written", type=int, default=500_000, help="rows of a write")
+    parser.add_argument("--rounds", type=int, default=5, help="of everything, interleaved")
     parser.add_argument("--singly", action="store_true", help="each attempt in a row of its own")
     asked = parser.parse_args()
-    root = Path(__file__).parents[1]
-    paths = (str(root / "src"), os.environ.get("PYTHONPATH", ""))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # workers read it
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(measure(Path(folder), asked), indent=2))
 
@@ -96,18 +100,29 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
     rows, rounds = asked.rows, asked.rounds
     url = f"sqlite:///{folder / 'history.db'}?synchronous=NORMAL"
     fill(url, rows, told=each if asked.singly else rows_of_done)
-    spark = session("bench", master="local[2]", conf={"spark.log.level": "ERROR"})
+    spark = two_cores("bench")
     takes: dict[str, list[float]] = defaultdict(list)
     uses: dict[str, list[float]] = defaultdict(list)
-    acts = readings(spark, url, folder, rows) | writings(spark, folder, asked.written)
+    reads = readings(spark, url, folder, rows)
+    acts = reads | writings(spark, folder, asked.written)
+    spark.dataSource.register(TupleSource)
+    tuples = spark.read.format(TupleSource.name()).options(store=url, table="attempts")
+    acts["tuples"] = lambda _: drain(tuples.load())
     acts |= drains(spark, url, folder, rows) | archives(spark, url, folder)
+    acts |= jobs(spark, folder, asked.written // WRITTEN_A_JOB)
+    latency = Latency(spark, folder)
+    latencies = {"latency": latency.of_stream, "latency of files": latency.of_files}
     for number in range(rounds + 1):
         for name, act in acts.items():
+            if name in reads:  # Spark ends Python processes that had no work for a minute
+                act(number)
             before, used = time.perf_counter(), processor_s()
             act(number)
             if number:  # the first warms up
                 takes[name].append(time.perf_counter() - before)
                 uses[name].append(processor_s() - used)
+        for name, late in latencies.items():
+            takes[name] += late() if number else []
     spark.stop()
     seconds = {name: statistics.median(some) for name, some in takes.items()}
     used_s = {name: statistics.median(some) for name, some in uses.items()}
@@ -120,13 +135,20 @@ def measure(folder: Path, asked: argparse.Namespace) -> Mapping[str, Any]:
         "ratios": {
             name: {
                 "ratio": round(seconds[above] / seconds[below], 2),
-                "of_processor": round(used_s[above] / used_s[below], 2),
+                **of_processor(used_s.get(above), used_s.get(below)),
                 "goal": f"{bound} {goal}",
             }
             for bound, some in (("at least", RATIOS), ("at most", COSTS))
             for name, (above, below, goal) in some.items()
         },
     }  # fmt: skip
+
+
+def of_processor(above_s: float | None, below_s: float | None) -> Mapping[str, float]:
+    """Tell the ratio of processor time, where it was taken."""
+    if above_s is None or below_s is None:
+        return {}
+    return {"of_processor": round(above_s / below_s, 2)}
 
 
 def processor_s() -> float:
@@ -143,23 +165,6 @@ def processor_s() -> float:
     while more := {pid for pid, parent in above.items() if parent in own} - own:
         own |= more
     return sum(ticks[pid] for pid in own) / os.sysconf("SC_CLK_TCK")
-
-
-def drains(spark: Any, url: str, folder: Path, rows: int) -> dict[str, Act]:  # noqa: ANN401
-    """Name the ways to follow a history to its end."""
-
-    def follow(number: int, most: int) -> None:
-        stream = spark.readStream.format("dueline").options(
-            store=url, table="attempts", maxRowsPerTrigger=most
-        )
-        checkpoint = str(folder / f"checkpoint-{most}-{number}")
-        query = stream.load().writeStream.format("noop").trigger(availableNow=True)
-        query.option("checkpointLocation", checkpoint).start().awaitTermination()
-
-    return {
-        "drain": lambda number: follow(number, rows * 2),
-        "drain in 8": lambda number: follow(number, -(-rows // BATCHES)),
-    }
 
 
 def archives(spark: Any, url: str, folder: Path) -> dict[str, Act]:  # noqa: ANN401
@@ -245,22 +250,18 @@ def drain(frame: Any) -> None:  # noqa: ANN401
 
 def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: ANN401
     """Name the writes that are measured; each goes to a file of its own."""
-    data = spark.range(rows, numPartitions=2)
-    frame = data.selectExpr("concat('n', id) AS job_id", "concat('[', id, ']') AS payload")
+    frame = orders(spark, rows, parts=2)
 
     def put(number: int, mode: str) -> None:
-        url = f"sqlite:///{folder / f'{mode}-{number}.db'}?synchronous=NORMAL"
-        app = Dueline(url)
-        app.queues.catalog.configure("mail", shards=1)
-        app.close()
+        url = queue_at(folder / f"{mode}-{number}.db")
         counts = enqueue(frame, url, queue="mail", task="shop.charge", writeMode=mode)
         assert counts == (rows, rows), counts
 
-    births = raw.rows(rows, b"[1000000]")
+    same = the_same(frame.toArrow())
 
     def insert(number: int) -> None:
         database = raw.open_raw(folder / f"raw-{number}.db", "NORMAL")
-        raw.insert_at_once(database, births)
+        raw.insert_at_once(database, same)
         database.close()
 
     def loop(number: int) -> None:
@@ -280,6 +281,18 @@ def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: AN
         "enqueue": lambda number: put(number, "direct"),
         "staged": lambda number: put(number, "staged"),
     }
+
+
+def the_same(data: pa.Table) -> list[raw.Row]:
+    """Make the very rows that the sink makes of data, in its order, as a raw insert binds them."""
+    now_us = time.time_ns() // 1000
+    form = Form("mail", "shop.charge")
+    found = (births(batch, form, now_us=now_us) for batch in data.to_batches())
+    return [
+        (1, now_us, one.id, 0, now_us, now_us, one.task, one.codec, one.body, b"", now_us)
+        for some in found
+        for one in some
+    ]
 
 
 if __name__ == "__main__":
