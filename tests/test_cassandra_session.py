@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,38 @@ def test_rows_of_other_columns_are_no_answer(
     with pytest.raises(StoreUnavailable, match="answered with the columns key, and not with hop"):
         store.find([job.id])
     monkeypatch.undo()
+    assert store.find([job.id]) == [job]
+
+
+def test_what_else_the_driver_raises_is_no_answer(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dueline.stores.cassandra_settle import index_batches  # noqa: PLC0415  (needs the driver)
+
+    (job,) = births(1)
+    store.add([job])
+    driver: Any = store._session._connected()
+    execute_async = driver.execute_async
+
+    def unsent(_: object) -> None:
+        raise KeyError("a token that nobody owns")
+
+    def undecoded(statement: object) -> Any:  # noqa: ANN401  (the driver's future)
+        future = execute_async(statement)
+        monkeypatch.setattr(future, "result", lambda: struct.unpack(">q", b""))
+        return future
+
+    for send in (unsent, undecoded):
+        with monkeypatch.context() as driver_fails:
+            driver_fails.setattr(driver, "execute_async", send)
+            with pytest.raises(StoreUnavailable, match="the driver failed with"):
+                store.find([job.id])
+            (became,) = store._session.write_many(index_batches([job]))
+        assert isinstance(became, Unknown), "it may have been written"
+    with monkeypatch.context() as driver_fails:
+        driver_fails.setattr(driver, "execute", unsent)
+        with pytest.raises(StoreUnavailable, match="the driver failed with"):
+            store.clock_us()
     assert store.find([job.id]) == [job]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline.errors import StoreUnavailable
+from dueline.errors import Conflict, DuelineError, StoreUnavailable
 from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
@@ -23,8 +23,11 @@ AWAY_S = 600
 class Away:
     """A store that fails all calls up to an instant of the machine's own clock."""
 
-    def __init__(self, store: Store, clock: HandClock) -> None:
-        """Take the store that is behind it."""
+    def __init__(
+        self, store: Store, clock: HandClock, error: type[DuelineError] = StoreUnavailable
+    ) -> None:
+        """Take the store that is behind it, and how calls fail."""
+        self._error = error
         self.until_us = 0
         self.failed = 0
         self._store = store
@@ -38,7 +41,7 @@ class Away:
         def call(*args: object, **kwargs: object) -> object:
             if self._clock.monotonic_us() < self.until_us:
                 self.failed += 1
-                raise StoreUnavailable(f"{name}: the store is away")
+                raise self._error(f"{name}: the store is away")
             return found(*args, **kwargs)
 
         return call
@@ -55,9 +58,12 @@ def engine(store: object, clock: HandClock) -> Queues:
     return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())  # type: ignore[arg-type]
 
 
-def test_a_worker_runs_what_is_due_within_five_seconds(store: Store, clock: HandClock) -> None:
-    # R8
-    away, producer = Away(store, clock), engine(store, clock)
+@pytest.mark.parametrize("error", [StoreUnavailable, Conflict])
+def test_a_worker_runs_what_is_due_within_five_seconds(
+    store: Store, clock: HandClock, error: type[DuelineError]
+) -> None:
+    # R8; a conflict is what "keeps changing", and does not stop a worker either
+    away, producer = Away(store, clock, error), engine(store, clock)
     bench = Bench(engine(away, clock), clock, burst=False)
     producer.enqueue(call(1))
     began_us: list[int] = []

@@ -68,7 +68,7 @@ PAGE_ROWS: Final = 1000
 MIGRATE: Final = "Run `dueline migrate` with this address once."
 
 FAILURES: Final = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
-"""All that the driver raises where a cluster does not do what it is told."""
+"""What the driver raises where a cluster does not do what it is told, beside its own mistakes."""
 
 _NOT_SENT: Final = (Unavailable, ConnectionRefusedError)
 """What is told before anything was written."""
@@ -170,9 +170,15 @@ def _too_old(place: Place, what: str) -> ConfigError:
 
 
 def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineError:
-    """Say what a driver's error means for a call."""
+    """Say what a driver's error means for a call.
+
+    Whatever it raises of a request comes here, for it is no answer: where one cannot be decoded,
+    or its own threads race, it raises errors that are none of FAILURES, and what was sent is sent.
+    """
     reasons = list(_reasons(error))
     told = "; ".join(sorted({str(reason) for reason in reasons})) or type(error).__name__
+    if not isinstance(error, FAILURES):
+        told = f"the driver failed with {type(error).__name__}: {error}"
     if any(isinstance(reason, AuthenticationFailed | Unauthorized) for reason in reasons):
         return ConfigError(
             f"{place} does not let {place.user or 'anybody without a name'} in.",

@@ -16,7 +16,7 @@ from cassandra.query import BatchStatement
 
 from dueline.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.stores.cassandra_binding import batch_of
-from dueline.stores.cassandra_connection import FAILURES, connect, translated
+from dueline.stores.cassandra_connection import connect, translated
 from dueline.stores.cassandra_place import CONSISTENCIES, Place
 
 DEFINE_TIMEOUT_S: Final = 60.0
@@ -150,7 +150,7 @@ class CassandraSession:
         for statement in statements:
             try:
                 result = session.execute(statement, timeout=DEFINE_TIMEOUT_S)
-            except FAILURES as error:
+            except Exception as error:
                 raise translated(error, self.place, is_write=True) from error
             if not _is_agreed(result):
                 raise Unknown(
@@ -162,9 +162,10 @@ class CassandraSession:
 
     def ask(self, text: str) -> Rows:
         """Read from the node's own tables, which needs no keyspace."""
+        session = self._connected()
         try:
-            return list(self._connected().execute(text))
-        except FAILURES as error:
+            return list(session.execute(text))
+        except Exception as error:
             raise translated(error, self.place, is_write=False) from error
 
     def ask_each(self, text: str) -> Mapping[str, Rows | None]:
@@ -180,7 +181,7 @@ class CassandraSession:
         for host, future in [(host, session.execute_async(text, host=host)) for host in near]:
             try:
                 found[host.address] = list(future.result())
-            except FAILURES:
+            except Exception:  # noqa: BLE001
                 found[host.address] = None
         return found
 
@@ -218,7 +219,7 @@ class CassandraSession:
             session = self._connected()
             try:
                 statement = session.prepare(text.replace(KEYSPACE, self.place.keyspace))
-            except FAILURES as error:
+            except Exception as error:
                 raise translated(error, self.place, is_write=False) from error
             columns = tuple(name for _, _, name, _ in statement.result_metadata or ())
             prepared = self._prepared[text] = _Prepared(statement, columns)
@@ -232,12 +233,21 @@ class CassandraSession:
         under_way: deque[tuple[_Asked, Any]] = deque()
         outcomes: list[tuple[Sequence[str], Rows] | DuelineError] = []
 
+        def send(one: _Asked) -> Any:  # noqa: ANN401  (the driver's future, or why there is none)
+            try:
+                return session.execute_async(one.statement)
+            except Exception as error:  # noqa: BLE001
+                return translated(error, self.place, is_write=is_write)
+
         def take() -> None:
             one, future = under_way.popleft()
+            if isinstance(future, DuelineError):
+                outcomes.append(future)
+                return
             try:
                 result = future.result()
                 names, rows = tuple(result.column_names or ()), list(result)
-            except FAILURES as error:
+            except Exception as error:  # noqa: BLE001
                 outcomes.append(translated(error, self.place, is_write=is_write))
             else:
                 outcomes.append(self._mixed_up(one.columns, names) or (names, rows))
@@ -245,7 +255,7 @@ class CassandraSession:
         for one in asked:
             if len(under_way) >= IN_FLIGHT_MAX:
                 take()
-            under_way.append((one, session.execute_async(one.statement)))
+            under_way.append((one, send(one)))
         while under_way:
             take()
         return outcomes

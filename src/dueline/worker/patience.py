@@ -1,10 +1,10 @@
-"""Waits while the store cannot be had."""
+"""Waits while the store cannot be had, or others keep changing what a step reads."""
 
 from collections.abc import Callable
 from typing import Final
 
 from dueline.clock import Clock
-from dueline.errors import StoreUnavailable
+from dueline.errors import Conflict, StoreUnavailable
 from dueline.worker.log import log
 
 BACK_OFF_S: Final = (0.1, 2.0)
@@ -27,7 +27,7 @@ class Patience:
         self._depth += 1
         try:
             step()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Conflict) as error:
             least_s, most_s = BACK_OFF_S
             log.warning("the store cannot be had: %s", error)
             self._clock.sleep(min(most_s, least_s * 2**self._failures))
