@@ -20,6 +20,7 @@ from dueline import Dueline, Flow, group, pipeline
 from dueline.attempt import Attempt
 from dueline.history import attempts
 from dueline.recipes import flow as recipe
+from tests.kills.processes import told_in
 
 ROOT = Path(__file__).parent.parent.parent
 QUEUE = "steps"
@@ -137,7 +138,7 @@ class Flows:
             )
 
     def _errors(self) -> str:
-        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+        return told_in(self._folder / "stderr")
 
     def _drain(self) -> None:
         give_up = time.monotonic() + DRAIN_S_MAX

@@ -23,7 +23,7 @@ from simulation.judge import Final, Recorded, Report, judge
 from tests.kills.disk import SmallDisk
 from tests.kills.ends import finals_of
 from tests.kills.jumps import JUMPS_VARIABLE, OFF_S, clock_off, jumps_in
-from tests.kills.processes import children_of, processes_with, signal_all
+from tests.kills.processes import children_of, processes_with, signal_all, told_in
 from tests.kills.producer import GATE
 from tests.kills.ring import StruckRing
 from tests.kills.used import last_used
@@ -202,7 +202,7 @@ class Loop:
                 actor.process = None
 
     def _errors(self) -> str:
-        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+        return told_in(self._folder / "stderr")
 
     def _collect(self) -> None:
         for entry in os.scandir(self._folder):

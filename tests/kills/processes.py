@@ -1,9 +1,14 @@
 """Processes of the machine."""
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_ENDS: Final = re.compile(r"^Traceback .*\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
+_SHOWN: Final = 4000  # characters
 
 
 def signal_all(pids: Sequence[int], number: int) -> None:
@@ -32,3 +37,12 @@ def processes_with(setting: str) -> list[int]:
         except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def told_in(errors: Path) -> str:
+    """Give the end of what processes wrote to stderr, behind what their last errors are.
+
+    The errors come first since what prints this may cut it short.
+    """
+    text = errors.read_text(errors="replace")
+    return "; ".join([*_ENDS.findall(text)[-3:], text[-_SHOWN:]])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from dueline.app import Dueline
 from dueline.history import attempts
-from tests.kills.processes import children_of
+from tests.kills.processes import children_of, told_in
 from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES
 from tests.kills.writers import state_of
 
@@ -167,7 +167,7 @@ class Products:
             time.sleep(TICK_S)
 
     def _errors(self) -> str:
-        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+        return told_in(self._folder / "stderr")
 
     def _judge(self) -> Report:
         app, jobs = self._app, self._jobs

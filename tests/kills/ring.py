@@ -115,7 +115,7 @@ class StruckRing:
             node.wait_ready()
 
     def _kill(self, node: Node, *, for_s: float) -> None:
-        assert node.is_alive(), "a node ended by itself"
+        assert node.is_alive(), node.explain("ended by itself")
         node.kill()
         self._over.append(_Over(time.monotonic() + for_s, node.start))
 
@@ -124,6 +124,7 @@ class StruckRing:
         self._over.append(_Over(time.monotonic() + for_s, node.resume))
 
     def _cut(self, node: Node, for_s: float) -> None:
+        node.wait_ready()  # one that is starting could not listen on an address that is cut
         line = self._lines[node.host]
         line.cut()
         self._over.append(_Over(time.monotonic() + for_s, line.mend))

@@ -16,6 +16,7 @@ from dueline.job import JobId
 from dueline.recipes import results
 from dueline.status import status_of
 from simulation.judge import Final, Recorded, judge
+from tests.kills.processes import told_in
 from tests.kills.workload import FOLDER_VARIABLE, QUEUE, file_in
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ class Crew:
 
     def said(self) -> str:
         """Read what went wrong in them."""
-        return (self._folder / "stderr").read_text(errors="replace")[-4000:]
+        return told_in(self._folder / "stderr")
 
     def crashed(self, process: "subprocess.Popen[bytes]") -> None:
         """Wait until a process has killed itself, and write that down."""

@@ -100,11 +100,11 @@ class Node:
 
         def answers() -> bool:
             if not self.is_alive():
-                raise CassandraError(self._explain("ended while it was starting"))
+                raise CassandraError(self.explain("ended while it was starting"))
             return cql.answers(self.host)
 
         if not poll(answers, timeout_s):
-            raise CassandraError(self._explain(f"did not answer within {timeout_s:g} s"))
+            raise CassandraError(self.explain(f"did not answer within {timeout_s:g} s"))
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Let the node drain and end (SIGTERM), and wait for it; nothing happens if it is dead.
@@ -123,7 +123,7 @@ class Node:
     def kill(self) -> None:
         """Kill the process (SIGKILL) and wait until it is gone; nothing happens if it is dead."""
         if self._signal(signal.SIGKILL) and not self._wait_dead(STOP_TIMEOUT_S):
-            raise CassandraError(self._explain("did not end after SIGKILL"))
+            raise CassandraError(self.explain("did not end after SIGKILL"))
 
     def pause(self) -> None:
         """Stop the process where it is (SIGSTOP): connections stay open and nothing answers."""
@@ -175,7 +175,8 @@ class Node:
     def _wait_dead(self, timeout_s: float) -> bool:
         return poll(lambda: not self.is_alive(), timeout_s)
 
-    def _explain(self, what: str) -> str:
+    def explain(self, what: str) -> str:
+        """Say what became of the node, with the last lines of its log."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         tail = "\n".join(f"    {line}" for line in lines[-12:])
         return f"Node {self.settings.number} ({self.host}) {what}; the end of {self.log}:\n{tail}"
