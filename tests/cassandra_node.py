@@ -13,6 +13,7 @@ import pytest
 
 from dueline.clock import Clock
 from dueline.connect import open_store
+from dueline.errors import StoreUnavailable
 from dueline.store import Store
 from tests.servers import absent, is_required
 from tools.cassandra import cql
@@ -117,13 +118,17 @@ class Keyspaces:
         return self._urls[turn], session
 
     def _empty(self, session: "CassandraSession") -> None:
-        """Truncate, all at once, the tables that were written since they were emptied last.
+        """Truncate, all at once, the tables that may have been written since they were emptied.
 
         Be they empty again: births are all of one instant, and tombstones would hide later ones.
         """
         keyspace = session.place.keyspace
         writes = _writes(session)
-        full = [table for table in TABLES if writes[table] != self._written.get((keyspace, table))]
+        full = [
+            table
+            for table in TABLES
+            if table not in writes or writes[table] != self._written.get((keyspace, table))
+        ]
         driver = session._connected()
         sent = [
             driver.execute_async(f"TRUNCATE {keyspace}.{table}", timeout=TRUNCATE_S_MAX)
@@ -131,7 +136,7 @@ class Keyspaces:
         ]
         for truncation in sent:
             truncation.result()
-        self._written |= {(keyspace, table): writes[table] for table in full}
+        self._written |= {(keyspace, table): number for table, number in writes.items()}
 
     def open(self, url: str, *, clock: Clock | None = None) -> Store:
         return open_store(url, clock=clock)
@@ -144,11 +149,16 @@ class Keyspaces:
 
 
 def _writes(session: "CassandraSession") -> dict[str, int]:
-    """Count the writes that the node made in each table since it started."""
+    """Count the writes that the node made in each table since it started.
+
+    Empty where it cannot: it reads the tables of all keyspaces for it, and stumbles (5.0.8, a
+    NullPointerException) over one that another test process drops meanwhile.
+    """
     counts = "SELECT table_name, count FROM {} WHERE keyspace_name = '{}' ALLOW FILTERING"
-    return dict(
-        session.ask(counts.format("system_views.local_write_latency", session.place.keyspace))
-    )
+    counts = counts.format("system_views.local_write_latency", session.place.keyspace)
+    with suppress(StoreUnavailable):
+        return dict(session.ask(counts))
+    return {}
 
 
 @contextmanager
