@@ -36,8 +36,8 @@ FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing was lost
-	$(PY) -m examples.demo.run
+demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing was lost (FILES=2000)
+	$(if $(FILES),FILES=$(FILES)) $(PY) -m examples.demo.run
 
 demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, an audit of their history (JOBS=1000000)
 	$(if $(JOBS),JOBS=$(JOBS)) $(SPARK_VENV)/bin/python -m examples.demo_spark.run

@@ -10,7 +10,7 @@ from pathlib import Path
 from examples.demo.tasks import Trouble
 
 FILES_MIN = 500
-FILES_MAX = 2000
+FILES = 2000
 """All of a common installation would be 4,000 and more; the cap keeps the demo short."""
 
 URGENT = frozenset({"asyncio", "collections", "concurrent", "email", "json", "logging"})
@@ -43,17 +43,21 @@ class Planned:
     trouble: Trouble = Trouble.NONE
 
 
-def plan(folder: Path) -> list[Planned]:
+def plan(folder: Path, most: int = FILES) -> list[Planned]:
     """Choose the same files every time, spread evenly over all there are.
 
-    Args: folder: takes a file that is no Python, if the installation has none.
+    Args: folder: takes a file that is no Python, if the installation has none. most: how many.
+
+    Raises: SystemExit: fewer are asked for, or installed, than the proof needs.
     """
+    if most < FILES_MIN:
+        raise SystemExit(f"FILES={most} is too few: {FILES_MIN} files are needed.")
     found = sorted(_installed(), key=lambda one: one.path)
     broken = [one for one in found if any(place in one.path for place in _NO_PYTHON)]
     rest = [one for one in found if one not in broken]
     if not any(not can_parse(one.path) for one in broken):
         broken.append(_write_broken(folder))
-    room = min(len(rest), FILES_MAX - len(broken))
+    room = min(len(rest), most - len(broken))
     sample = [rest[number * len(rest) // room] for number in range(room)]
     if len(sample) + len(broken) < FILES_MIN:
         raise SystemExit(f"Only {len(sample)} Python files are installed; {FILES_MIN} are needed.")

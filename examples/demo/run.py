@@ -24,10 +24,11 @@ from dueline.job import Job
 from dueline.store import Migratable
 from examples.demo import report
 from examples.demo.facts import Story, collect
-from examples.demo.files import Planned, plan
+from examples.demo.files import FILES, Planned, plan
 from examples.demo.tasks import MARKS_VARIABLE, QUEUE, Counts, Trouble, app, count
 from examples.demo.workers import WorkerCommand, WorkerFault, running
 
+FILES_VARIABLE = "FILES"
 KILL_AFTER = 0.4
 """The share of the jobs that have ended when a worker is killed."""
 
@@ -47,7 +48,7 @@ def main() -> int:
     os.environ[MARKS_VARIABLE] = str(folder)
     is_proven = False
     try:
-        planned = plan(folder)
+        planned = plan(folder, int(os.environ.get(FILES_VARIABLE, FILES)))
         err.print(f"{len(planned):,} Python files, one job each")
         story = work(planned, folder, err)
         is_proven = report.show(story, collect(story), out)
