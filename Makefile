@@ -113,7 +113,7 @@ $(VENV)/.lock: requirements/dev.txt
 $(SPARK_VENV)/.lock: requirements/spark.txt
 $(VENV)/.lock $(SPARK_VENV)/.lock:
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@
 
 %/.project: %/.lock pyproject.toml
