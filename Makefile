@@ -2,6 +2,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 SPARK_VENV ?= .venv-spark
+AUDIT_VENV ?= .venv-audit
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
 # Each of the thousand processes that tests start would compile the package anew.
@@ -31,7 +32,7 @@ JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills products bench bench-spark cassandra-up cassandra-down lock clean
+.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills products bench bench-spark cassandra-up cassandra-down lock vulnerabilities clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -102,16 +103,23 @@ lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews th
 	  --extra dev $(UPGRADE) --output-file requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	  --extra spark-dev $(UPGRADE) --output-file requirements/spark.txt pyproject.toml
-	@! grep -nE 'https?://' requirements/dev.txt requirements/spark.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
+	  --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
+	@! grep -nE 'https?://' requirements/*.txt
+
+vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with published advisories (needs the index's own interface)
+	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/dev.txt
+	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/spark.txt
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(SPARK_VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Made anew when the lock changes; the project itself is installed beside it, editable. Modules
 # are compiled when they are first loaded: to compile all of Spark's environment took 20 s.
 $(VENV)/.lock: requirements/dev.txt
 $(SPARK_VENV)/.lock: requirements/spark.txt
-$(VENV)/.lock $(SPARK_VENV)/.lock:
+$(AUDIT_VENV)/.lock: requirements/audit.txt
+$(VENV)/.lock $(SPARK_VENV)/.lock $(AUDIT_VENV)/.lock:
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@

@@ -56,7 +56,12 @@ def _read_file(folder: Path) -> Mapping[str, str]:
             import tomllib  # noqa: PLC0415  (slow to load, and seldom needed)
 
             try:
+                _check_owner(path)
                 values = tomllib.loads(path.read_text(encoding="utf-8"))
+            except RecursionError as error:
+                raise ConfigError(
+                    f"The file {path} is nested too deeply.", hint="Correct or remove it."
+                ) from error
             except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                 raise ConfigError(
                     f"The file {path} cannot be read: {error}.", hint="Correct or remove it."
@@ -69,6 +74,19 @@ def _read_file(folder: Path) -> Mapping[str, str]:
                     )
             return values
     return {}
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse a file that another user wrote: it names code to import.
+
+    Raises: ConfigError: the file or its folder belongs neither to this user nor to root.
+    """
+    for one in (path, path.parent):
+        if (owner := one.stat().st_uid) not in (os.geteuid(), 0):
+            raise ConfigError(
+                f"{path} is not read: {one} belongs to another user (uid {owner}).",
+                hint="Make it your own with chown, or give --store and --app.",
+            )
 
 
 def load_object(place: str) -> Any:  # noqa: ANN401  (the caller checks what it is)

@@ -1,6 +1,7 @@
 """`dueline migrate` and `dueline doctor` on a real Cassandra node."""
 
 import secrets
+import stat
 from collections.abc import Iterator
 
 import pytest
@@ -61,3 +62,15 @@ def test_the_store_says_what_it_survives(url: str) -> None:
     assert told["store"] == "cassandra"
     assert told["survives a process crash"] == "nothing is lost"
     assert told["survives loss of the machine"] == "no: one replica"
+
+
+def test_settings_with_a_password_are_readable_by_their_owner_alone(shell: Shell, url: str) -> None:
+    (shell.folder / "tasks.py").unlink()
+    with_password = url.replace("cassandra://", "cassandra://ana:pw@")
+    answer = shell("--store", with_password, "init")
+    assert answer.code == 0
+    file = shell.folder / "dueline.toml"
+    assert "ana:pw@" in file.read_text(encoding="utf-8")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "pw@" not in answer.out + answer.err
+    assert "password_file" in answer.err

@@ -158,7 +158,7 @@ def test_a_signal_lets_a_workflow_go_on(shell: Shell) -> None:
     assert "wait for approved  waiting" in shell.app("flows", "show", flow).out
     assert shell.app("flows", "signal", flow, "refused").code == 4
     answer = shell.app("flows", "signal", flow, "approved", "--value", "yes")
-    assert (answer.code, answer.why[:18]) == (2, "'yes' is no JSON: ")
+    assert (answer.code, answer.why[:19]) == (2, "'yes' is not JSON: ")
     value = '{"by":"ann"}'
     answer = shell.app("flows", "signal", flow, "approved", "--value", value, "-o", "json")
     assert answer.data == {"id": flow, "signal": "approved", "value": {"by": "ann"}}

@@ -9,7 +9,7 @@ import pytest
 
 from dueline.cli.output import Entry, Instant, Output, Raw, Span
 from dueline.cli.session import Format
-from dueline.cli.text import printable
+from dueline.text import printable
 from tests.cli.conftest import WAIT_S, Shell
 
 

@@ -128,6 +128,8 @@ def _value(text: str) -> Any:  # noqa: ANN401  (whatever JSON holds)
     """Read JSON; what neither is nor looks like JSON is a text."""
     try:
         return json.loads(text, parse_constant=_refuse)
+    except RecursionError as error:
+        raise BadInput(f"The argument {text!r:.80} is nested too deeply.") from error
     except ValueError as error:
         if text[:1] in ("{", "[", '"'):
             raise BadInput(

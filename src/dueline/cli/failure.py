@@ -5,7 +5,6 @@ from enum import IntEnum
 
 import typer
 
-from dueline.cli.text import printable
 from dueline.errors import (
     BadInput,
     ConfigError,
@@ -17,6 +16,7 @@ from dueline.errors import (
     StoreUnavailable,
     Unknown,
 )
+from dueline.text import one_line
 
 
 class Exit(IntEnum):
@@ -74,5 +74,5 @@ def show_usage(error: typer.TyperException) -> Exit:
 def say_failure(what: str, *, why: str, attempt: str, code: Exit) -> Exit:
     """Write the three lines; each stays one line whatever the texts hold."""
     for label, text in (("dueline", what), ("    why", why), ("    try", attempt)):
-        print(f"{label}: {' '.join(printable(text).split())}", file=sys.stderr)  # noqa: T201
+        print(f"{label}: {one_line(text)}", file=sys.stderr)  # noqa: T201
     return code

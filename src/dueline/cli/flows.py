@@ -145,9 +145,11 @@ def signal(
     """
     try:
         read = json.loads(value)
+    except RecursionError as error:
+        raise BadInput(f"{value!r:.80} is nested too deeply.") from error
     except ValueError as error:
         raise BadInput(
-            f"{value!r:.80} is no JSON: {error}.", hint="""Texts are quoted: --value '"yes"'."""
+            f"{value!r:.80} is not JSON: {error}.", hint="""Texts are quoted: --value '"yes"'."""
         ) from error
     written = encode_result(read, f"the signal {name:.80}")
     with session_of(context).queues() as queues:

@@ -1,6 +1,7 @@
 """`dueline init`: begin a project here."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from dueline.store import Migratable
 
 DEFAULT_STORE = "sqlite:///jobs.db"
 TASKS = Path("tasks.py")
+
+_FILE_MODE = 0o666
+_SECRET_MODE = 0o600
 
 _TASKS = '''"""Tasks: `dueline enqueue tasks.hello Ann`, then `dueline worker`."""
 
@@ -51,13 +55,19 @@ def init(context: typer.Context) -> None:
         store = app.queues.store
         made = store.migrate().made if isinstance(store, Migratable) else []
         app.queues.catalog.names()  # a file is made by its first use
-        _write(config, f'store = {json.dumps(url)}\napp = "{TASKS.stem}:app"\n')
-        _write(TASKS, _TASKS)
+        settings = f'store = {json.dumps(url)}\napp = "{TASKS.stem}:app"\n'
+        _write(config, settings, mode=_FILE_MODE if mask(url) == url else _SECRET_MODE)
+        _write(TASKS, _TASKS, mode=_FILE_MODE)
         entry: Entry = {"store": mask(url), "made": [*made, FILE_NAME, str(TASKS)]}
         command: Entry = {"command": "init", "store": mask(url)}
         Output(session_of(context).form, app.queues.time.latest_us(), command).entry(entry)
     finally:
         app.close()
+    if mask(url) != url:
+        note(
+            f"{FILE_NAME} holds a password, so only you can read it. Keep it out of version "
+            "control, or write ?password_file=PATH or ?password_env=NAME in the address."
+        )
     note(f"Next: dueline enqueue {TASKS.stem}.hello Ann, and dueline worker.")
 
 
@@ -69,6 +79,7 @@ def _asked() -> str:
     return answer
 
 
-def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as file:
+def _write(path: Path, text: str, *, mode: int) -> None:
+    """Write a file that is not there yet. mode: its permissions, before the umask."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
         file.write(text)

@@ -57,6 +57,8 @@ def _numbered(path: str, lines: TextIO) -> Iterator[tuple[int, str]]:
 def _call(line: str, task: Task[..., Any] | AsyncTask[..., Any]) -> Call:
     try:
         call = json.loads(line)
+    except RecursionError as error:
+        raise BadInput("It is nested too deeply.") from error
     except ValueError as error:
         raise BadInput(f"It is not JSON: {error}.", hint='Write [1, "a"] or {"b": 2}.') from error
     if isinstance(call, list):

@@ -9,10 +9,10 @@ from typing import NamedTuple, Self, TypeAlias, cast
 import typer
 
 from dueline.cli.session import Format, session_of
-from dueline.cli.text import printable
 from dueline.connect import mask
 from dueline.queue import Queues
 from dueline.span import distance_text, exact_text, instant_text, span_text
+from dueline.text import json_text, printable
 
 
 class Instant(NamedTuple):
@@ -34,6 +34,9 @@ class Raw(NamedTuple):
 
 
 _JSON_CHARACTERS = 2000
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that spreadsheets would compute (OWASP, CSV injection)."""
 
 Value: TypeAlias = (
     "str | int | float | bool | Instant | Span | Raw | Sequence[Value] | Mapping[str, Value] | None"
@@ -191,7 +194,7 @@ def note(text: str) -> None:
 
 
 def _line(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False))  # noqa: T201
+    print(json_text(value))  # noqa: T201
 
 
 def _head(name: str) -> str:
@@ -215,7 +218,12 @@ def _csv(entries: Sequence[Entry], *, has_heads: bool = True) -> None:
 
 
 def _csv_cell(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
+    """Return a cell's value: safe on a terminal, and never a formula in a spreadsheet."""
+    if isinstance(value, list | dict | bool):
+        return json_text(value)
+    if not isinstance(value, str):
+        return value
+    return printable(f"'{value}" if value.startswith(_FORMULAS) else value)
 
 
 def _plain(value: object) -> object:
@@ -240,7 +248,10 @@ def _plain(value: object) -> object:
 def _loaded(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:  # a job that another program wrote badly is shown all the same
+    except (
+        ValueError,
+        RecursionError,
+    ):  # a job that another program wrote badly is shown all the same
         return text
 
 

@@ -15,13 +15,13 @@ from rich.text import Text
 
 from dueline.attempt import Attempt
 from dueline.cli.failure import Exit
-from dueline.cli.text import printable
 from dueline.clock import SECOND_US
 from dueline.history import Follower
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
 from dueline.span import distance_text, span_text
 from dueline.stats import Counts, count
+from dueline.text import printable
 from dueline.throughput import Throughput, throughput_of
 
 WINDOW_US = 60 * SECOND_US

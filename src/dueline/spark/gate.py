@@ -1,7 +1,9 @@
 """Where Spark's tasks meet the worker that they run handlers for."""
 
+import os
 import socket
 import threading
+import time
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
@@ -12,6 +14,15 @@ from dueline.errors import DuelineError
 
 ALIVE_S: Final = (10, 5, 3)
 """A connection that is silent is probed after so long, so often, and given up after so many."""
+
+HANDSHAKE_S: Final = 5.0
+"""Maximum duration from a connection's arrival until its peer has shown the key."""
+
+ARRIVING_MAX: Final = 64
+"""Maximum number of connections whose peers have not shown the key; further ones wait."""
+
+CHECK_S: Final = 0.5
+"""Interval of looking for connections whose time is over, or for free descriptors."""
 
 
 class Address(NamedTuple):
@@ -106,7 +117,10 @@ class Gate:
     def __init__(self, host: str, bind: str, *, key: bytes, port: int = 0) -> None:
         """Listen. host: by which name tasks reach it. bind: where to listen. port: 0 for any."""
         self._lines: dict[int, Line] = {}
+        self._arriving: set[_Arrival] = set()
+        self._closed = threading.Event()
         self._listening = socket.create_server((bind, port), backlog=64)
+        self._listening.settimeout(CHECK_S)
         self.address = Address(host, self._listening.getsockname()[1], key)
         threading.Thread(target=self._accept, name="dueline-gate", daemon=True).start()
 
@@ -117,26 +131,39 @@ class Gate:
 
     def close(self) -> None:
         """Take no more connections."""
+        self._closed.set()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 
     def _accept(self) -> None:
-        while True:
+        """Accept connections until closed; end those that do not show the key in time."""
+        while not self._closed.is_set():
+            for arrival in list(self._arriving):
+                arrival.end_if_overdue()
+            if len(self._arriving) >= ARRIVING_MAX:
+                self._closed.wait(CHECK_S)  # further ones wait in the socket's backlog
+                continue
             try:
-                taken, _ = self._listening.accept()
-            except OSError:
-                return
-            keep_alive(taken)
-            threading.Thread(
-                target=self._admit, args=(Connection(taken.detach()),), daemon=True
-            ).start()
+                arrival = _Arrival(self._listening.accept()[0])
+            except TimeoutError:
+                continue
+            except OSError:  # out of descriptors, for example; some come back in time
+                self._closed.wait(CHECK_S)
+                continue
+            self._arriving.add(arrival)
+            threading.Thread(target=self._admit, args=(arrival,), daemon=True).start()
 
-    def _admit(self, connection: Connection) -> None:
+    def _admit(self, arrival: "_Arrival") -> None:
+        connection = arrival.connection
         try:
-            deliver_challenge(connection, self.address.key)
-            answer_challenge(connection, self.address.key)
-            number, error = unpack(connection.recv_bytes())
+            try:
+                deliver_challenge(connection, self.address.key)
+                answer_challenge(connection, self.address.key)
+                number, error = unpack(connection.recv_bytes())
+            finally:
+                self._arriving.discard(arrival)
+                arrival.settle()
             line = self._lines.get(number)
             if line is not None and error:
                 line.give_up(error)
@@ -147,6 +174,34 @@ class Gate:
             connection.close()
         except (OSError, EOFError, AuthenticationError, ValueError, DuelineError):
             connection.close()
+
+
+class _Arrival:
+    """A connection whose peer has not shown the key yet."""
+
+    def __init__(self, taken: socket.socket) -> None:
+        """Take what was accepted.
+
+        Raises: OSError: there are no descriptors left; the connection is closed.
+        """
+        self._due_s = time.monotonic() + HANDSHAKE_S
+        self._socket = taken
+        try:
+            keep_alive(taken)
+            self.connection = Connection(os.dup(taken.fileno()))
+        except OSError:
+            taken.close()
+            raise
+
+    def settle(self) -> None:
+        """Stop the clock: the peer has the key, or is gone."""
+        self._socket.close()
+
+    def end_if_overdue(self) -> None:
+        """Shut the connection down, which ends its thread, once its time is over."""
+        if time.monotonic() > self._due_s:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def come(address: Address, number: int, error: str = "") -> Connection | None:

@@ -6,11 +6,11 @@ from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from dueline.catalog import Catalog
 from dueline.clock import SystemClock
-from dueline.connect import mask, open_queues, open_store
+from dueline.connect import mask, open_queues, open_store, split_address
 from dueline.errors import BadInput, ConfigError
 from dueline.queue import Queues
 from dueline.settings import SHARDS_MAX
@@ -139,7 +139,7 @@ class Options:
                 hint='Say .option("store", "sqlite:///jobs.db"). Spark hands no options on to'
                 " what CREATE TABLE made: use CREATE TEMPORARY VIEW.",
             )
-        parts = urlsplit(url)
+        parts = split_address(url)
         if parts.scheme == "memory":
             raise ConfigError(
                 "A memory store lives in one process, and Spark's workers are others.",
@@ -156,7 +156,7 @@ def open_existing(url: str) -> Store:
 
     Raises: ConfigError: there is no such file, or no such kind of store.
     """
-    parts = urlsplit(url)
+    parts = split_address(url)
     if parts.scheme == "sqlite" and not Path(unquote(parts.path)[1:]).is_file():
         raise ConfigError(
             f"There is no queue file {mask(url)}.",

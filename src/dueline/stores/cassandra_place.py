@@ -3,11 +3,13 @@
 Needs no driver, so that an address can be judged without one.
 """
 
+import os
 import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -29,6 +31,8 @@ OPTIONS: Final = (
     "key",
     "name",
     "insecure",
+    "password_file",
+    "password_env",
 )
 
 TIMEOUT_US: Final = 10 * SECOND_US
@@ -75,13 +79,19 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
     Args:
       url: `cassandra://[user:password@]host[:port][,host…]/keyspace`.
       options: what follows the question mark: `dc`, `consistency`, `remember` (1 or 0),
-        `timeout` (such as 2s), `tls` (1 or 0; 1 unless all hosts are this machine), the files
-        `ca`, `cert` and `key` and the certificates' `name` where TLS needs them, and
-        `insecure=1` for no TLS between machines.
+        `timeout` (such as 2s), `password_file` or `password_env` (a file, or a variable of the
+        environment, that holds the password), `tls` (1 or 0; 1 unless all hosts are this
+        machine), the files `ca`, `cert` and `key` and the certificates' `name` where TLS needs
+        them, and `insecure=1` for no TLS between machines.
 
     Raises: ConfigError: something in it cannot be.
     """
     parts = urlsplit(url)
+    if parts.fragment or ("@" in url and "@" not in parts.netloc + parts.query):
+        raise _bad(
+            "its user name or password holds a character that must be escaped: "
+            "write / as %2F, ? as %3F and # as %23."
+        )
     hosts, port = _hosts(parts.netloc.rpartition("@")[2])
     keyspace = parts.path.removeprefix("/")
     if not _KEYSPACE.fullmatch(keyspace):
@@ -99,7 +109,7 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         keyspace,
         port,
         user=unquote(parts.username or ""),
-        password=unquote(parts.password or ""),
+        password=_password(unquote(parts.password or ""), options),
         dc=options.get("dc", ""),
         consistency=consistency,
         remember=_truth(options, "remember", default="1"),
@@ -107,6 +117,23 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
         tls=_tls(options, hosts),
         name=options.get("name", ""),
     )
+
+
+def _password(written: str, options: Mapping[str, str]) -> str:
+    """Return the password: the address's own, or that of the file or variable it names."""
+    file, variable = options.get("password_file"), options.get("password_env")
+    if (written != "") + (file is not None) + (variable is not None) > 1:
+        raise _bad("its password stands in more than one place.")
+    if file is not None:
+        try:
+            return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _bad(f"its password_file {file!r} cannot be read: {error}.") from error
+    if variable is not None:
+        if variable not in os.environ:
+            raise _bad(f"the environment has no variable {variable!r}, its password_env.")
+        return os.environ[variable]
+    return written
 
 
 def _hosts(text: str) -> tuple[list[str], int]:

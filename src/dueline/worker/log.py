@@ -5,6 +5,7 @@ import logging
 from dueline.attempt import Ended, Failed, Outcome
 from dueline.job import Job
 from dueline.policy import Again, Decision
+from dueline.text import indented, one_line
 
 log = logging.getLogger("dueline.worker")
 
@@ -14,7 +15,7 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
     if decision.error == "" and not is_lost and not log.isEnabledFor(logging.INFO):
         return
     job, ending = ended.job, ended.ending
-    where = f"job={job.id.hex()} task={job.task} attempt={job.errors + 1}"
+    where = f"job={job.id.hex()} task={one_line(job.task)} attempt={job.errors + 1}"
     took_ms = (ended.ended_us - ended.started_us) / 1000 if ended.started_us else 0.0
     if is_lost:
         log.warning("%s lost its claim after %.1f ms; its result was thrown away", where, took_ms)
@@ -25,10 +26,11 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
     else:
         text = f"{where} {decision.state} after {took_ms:.1f} ms"
     level = logging.INFO if decision.error == "" else logging.WARNING
+    # What a handler raised may hold anything, also what looks like a record of this log.
     if isinstance(ending, Failed) and ending.traceback:
-        text = f"{text}\n{ending.traceback.rstrip()}"
+        text = f"{text}\n{indented(ending.traceback.rstrip())}"
     elif decision.error:
-        text = f"{text}: {decision.error}"
+        text = f"{text}: {one_line(decision.error)}"
     log.log(level, "%s", text)
 
 
@@ -36,5 +38,10 @@ def log_over(job: Job, outcome: Outcome) -> None:
     """Log that a job ended without being run: poison and losses are errors."""
     level = logging.ERROR if outcome.state in ("dead", "lost") else logging.INFO
     log.log(
-        level, "job=%s task=%s %s: %s", job.id.hex(), job.task, outcome.state, outcome.error or "-"
+        level,
+        "job=%s task=%s %s: %s",
+        job.id.hex(),
+        one_line(job.task),
+        outcome.state,
+        one_line(outcome.error) or "-",
     )
