@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dueline.clock import SECOND_US, Clock
 from dueline.codec import decode, encode
 from dueline.errors import Conflict, NotFound, StoreUnavailable, Unknown
+from dueline.features import Features
 from dueline.ids import Ids
 from dueline.lane import Lane, living_queue
 from dueline.paging import record_at
@@ -63,6 +64,7 @@ class Catalog:
         self._clock = clock
         self._defaults = defaults
         self._settings: dict[str, Entry] = {}
+        self.features = Features(records, ids=ids)
 
     @property
     def defaults(self) -> QueueSettings:
@@ -70,7 +72,10 @@ class Catalog:
         return self._defaults
 
     def settings(self, queue: str) -> QueueSettings:
-        """Read a queue's settings, as they stood at most 5 s ago; the first use makes it."""
+        """Read a queue's settings, as they stood at most 5 s ago; the first use makes it.
+
+        Raises: SchemaMismatch: the store uses a feature that this version does not know.
+        """
         cached = self._settings.get(queue)
         now_us = self._clock.monotonic_us()
         if cached is not None and now_us - cached.read_us < SETTINGS_AGE_US_MAX:
@@ -102,6 +107,21 @@ class Catalog:
         check_queue_name(queue)
         check_settings(replace(self._defaults, **changes))  # type: ignore[arg-type]  # see below
         return self.change(queue, lambda old: replace(old, **changes))  # type: ignore[arg-type]
+
+    def adopt(self, feature: str) -> None:
+        """Write down that the store uses a feature (`dueline.features`).
+
+        Where other processes may not know it, all queues get their settings stored anew, so that
+        every process reads the names within SETTINGS_AGE_US_MAX: rows of the feature must not be
+        written before (rule V2).
+
+        Raises: SchemaMismatch: the store uses a feature that this version does not know.
+        """
+        if self.features.use(feature):
+            for queue in self.names():
+                entry = self.entry(queue)
+                if entry is not None:
+                    self._put(queue, entry.settings, entry.version, entry.leaving_us)
 
     def change(self, queue: str, how: Callable[[QueueSettings], QueueSettings]) -> QueueSettings:
         """Store settings that follow from those that there are; the queue is made if need be.
@@ -193,6 +213,7 @@ class Catalog:
         for _ in range(_ROUNDS_MAX):
             entry = self.entry(queue)
             if entry is not None:
+                self.features.check()
                 self._settings[queue] = entry
                 return entry
             self._put(queue, self._defaults, NO_VERSION)

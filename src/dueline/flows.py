@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from dueline import features
 from dueline.advancing import PARK_US, wake_steps
 from dueline.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
 from dueline.job import Job, JobId, State
@@ -107,6 +108,7 @@ def send(queues: Queues, start: Start, *, again: bool = False) -> None:
       StoreUnavailable: nothing was written.
     """
     flow, layout, jobs = start
+    queues.catalog.adopt(features.WORKFLOWS)
     store = queues.told
     commits = recipe.put_layout(flow, layout, version=flow)
     try:

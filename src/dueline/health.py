@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dueline import cuts, groups
 from dueline.clock import SECOND_US
+from dueline.features import names_of
 from dueline.limited import Waiting
 from dueline.queue import Queues
 from dueline.recipes.findings import findings
@@ -39,7 +40,8 @@ class Report:
 
 def examine(queues: Queues) -> Report:
     """Look at the store, the clocks, the workers, and whether every queue is served."""
-    store = queues.store.describe()
+    features = ", ".join(sorted(names_of(queues.store)))
+    store = {**queues.store.describe(), "features": features or "none"}
     workers = present(queues.store)
     checks = [
         *judged(store),

@@ -5,7 +5,7 @@ from contextlib import suppress
 from copy import copy
 from typing import NamedTuple
 
-from dueline import changes
+from dueline import changes, features
 from dueline.admission import Admission
 from dueline.advancing import advance
 from dueline.attempt import Outcome
@@ -114,6 +114,7 @@ class Queues:
         inside.store = store
         inside.waker = waker
         inside.catalog = Catalog(store, clock=self._clock, ids=self.ids, defaults=self._defaults)
+        inside.catalog.features = self.catalog.features.inside(store)
         inside._equip(is_inside=True)  # noqa: SLF001  (one of its own kind)
         return inside
 
@@ -140,6 +141,8 @@ class Queues:
             now_us = self.time.earliest_us()
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
+        if limits and any(limits):
+            self.catalog.adopt(features.LIMITS)
         job_ids = self.ids.many(len(bodies), now_us)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes = changes.birth_lanes(home, job_ids, settings.shards, limits)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from dueline import features
 from dueline.changes import spread
 from dueline.clock import DAY_US
 from dueline.errors import Conflict, NotFound
@@ -43,6 +44,7 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
     recipe.check(timing)
     now_us = queues.time.latest_us()
     check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
+    queues.catalog.adopt(features.SCHEDULES)
 
     def change(old: Schedule | None) -> Schedule:
         if old is not None and not old.is_leaving and _is_same(old, template, timing):

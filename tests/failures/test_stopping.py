@@ -164,8 +164,8 @@ def test_a_failure_is_one_record_with_its_traceback(world: World) -> None:
     first, second = (one for one in records(worker.log()) if "task=fail" in one)
     for number, record in enumerate((first, second), 1):
         assert f"job={job.id} task=fail attempt={number}" in record
-        assert record.splitlines()[1] == "Traceback (most recent call last):"
-        assert record.splitlines()[-1] == "ValueError: a is no good"
+        assert record.splitlines()[1] == "    Traceback (most recent call last):"
+        assert record.splitlines()[-1] == "    ValueError: a is no good"
     assert "retried, again in" in first
     assert "dead after" in second
 

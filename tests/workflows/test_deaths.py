@@ -7,6 +7,7 @@ import pytest
 
 from dueline import Dueline, EnqueueUnknown, Flow, advancing, flows, group, pipeline
 from dueline.errors import StoreUnavailable
+from dueline.features import WORKFLOWS
 from dueline.worker.stepping import Stepping
 from tests.workflows.conftest import step
 
@@ -122,6 +123,7 @@ def test_a_caller_who_was_not_told_makes_sure_and_nothing_is_doubled(
     app: Dueline, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
     app.queues.catalog.settings("default")  # known before the store fails
+    app.queues.catalog.adopt(WORKFLOWS)  # noted before the store fails
     part = group(step(app, "add", n) for n in (1, 2)).then(step(app, "count"))
     with monkeypatch.context() as patch:
         stopping(app, patch, cut, StoreUnavailable("It is gone."))

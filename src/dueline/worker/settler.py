@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import groupby
 
+from dueline import features
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
 from dueline.chunked import ChunkHandler
 from dueline.finishing import (
@@ -101,6 +102,8 @@ class Settler:
             return False
         settings = self._queues.catalog.settings
         groups = [successes(done, {queue: settings(queue) for queue in _queues_of(done)})]
+        if groups[0].rows and len(done) > 1:
+            self._queues.catalog.adopt(features.BUNDLES)
         rest = [(one, self._decide(one, wished)) for one in others]
         for one, decision in rest:
             if isinstance(decision, Again):

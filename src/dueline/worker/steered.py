@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from dueline import features
 from dueline.aside import bring_back, clear, put_under, set_aside
 from dueline.clock import SECOND_US
 from dueline.handler import Handler
@@ -75,6 +76,7 @@ class Steered:
             else:
                 paused.append(one)
         if unlimited:
+            self._queues.catalog.adopt(features.LIMITS)
             put_under(self._queues, unlimited)
         self._set_aside_paused(paused)
 
