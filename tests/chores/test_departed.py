@@ -15,7 +15,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend, Want
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.worker.presence import Attendance
+from dueline.worker.presence import Attendance, Load
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
 from tests.world import LEASE_US, World
@@ -26,7 +26,7 @@ LONG_US = 120 * LEASE_US
 
 def beat(world: World, worker: str = "w1", queues: tuple[str, ...] = ("q",)) -> None:
     """Have a worker beat, as workers do; it is on the roster from then on."""
-    Attendance(world.queues, worker, serving=queues, tasks=()).tell(slots=4, held=0)
+    Attendance(world.queues, worker, serving=queues, tasks=()).tell(Load(slots=4, held=0))
 
 
 def claim(world: World, worker: str = "w1", *, lease_us: int = LEASE_US) -> Job:
@@ -149,14 +149,14 @@ def test_a_worker_that_comes_back_meanwhile_keeps_its_claims(world: World) -> No
     world.queues.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
     attendance = Attendance(world.queues, "w1", serving=("q", "other"), tasks=())
-    attendance.tell(slots=4, held=0)
+    attendance.tell(Load(slots=4, held=0))
     claim(world, lease_us=LONG_US)
     world.clock.advance(SHORT_S)
     before = world.row(job_id)
     lanes = world.store.lanes
 
     def lanes_and_a_beat(*args: object, **kwargs: object) -> object:
-        attendance.tell(slots=4, held=1)
+        attendance.tell(Load(slots=4, held=1))
         return lanes(*args, **kwargs)  # type: ignore[arg-type]
 
     world.store.lanes = lanes_and_a_beat  # type: ignore[method-assign, assignment]
@@ -195,7 +195,7 @@ def test_only_claims_are_freed_and_all_pages_of_them(world: World) -> None:
 
 def test_one_that_leaves_is_off_the_roster(world: World) -> None:
     attendance = Attendance(world.queues, "w1", serving=("q",), tasks=())
-    attendance.tell(slots=1, held=0)
+    attendance.tell(Load(slots=1, held=0))
     attendance.end()
     assert roster.members(world.store) == []
     assert not present(world.store)
@@ -203,11 +203,11 @@ def test_one_that_leaves_is_off_the_roster(world: World) -> None:
 
 def test_one_that_was_struck_off_is_on_the_roster_again_with_its_next_beat(world: World) -> None:
     attendance = Attendance(world.queues, "w1", serving=("q",), tasks=())
-    attendance.tell(slots=1, held=0)
+    attendance.tell(Load(slots=1, held=0))
     world.clock.advance(SHORT_S)
     free_all(world)
     assert roster.members(world.store) == []
-    attendance.tell(slots=1, held=0)
+    attendance.tell(Load(slots=1, held=0))
     assert [entry.member.worker for entry in roster.members(world.store)] == ["w1"]
 
 

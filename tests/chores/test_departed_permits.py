@@ -8,7 +8,7 @@ from dueline.recipes import semaphore
 from dueline.recipes.semaphore import HANDOVER_US, Wish, spare
 from dueline.store import Record
 from dueline.worker.permits import HeldPermits
-from dueline.worker.presence import Attendance
+from dueline.worker.presence import Attendance, Load
 from tests.chores.test_departed import LONG_US, SHORT_S, beat, free_all
 from tests.world import World
 
@@ -99,10 +99,10 @@ def test_a_worker_that_comes_back_meanwhile_keeps_its_permits(world: World) -> N
     # M3
     semaphore.define(world.store, "warehouse", 3, ids=world.queues.ids)
     attendance = Attendance(world.queues, "w1", serving=("q",), tasks=())
-    attendance.tell(slots=4, held=0)
+    attendance.tell(Load(slots=4, held=0))
     world.hold("warehouse", "w1", lasts_s=LONG_S)
     world.clock.advance(SHORT_S)
-    once_read(world, lambda: attendance.tell(slots=4, held=1))
+    once_read(world, lambda: attendance.tell(Load(slots=4, held=1)))
     assert free_all(world) == 0
     assert holders(world, "warehouse") == {"w1": 1}
 

@@ -17,7 +17,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Records
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.worker.presence import Attendance
+from dueline.worker.presence import Attendance, Load
 from tests.calls import row_of
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
@@ -271,7 +271,7 @@ def test_without_any_monitor_all_works_only_later(world: World) -> None:
     for number in range(1, 4):
         store.add([row_of(number, at_us=clock.wall_us() + number * DAY_US)])
     clock.advance(us=DAY_US)
-    Attendance(queues, "dead", serving=("default",), tasks=()).tell(slots=1, held=1)
+    Attendance(queues, "dead", serving=("default",), tasks=()).tell(Load(slots=1, held=1))
     assert world.claim(row_of(1).id, worker="dead", start=True).worker == "dead"
     done: list[int] = []
     for _ in range(6):

@@ -5,7 +5,7 @@ import pytest
 from dueline import Dueline
 from dueline.cli import bench
 from dueline.errors import Conflict
-from dueline.worker.presence import Attendance
+from dueline.worker.presence import Attendance, Load
 from tests.cli.conftest import Shell
 
 STORE = ("--store", "sqlite:///jobs.db")
@@ -66,7 +66,7 @@ def test_it_refuses_a_queue_that_a_worker_serves(shell: Shell) -> None:
     queues = app.queues
     queues.catalog.settings("served")
     bench.check_unused(queues, "served")
-    Attendance(queues, "w1", serving=("served",), tasks=()).tell(slots=1, held=0)
+    Attendance(queues, "w1", serving=("served",), tasks=()).tell(Load(slots=1, held=0))
     with pytest.raises(Conflict, match="a worker serves it"):
         bench.check_unused(queues, "served")
     app.close()

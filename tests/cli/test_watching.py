@@ -29,7 +29,10 @@ def test_live_workers_are_listed(shell: Shell) -> None:
         assert (one["queues"], one["slots"], one["version"]) == (["default"], 3, VERSION)
         assert isinstance(one["clock_offset_s"], float)
         heads = shell.app("workers", "list").out.splitlines()[0].split()
-        assert heads == ["WORKER", "QUEUES", "HELD", "SLOTS", "VERSION", "CLOCK", "OFFSET", "BEAT"]
+        assert heads == [
+            *("WORKER", "QUEUES", "HELD", "RUNNING", "SLOTS", "VERSION"),
+            *("CLOCK", "OFFSET", "BEAT"),
+        ]
         assert shell.app("health", "--ready").code == 0
     finally:
         worker.terminate()

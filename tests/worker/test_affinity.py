@@ -14,7 +14,7 @@ from dueline.recipes.registry import present
 from dueline.settings import QueueSettings
 from dueline.worker.affinity import WHOLE_EVERY_US, Affinity, Known, affinity_of, looked_at
 from dueline.worker.claimer import Claimer
-from dueline.worker.presence import ROOM_EVERY_US, Attendance
+from dueline.worker.presence import CHANGE_EVERY_US, ROOM_EVERY_US, Attendance, Load
 from tests.world import EVERY_KIND, World, world_on
 
 SHARDS = 8
@@ -38,7 +38,7 @@ class Member:
         self._claimer = Claimer(world.queues, ["q"], name, affinity=self.affinity)
 
     def beat(self, *, held: int = 0) -> None:
-        self.attendance.tell(slots=4, held=held)
+        self.attendance.tell(Load(slots=4, held=held))
 
     def claim(self, limit: int = 10 * JOBS) -> set[JobId]:
         """Look once, and claim what it finds."""
@@ -138,7 +138,7 @@ def test_another_helps_who_has_no_room_until_it_has_again(world: World) -> None:
     world.store.close()
 
 
-def test_room_is_told_when_it_comes_or_goes_and_not_too_often(
+def test_changes_are_reported_soon_and_not_too_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = world_on("memory", None)  # type: ignore[arg-type]
@@ -148,17 +148,25 @@ def test_room_is_told_when_it_comes_or_goes_and_not_too_often(
         return [member.held for member in present(world.store)]
 
     world.clock.advance(us=ROOM_EVERY_US)
-    one.attendance.tell_of_room(slots=4, held=4)
-    assert held() == [0]  # nobody asks where looks cost nothing
-    monkeypatch.setattr(type(world.store), "scope", "network")
-    one.attendance.tell_of_room(slots=4, held=3)
-    assert held() == [0]
-    one.attendance.tell_of_room(slots=4, held=4)
+    one.attendance.tell_of_change(Load(slots=4, held=4))
     assert held() == [4]
-    one.attendance.tell_of_room(slots=4, held=1)
+    one.attendance.tell_of_change(Load(slots=4, held=0, running=3))
+    assert held() == [4]  # not too often
+    one.attendance.tell_of_change(Load(slots=4, held=4, is_draining=True))
+    assert [member.is_draining for member in present(world.store)] == [True]  # but this at once
+    world.clock.advance(us=CHANGE_EVERY_US)
+    one.attendance.tell_of_change(Load(slots=4, held=0))
+    assert held() == [0]
+    world.clock.advance(us=ROOM_EVERY_US)
+    monkeypatch.setattr(type(world.store), "scope", "network")
+    one.attendance.tell_of_change(Load(slots=4, held=3))
+    assert held() == [0]
+    one.attendance.tell_of_change(Load(slots=4, held=4))
+    assert held() == [4]
+    one.attendance.tell_of_change(Load(slots=4, held=1))
     assert held() == [4]
     world.clock.advance(us=ROOM_EVERY_US)
-    one.attendance.tell_of_room(slots=4, held=1)
+    one.attendance.tell_of_change(Load(slots=4, held=1))
     assert held() == [1]
     assert affinity_of(world.queues, "w1") is not None
     monkeypatch.undo()

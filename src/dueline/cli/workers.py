@@ -7,7 +7,7 @@ from dueline.cli.queues import worker_entry
 from dueline.cli.session import session_of
 from dueline.recipes.registry import present
 
-COLUMNS = ("worker", "queues", "held", "slots", "version", "clock_offset", "beat")
+COLUMNS = ("worker", "queues", "held", "running", "slots", "version", "clock_offset", "beat")
 
 workers = typer.Typer(help="See workers.")
 

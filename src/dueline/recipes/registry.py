@@ -1,7 +1,7 @@
 """Which workers are alive."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dueline.codec import decode, encode
 from dueline.paging import records_in
@@ -14,11 +14,15 @@ BEATS_MISSED_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What a worker says of itself with each beat.
+    """What a worker says of itself with each heartbeat.
 
     worker: `<host>:<pid>:<random>`. queues, tasks: the names that it serves and knows.
-    slots, held: jobs that it can run at once, and holds now. clock_skew_us: its wall clock
+    slots, held: jobs that it can run at once, and has claimed now. clock_skew_us: its wall clock
     minus the store's. version: of dueline; empty where the worker is too old to say.
+    running: handlers that run now; None where the worker is too old to say.
+    gathering: claimed jobs that wait for more jobs of their batch. is_draining: it claims
+    nothing any more. own: per queue with slots of its own, these and the claimed jobs that take
+    one.
     """
 
     worker: str
@@ -30,6 +34,10 @@ class Presence:
     beat_us: int
     clock_skew_us: int
     version: str = ""
+    running: int | None = None
+    gathering: int = 0
+    is_draining: bool = False
+    own: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:

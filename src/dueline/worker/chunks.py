@@ -134,9 +134,15 @@ class Chunks:
     @property
     def slotless(self) -> int:
         """How many jobs take no slot: those that wait for others, and all but one of a chunk."""
+        gathered = self.gathered
         with self._guard:
-            gathered = sum(len(one.jobs) for one in self._open.values())
             return gathered + sum(len(jobs) - 1 for jobs in self._begun.values())
+
+    @property
+    def gathered(self) -> int:
+        """How many jobs wait for more jobs of their batch."""
+        with self._guard:
+            return sum(len(one.jobs) for one in self._open.values())
 
     def by_queue(self) -> Counter[str]:
         """Count the jobs that take no slot, by queue."""

@@ -18,7 +18,8 @@ class Holding:
 
     The worker's loop, its beat and its timer share it.
     last: what earlier attempts said of their progress. given: the first arguments of steps of
-    workflows. marked: the claims of which the store knows that their handlers were started.
+    workflows. slots: those that queues have of their own. marked: the claims of which the store
+    knows that their handlers were started.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Holding:
         self.given: dict[JobId, bytes] = {}
         self.marked: set[Claim] = set()
         self._jobs: dict[JobId, Job] = {}
-        self._slots = {queue: count for queue, count in slots.items() if count}
+        self.slots = {queue: count for queue, count in slots.items() if count}
         self._settings = settings
 
     def __len__(self) -> int:
@@ -91,7 +92,7 @@ class Holding:
 
         Args: besides: how many of those held take no slot, by queue.
         """
-        room = {queue: slots + besides.get(queue, 0) for queue, slots in self._slots.items()}
+        room = {queue: slots + besides.get(queue, 0) for queue, slots in self.slots.items()}
         if room:
             for job in self.jobs():  # the beat may lose some meanwhile
                 if job.lane.queue in room:

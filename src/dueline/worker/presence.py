@@ -1,5 +1,9 @@
 """What a worker says of itself."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
 from dueline.clock import SECOND_US
 from dueline.queue import Queues
 from dueline.recipes import roster
@@ -10,6 +14,26 @@ from dueline.worker.beat import BEATS_A_LEASE
 
 ROOM_EVERY_US = 2 * SECOND_US
 """Beats for this come no more often: each is a conditional write in a partition of all workers."""
+
+
+CHANGE_EVERY_US = SECOND_US
+"""Minimum time between heartbeats that report a change, on a store of one machine."""
+
+CHANGE_EVERY_US_NETWORK = 5 * SECOND_US
+"""The same on a store of many machines, where heartbeats are conditional writes."""
+
+_NO_SLOTS: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
+class Load(NamedTuple):
+    """What a worker is doing: see `Presence`."""
+
+    slots: int
+    held: int
+    running: int | None = None
+    gathering: int = 0
+    is_draining: bool = False
+    own: Mapping[str, tuple[int, int]] = _NO_SLOTS
 
 
 class Attendance:
@@ -25,11 +49,11 @@ class Attendance:
         self._tasks = tasks
         self._started_us = queues.time.latest_us()
         self._enrolled_until_us = 0
-        self._had_room = True
+        self._told: Load | None = None
         self._told_us = 0
 
-    def tell(self, *, slots: int, held: int) -> int:
-        """Write a beat; answer the shortest lease of the queues that are served."""
+    def tell(self, load: Load) -> int:
+        """Write a heartbeat; return the shortest lease of the queues that are served."""
         queues = self._queues
         lease_us = min(queues.catalog.settings(queue).lease_us for queue in self._serving)
         now_us = queues.time.latest_us()
@@ -37,25 +61,41 @@ class Attendance:
             worker=self._worker,
             queues=self._serving,
             tasks=self._tasks,
-            slots=slots,
-            held=held,
+            slots=load.slots,
+            held=load.held,
             started_us=self._started_us,
             beat_us=now_us,
             clock_skew_us=queues.time.skew_us(),
+            running=load.running,
+            gathering=load.gathering,
+            is_draining=load.is_draining,
+            own=dict(load.own),
         )
-        self._had_room, self._told_us = held < slots, now_us
+        self._told, self._told_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE
         announce(queues.store, presence, version=queues.ids.token(), beat_every_us=every_us)
         self._enrol(now_us)
         self._enrolled_until_us = now_us + BEATS_MISSED_MAX * every_us
         return lease_us
 
-    def tell_of_room(self, *, slots: int, held: int) -> None:
-        """Write a beat before its time where shards are shared, and room came or went."""
-        if (held < slots) == self._had_room or self._queues.store.scope != "network":
+    def tell_of_change(self, load: Load) -> None:
+        """Write a heartbeat before its time when what was reported is no longer true.
+
+        The end of claiming is reported at once; other changes at most once in a while.
+        """
+        told = self._told
+        if told is None or load == told:
             return
-        if self._queues.time.latest_us() - self._told_us >= ROOM_EVERY_US:
-            self.tell(slots=slots, held=held)
+        silent_us = self._queues.time.latest_us() - self._told_us
+        if load.is_draining != told.is_draining or silent_us >= self._gap_us(told, load):
+            self.tell(load)
+
+    def _gap_us(self, told: Load, load: Load) -> int:
+        """Return how long after the last heartbeat a change is reported."""
+        if self._queues.store.scope != "network":
+            return CHANGE_EVERY_US
+        is_room_new = (told.held < told.slots) != (load.held < load.slots)
+        return ROOM_EVERY_US if is_room_new else CHANGE_EVERY_US_NETWORK
 
     def _enrol(self, now_us: int) -> None:
         """Be on the roster; again after a silence, in which this worker was taken for dead."""

@@ -60,3 +60,12 @@ class Slots:
             return self._held.room(besides)
         room = self._held.room(self._chunks.by_queue() + Counter(besides))
         return {queue: count + self.more if count > 0 else count for queue, count in room.items()}
+
+    def own(self) -> dict[str, tuple[int, int]]:
+        """Return, per queue with slots of its own, these and the jobs that take one now."""
+        besides = Counter(self._early.by_queue())
+        if self._chunks is not None:
+            besides += self._chunks.by_queue()
+        room = self._held.room(besides)
+        slots = self._held.slots
+        return {queue: (slots[queue], slots[queue] - left) for queue, left in room.items()}

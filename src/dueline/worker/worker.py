@@ -25,7 +25,7 @@ from dueline.worker.lookout import Lookout
 from dueline.worker.pace import Pace
 from dueline.worker.patience import Patience
 from dueline.worker.permits import HeldPermits
-from dueline.worker.presence import Attendance
+from dueline.worker.presence import Attendance, Load
 from dueline.worker.reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
@@ -386,8 +386,8 @@ class Worker:
     # The beat, in its own thread
 
     def _attend(self) -> None:
-        """Between beats: pass on what handlers report, and look what is wished of them."""
-        self._attendance.tell_of_room(slots=self._runner.threads, held=len(self._held))
+        """Between beats: pass on what has changed, what handlers report, and wishes for them."""
+        self._attendance.tell_of_change(self._load())
         self._reports.write()
         if self._held and self._wishes.read():
             self._news.set()
@@ -397,4 +397,15 @@ class Worker:
         held = self._held.jobs()
         running = {job.claim() for job in self._runner.running()}
         self._lose(self._settler.extend(held, running, self._permits.until_us) if held else [])
-        return self._attendance.tell(slots=self._runner.threads, held=len(held))
+        return self._attendance.tell(self._load())
+
+    def _load(self) -> Load:
+        """Return what the worker does now, for its heartbeat."""
+        return Load(
+            slots=self._runner.threads,
+            held=len(self._held),
+            running=len(self._runner.running()),
+            gathering=self._chunks.gathered if self._chunks else 0,
+            is_draining=self._is_stopping,
+            own=self._slots.own(),
+        )
