@@ -32,7 +32,7 @@ JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills products bench bench-spark cassandra-up cassandra-down lock vulnerabilities clean
+.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -81,6 +81,9 @@ kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), 
 	$(PY) -m tests.kills.writers
 	$(PY) -m tests.power
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
+
+versions: $(VENV)/.project ## run the version before beside this one on one store, and kill processes of both (SECONDS=60 STORE=address)
+	$(PY) -m tests.kills.versions $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STORE),--store '$(STORE)')
 
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000)
 	$(PY) -m tests.kills.products
