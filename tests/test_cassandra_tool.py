@@ -188,12 +188,33 @@ def test_jars_are_fetched_once(programs: Path, tmp_path: Path) -> None:
         programs,
         "mvn",
         'for last; do :; done; folder=${last#-DoutputDirectory=}; /bin/mkdir -p "$folder"\n'
-        'echo jar > "$folder/cassandra-all-5.0.8.jar"',
+        'echo jar > "$folder/cassandra-all-5.0.9.jar"',
     )
     jars = fetch_jars(tmp_path / "cache")
-    assert [jar.name for jar in jars.iterdir()] == ["cassandra-all-5.0.8.jar"]
+    assert [jar.name for jar in jars.iterdir()] == ["cassandra-all-5.0.9.jar"]
     (programs / "mvn").unlink()
     assert fetch_jars(tmp_path / "cache") == jars
+
+
+@pytest.mark.usefixtures("programs")
+def test_each_release_has_a_folder_of_its_own(programs: Path, tmp_path: Path) -> None:
+    put_program(
+        programs,
+        "mvn",
+        'for last; do :; done; folder=${last#-DoutputDirectory=}; /bin/mkdir -p "$folder"\n'
+        'version=none; for word; do case $word in -Dcassandra.version=*) version=${word#*=};; esac\n'
+        'done; echo jar > "$folder/cassandra-all-$version.jar"',
+    )
+    old, new = (fetch_jars(tmp_path / "cache", version) for version in ("5.0.8", "5.0.9"))
+    assert [jar.name for jar in old.iterdir()] == ["cassandra-all-5.0.8.jar"]
+    assert [jar.name for jar in new.iterdir()] == ["cassandra-all-5.0.9.jar"]
+    with pytest.raises(CassandraError, match=r"'\.\./5' is not a release"):
+        fetch_jars(tmp_path / "cache", "../5")
+
+
+def test_a_node_runs_the_release_it_is_told_to(tmp_path: Path) -> None:
+    assert Ring(tmp_path).version == "5.0.9"
+    assert Ring(tmp_path, version="5.0.8").nodes[0].settings.version == "5.0.8"
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -213,7 +234,7 @@ def test_a_ring_has_one_node_or_three(tmp_path: Path) -> None:
 
 def test_a_ring_is_found_with_the_settings_it_was_started_with(tmp_path: Path) -> None:
     assert Ring.find(tmp_path) is None
-    ring = Ring(tmp_path, nodes=3, commitlog="periodic", fast_start=True, first=21, logins=True)
+    ring = Ring(tmp_path, nodes=3, commitlog="periodic", fast_start=True, first=21, version="5.0.8")
     ring.write()
     found = Ring.find(tmp_path)
     assert found is not None

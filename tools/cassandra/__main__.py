@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.cassandra.config import NODES_ALLOWED
-from tools.cassandra.jars import CACHE, CassandraError, fetch_jars
+from tools.cassandra.config import FIRST_MAX, NODES_ALLOWED
+from tools.cassandra.jars import CACHE, CASSANDRA_VERSION, CassandraError, fetch_jars
 from tools.cassandra.ring import Ring
 
 EXIT_FAILED = 1
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     if options.command == "jars":
-        print(fetch_jars())
+        print(fetch_jars(version=options.version))
         return 0
     if options.command == "up":
         return _up(options)
@@ -45,6 +45,8 @@ def _up(options: argparse.Namespace) -> int:
         commitlog=options.commitlog or known.commitlog,
         fast_start=fast_start,
         centres=options.centres or known.centres,
+        version=options.version or known.version,
+        first=options.first or known.nodes[0].settings.first,
     )
     ring.start()
     _status(ring)
@@ -102,13 +104,21 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="half the time to start, slower after; default: as before, or not",
     )
+    up.add_argument("--version", help=f"default: as before, or {CASSANDRA_VERSION}")
+    up.add_argument(
+        "--first",
+        type=int,
+        metavar=f"1..{FIRST_MAX}",
+        help="start at 127.0.0.FIRST, beside rings at other addresses; for a new ring",
+    )
     down = commands.add_parser("down", parents=[folder], help="stop all nodes, keep their data")
     down.add_argument("--remove", action="store_true", help="remove their data as well")
     commands.add_parser("status", parents=[folder], help="say which nodes answer")
     nodetool = commands.add_parser("nodetool", parents=[folder], help="run nodetool on a node")
     nodetool.add_argument("--node", type=int, default=1, help="which node, from 1")
     nodetool.add_argument("arguments", nargs=argparse.REMAINDER, help="what nodetool is asked")
-    commands.add_parser("jars", help="fetch the server's jars, once; print their folder")
+    jars = commands.add_parser("jars", help="fetch the server's jars, once; print their folder")
+    jars.add_argument("--version", default=CASSANDRA_VERSION, help="default: %(default)s")
     return parser
 
 

@@ -3,13 +3,15 @@
 Pure functions from `Settings` to text: the two files a node reads and the flags of its command
 line. Nothing here touches the disk or starts anything.
 
-Source: options of Cassandra 5.0.8 under Java 17, each started as written here.
+Source: options of Cassandra 5.0.9 under Java 17, each started as written here; 5.0.8 takes the same.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from tools.cassandra.jars import CASSANDRA_VERSION
 
 CommitLog = Literal["batch", "periodic"]
 
@@ -68,6 +70,7 @@ class Settings:
         keystore: a PKCS 12 file, absolute, whose password is KEYSTORE_PASSWORD; with it the
             node also speaks TLS, on the same port. Empty for none.
         centres: each node stands in a data centre of its own, dc1 to dc3
+        version: the release of the server
     """
 
     folder: Path
@@ -79,6 +82,7 @@ class Settings:
     logins: bool = False
     keystore: str = ""
     centres: bool = False
+    version: str = CASSANDRA_VERSION
 
     @property
     def centre(self) -> str:

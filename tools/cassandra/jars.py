@@ -1,4 +1,4 @@
-"""The server's jars, fetched once."""
+"""The server's jars, fetched once a release."""
 
 import os
 import re
@@ -7,7 +7,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-CASSANDRA_VERSION = "5.0.8"
+CASSANDRA_VERSION = "5.0.9"
+"""The release that runs unless another one is asked for."""
+
 JAVA_VERSION = 17
 FETCH_TIMEOUT_S = 600
 
@@ -35,8 +37,8 @@ def find_java() -> str:
     version = java_version(answer.stderr)
     if version != JAVA_VERSION:
         raise CassandraError(
-            f"Cassandra {CASSANDRA_VERSION} runs here on Java {JAVA_VERSION} and {java} is "
-            f"{version or 'unknown'}: {wanted}."
+            f"Cassandra runs here on Java {JAVA_VERSION} and {java} is {version or 'unknown'}: "
+            f"{wanted}."
         )
     return java
 
@@ -47,29 +49,32 @@ def java_version(answer: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def fetch_jars(cache: Path = CACHE) -> Path:
-    """Fetch the jars through Maven unless they are there already.
+def fetch_jars(cache: Path = CACHE, version: str = CASSANDRA_VERSION) -> Path:
+    """Fetch the jars of a release through Maven unless they are there already.
 
     Args:
-        cache: the folder above the folder of the jars
+        cache: the folder above the folders of the jars, one for each release
+        version: the release, such as 5.0.9
 
     Returns the folder of the jars (100 jars, 67 MB).
 
     Raises CassandraError: Maven is missing or failed. Nothing half fetched is left behind.
     """
-    jars = cache / f"jars-{CASSANDRA_VERSION}"
+    if not re.fullmatch(r"[0-9][0-9A-Za-z.-]*", version):
+        raise CassandraError(f"{version!r} is not a release of Cassandra: write one such as 5.0.9.")
+    jars = cache / f"jars-{version}"
     if jars.is_dir():
         return jars
     maven = shutil.which("mvn")
     if maven is None:
         raise CassandraError(
             "There is no mvn on the search path: install Apache Maven to fetch "
-            f"the jars of Cassandra {CASSANDRA_VERSION} (once, 67 MB)."
+            f"the jars of Cassandra {version} (once, 67 MB)."
         )
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as unfinished:
         fetched = Path(unfinished) / "jars"
-        _run_maven(maven, fetched)
+        _run_maven(maven, fetched, version)
         # The rename makes the folder appear whole; another process may have been faster.
         try:
             fetched.rename(jars)
@@ -79,10 +84,11 @@ def fetch_jars(cache: Path = CACHE) -> Path:
     return jars
 
 
-def _run_maven(maven: str, folder: Path) -> None:
+def _run_maven(maven: str, folder: Path, version: str) -> None:
     command = [
         maven,
         *("-q", "-B", "-f", str(POM), "dependency:copy-dependencies"),
+        f"-Dcassandra.version={version}",
         *("-DincludeScope=runtime", f"-DoutputDirectory={folder}"),
     ]
     try:
@@ -96,8 +102,8 @@ def _run_maven(maven: str, folder: Path) -> None:
         )
     except subprocess.TimeoutExpired as slow:
         raise CassandraError(f"Maven took more than {FETCH_TIMEOUT_S} s: try again.") from slow
-    if answer.returncode != 0 or not (folder / f"cassandra-all-{CASSANDRA_VERSION}.jar").is_file():
+    if answer.returncode != 0 or not (folder / f"cassandra-all-{version}.jar").is_file():
         tail = "\n".join(answer.stdout.splitlines()[-15:])
         raise CassandraError(
-            f"Maven could not fetch Cassandra {CASSANDRA_VERSION}; it said:\n{tail}"
+            f"Maven could not fetch Cassandra {version}; it said:\n{tail}"
         )

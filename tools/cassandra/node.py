@@ -79,7 +79,7 @@ class Node:
         if self.is_alive():
             return
         _require_linux()
-        java, jars = find_java(), fetch_jars(self._cache)
+        java, jars = find_java(), self._jars()
         for host, port in self.settings.addresses:
             require_free(host, port)
         self._write_files()
@@ -141,7 +141,7 @@ class Node:
         Raises CassandraError: it failed; with what it said.
         """
         command = nodetool_command(
-            self.settings, arguments, java=find_java(), jars=fetch_jars(self._cache)
+            self.settings, arguments, java=find_java(), jars=self._jars()
         )
         answer = subprocess.run(
             command, capture_output=True, text=True, timeout=NODETOOL_TIMEOUT_S, check=False
@@ -154,6 +154,9 @@ class Node:
     @property
     def _pid_file(self) -> Path:
         return self.settings.folder / "pid"
+
+    def _jars(self) -> Path:
+        return fetch_jars(self._cache, self.settings.version)
 
     def _write_files(self) -> None:
         self.settings.config.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Self
 
 from tools.cassandra import cql
 from tools.cassandra.config import FIRST_MAX, NODES_ALLOWED, CommitLog, Settings, store_url
-from tools.cassandra.jars import CACHE, CassandraError
+from tools.cassandra.jars import CACHE, CASSANDRA_VERSION, CassandraError
 from tools.cassandra.node import READY_TIMEOUT_S, Node, poll
 
 
@@ -26,8 +26,8 @@ class Ring:
         fast_start: start in half the time and run slower; for tests that measure nothing
         first: last number of the first node's address 127.0.0.x, 1 to 252; rings whose
             addresses differ run side by side
-        logins, keystore, centres: see `Settings`
-        cache: the folder above the folder of the jars
+        logins, keystore, centres, version: see `Settings`
+        cache: the folder above the folders of the jars
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Ring:
         logins: bool = False,
         keystore: str = "",
         centres: bool = False,
+        version: str = CASSANDRA_VERSION,
         cache: Path = CACHE,
     ) -> None:
         if nodes not in NODES_ALLOWED:
@@ -51,6 +52,7 @@ class Ring:
         self.commitlog = commitlog
         self.fast_start = fast_start
         self.centres = centres
+        self.version = version
         self.nodes: Sequence[Node] = [
             Node(
                 Settings(
@@ -63,6 +65,7 @@ class Ring:
                     logins=logins,
                     keystore=keystore,
                     centres=centres,
+                    version=version,
                 ),
                 cache=cache,
             )
@@ -166,6 +169,6 @@ class Ring:
             )
         if other.saved() != self.saved() and any(node.is_alive() for node in self.nodes):
             raise CassandraError(
-                "The ring is running with another commit log mode or way to start: "
+                "The ring is running with another commit log mode, release or way to start: "
                 "stop it first (down)."
             )
