@@ -3,7 +3,7 @@
 Pure functions from `Settings` to text: the two files a node reads and the flags of its command
 line. Nothing here touches the disk or starts anything.
 
-Source: options of Cassandra 5.0.9 under Java 17, each started as written here; 5.0.8 takes the same.
+Source: options of Cassandra 5.0.8 and 5.0.9 under Java 17, each started as written here.
 """
 
 from collections.abc import Mapping, Sequence

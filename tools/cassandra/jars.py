@@ -104,6 +104,4 @@ def _run_maven(maven: str, folder: Path, version: str) -> None:
         raise CassandraError(f"Maven took more than {FETCH_TIMEOUT_S} s: try again.") from slow
     if answer.returncode != 0 or not (folder / f"cassandra-all-{version}.jar").is_file():
         tail = "\n".join(answer.stdout.splitlines()[-15:])
-        raise CassandraError(
-            f"Maven could not fetch Cassandra {version}; it said:\n{tail}"
-        )
+        raise CassandraError(f"Maven could not fetch Cassandra {version}; it said:\n{tail}")

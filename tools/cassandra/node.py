@@ -140,9 +140,7 @@ class Node:
 
         Raises CassandraError: it failed; with what it said.
         """
-        command = nodetool_command(
-            self.settings, arguments, java=find_java(), jars=self._jars()
-        )
+        command = nodetool_command(self.settings, arguments, java=find_java(), jars=self._jars())
         answer = subprocess.run(
             command, capture_output=True, text=True, timeout=NODETOOL_TIMEOUT_S, check=False
         )
