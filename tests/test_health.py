@@ -5,19 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from dueline import schedules
 from dueline.clock import SECOND_US, SystemClock
 from dueline.health import PROBES, examine, is_ready, is_writable, neglected
 from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.recipes import semaphore
 from dueline.recipes.registry import present
+from dueline.recipes.schedule import Template, Timing
 from dueline.settings import QueueSettings
 from dueline.shards import LATE_US
 from dueline.soundness import Check
 from dueline.store import Write
 from dueline.stores.memory import MemoryStore
 from tests.streams.stage import Stage
-from tests.world import world_on
+from tests.world import World, world_on
 
 SOUND = {
     "server": "5.0.8",
@@ -69,6 +71,41 @@ def test_what_a_store_does_not_state_is_not_judged() -> None:
         "workers",
         "monitor",
     }
+
+
+def test_where_workers_run_and_none_is_elected_the_monitor_is_missed(tmp_path: Path) -> None:
+    world = world_on("memory", tmp_path)
+    world.live()
+    assert judged_of(world, "monitor") == ["good"]
+    world.clock.advance(61)
+    assert judged_of(world, "monitor") == ["good"]  # nor does one run any more
+    world.live(started_us=world.now_us - 61 * SECOND_US)
+    assert judged_of(world, "monitor") == ["warning"]
+
+
+def test_schedules_that_nobody_advances_are_reported(tmp_path: Path) -> None:
+    world = world_on("memory", tmp_path)
+    timing = Timing(every_us=60 * SECOND_US, overlap="skip")
+    schedules.put(world.queues, "minutely", Template("t", "q", 0, b"[]"), timing)
+    assert judged_of(world, "schedules") == ["warning"]  # no worker is there
+    world.live()
+    assert judged_of(world, "schedules") == []
+    assert all(one.verdict == "good" for one in is_ready(world.queues, max_age_us=300_000_000))
+    world.clock.advance(500)
+    world.live()
+    (found,) = [one for one in examine(world.queues).checks if one.name == "schedules"]
+    assert found.finding == (
+        "nobody has stored the job of minutely that was due at 2026-01-01T00:02:00Z; "
+        "schedules that are overdue: 1"
+    )
+    bad = [one for one in is_ready(world.queues, max_age_us=300_000_000) if one.verdict == "bad"]
+    assert "schedules" in {one.name for one in bad}
+    schedules.pause(world.queues, "minutely")
+    assert judged_of(world, "schedules") == []
+
+
+def judged_of(world: World, name: str) -> list[str]:
+    return [one.verdict for one in examine(world.queues).checks if one.name == name]
 
 
 @pytest.mark.parametrize(

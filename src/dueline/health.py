@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dueline import cuts, groups
+from dueline import cuts, groups, schedules
 from dueline.clock import SECOND_US
 from dueline.features import names_of
 from dueline.limited import Waiting
@@ -23,6 +23,13 @@ PROBE_KEPT_US = 60 * SECOND_US
 
 SCAN_MAX = 10_000
 """Jobs of one queue that are read for the check whether somebody serves them."""
+
+
+ELECTED_WITHIN_US = 60 * SECOND_US
+"""A monitor is elected so long after its workers have started, or it was lost."""
+
+OVERDUE_US = 10 * SECOND_US
+"""A job of a schedule that is not stored so long after its time is overdue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,8 @@ def examine(queues: Queues) -> Report:
         _clock("this machine", queues.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
         _alive(workers),
-        elected(queues),
+        elected(queues, workers),
+        *recurring(queues, workers),
         *_found_by_audits(queues),
         *_unserved(queues, workers),
         *neglected(queues, queues.catalog.names(), workers),
@@ -94,6 +102,7 @@ def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
         elif age_us > max_age_us:
             checks.append(Check(f"queue {name}", "bad", waits))
     checks += standing(queues, max_age_us=max_age_us, verdict="bad")
+    checks += _overdue(queues, max_age_us, "bad")
     return checks or [Check("queues", "good", "all that is ready is served in time")]
 
 
@@ -111,12 +120,44 @@ def _alive(workers: Sequence[Presence]) -> Check:
     return Check("workers", "good", finding)
 
 
-def elected(queues: Queues) -> Check:
-    """Tell who is the monitor."""
-    grant = holder_of(queues.store)
-    if grant is None or grant.until_us <= queues.time.earliest_us():
-        return Check("monitor", "good", "nobody is elected, and nothing waits for one")
-    return Check("monitor", "good", f"{grant.holder}, epoch {grant.epoch}")
+def elected(queues: Queues, workers: Sequence[Presence]) -> Check:
+    """Return who is the monitor; a warning where workers run and none is."""
+    grant, now_us = holder_of(queues.store), queues.time.earliest_us()
+    if grant is not None and grant.until_us > now_us:
+        return Check("monitor", "good", f"{grant.holder}, epoch {grant.epoch}")
+    finding = "nobody is elected, so nothing is deleted when its retention ends"
+    if any(now_us - one.started_us > ELECTED_WITHIN_US for one in workers):
+        advice = "Run a worker without --no-monitor, or `dueline monitor`."
+        return Check("monitor", "warning", finding, advice)
+    return Check("monitor", "good", finding)
+
+
+def recurring(queues: Queues, workers: Sequence[Presence]) -> Iterator[Check]:
+    """Find schedules whose jobs nobody stores: any worker does, so none is there, or it fails."""
+    if found := list(_overdue(queues, OVERDUE_US, "warning")):
+        yield from found
+    elif not workers and (names := [one.name for one in schedules.everything(queues)]):
+        yield Check(
+            "schedules",
+            "warning",
+            f"no live worker stores their jobs; schedules: {len(names)}, such as {names[0]}",
+            _START_ANY,
+        )
+
+
+def _overdue(queues: Queues, by_us: int, verdict: Verdict) -> Iterator[Check]:
+    if found := schedules.overdue(queues, by_us):
+        first = min(found, key=lambda one: one.due_us)
+        yield Check(
+            "schedules",
+            verdict,
+            f"nobody has stored the job of {first.name} that was due at "
+            f"{instant_text(first.due_us)}; schedules that are overdue: {len(found)}",
+            _START_ANY,
+        )
+
+
+_START_ANY = "Start a worker, of any queue: dueline worker MODULE:APP"
 
 
 def _found_by_audits(queues: Queues) -> Iterator[Check]:

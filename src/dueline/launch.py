@@ -5,7 +5,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dueline.config import place_of
@@ -87,8 +87,10 @@ def make_worker(
 
 
 def run(app: Application, plan: Plan, worker: Worker) -> None:
-    """Run a worker in this thread until it is stopped, and beside it the monitor's chores."""
-    watch = Watch(app.queues, worker.name, clock=app.clock) if plan.monitor else nullcontext()
+    """Run a worker in this thread until it is stopped, and maintenance in threads next to it."""
+    watch = Watch(app.queues, worker.name, clock=app.clock, is_monitor=plan.monitor)
+    if plan.burst:  # what is due is to be stored before it looks whether something is
+        watch.check_schedules()
     with watch:
         worker.run()
     log.info("worker %s ended", worker.name)

@@ -2,7 +2,7 @@
 
 Elected through a lease, fenced by its epoch, without authority (rules M1, M2): every act is one
 that any worker could do, on a condition, so that two monitors cost load, not correctness; and
-nothing waits for any of them, so that without a monitor all works, some of it later.
+no job waits for any of them. Without a monitor nothing is deleted when its retention ends.
 """
 
 from collections.abc import Callable, Sequence

@@ -215,6 +215,25 @@ def see_to_all(queues: Queues) -> Seen:
     return Seen(jobs, min((us for us in looks if us is not None), default=None))
 
 
+class Overdue(NamedTuple):
+    """A schedule whose job nobody stored, and the time that it was to have."""
+
+    name: str
+    due_us: int
+
+
+def overdue(queues: Queues, by_us: int) -> list[Overdue]:
+    """Return the schedules that are behind by more than `by_us`, by name."""
+    before_us = queues.time.earliest_us() - by_us
+    found = []
+    for name, schedule, _ in everything(queues):
+        if not schedule.is_paused:
+            due_us = next(recipe.times_after(schedule.timing, schedule.through_us))
+            if due_us < before_us:
+                found.append(Overdue(name, due_us))
+    return found
+
+
 def advance_all(queues: Queues) -> int:
     """Advance all schedules; answer how many jobs this call stored."""
     return see_to_all(queues).jobs

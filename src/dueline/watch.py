@@ -1,7 +1,8 @@
-"""A thread in which the monitor's chores are done."""
+"""The threads in which maintenance runs beside a worker."""
 
 import random
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -9,26 +10,41 @@ from dueline.clock import Clock
 from dueline.errors import DuelineError
 from dueline.monitor import Monitor
 from dueline.queue import Queues
+from dueline.timetable import Timetable
 from dueline.worker.log import log
 
 FAILED_S = 2.0
-"""How long to wait after the store could not be had, or a chore failed."""
+"""How long to wait after the store could not be had, or a step failed."""
 
 
 class Watch:
-    """Stands for the office of the monitor for as long as a `with` lasts.
+    """Takes the steps of the monitor and of schedules while a `with` lasts.
 
-    Whatever fails in it is logged and tried again: no worker ends, or waits, because of a chore.
+    Whatever fails in it is logged and tried again: no worker ends, or waits, because of it.
     """
 
-    def __init__(self, queues: Queues, holder: str, *, clock: Clock) -> None:
-        """Take the engine, and the worker in whose name it stands."""
-        self._monitor = Monitor(queues, holder, clock=clock, chance=random.random, warn=log.warning)
+    def __init__(
+        self, queues: Queues, holder: str, *, clock: Clock, is_monitor: bool = True
+    ) -> None:
+        """Take the engine, and the worker in whose name it acts.
+
+        Args:
+          is_monitor: whether it stands for election as the monitor. Schedules are checked in
+            any case.
+        """
+        self._monitor: Monitor | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self.run, name="dueline-monitor", daemon=True)
+        self._timetable = Timetable(queues, holder)
+        self._threads = [self._thread("dueline-schedules", self.check_schedules)]
+        if is_monitor:
+            self._monitor = Monitor(
+                queues, holder, clock=clock, chance=random.random, warn=log.warning
+            )
+            self._threads.append(self._thread("dueline-monitor", self._step))
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -38,32 +54,46 @@ class Watch:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
+        if self._monitor is not None:
+            try:
+                self._monitor.resign()
+            except DuelineError as failure:
+                log.info("the monitor's lease expires by itself: %s", failure)
 
     def stop(self) -> None:
-        """End after the present step. Any thread may call."""
+        """End after the present steps. Any thread may call."""
         self._over.set()
 
-    def run(self) -> None:
-        """Do what there is to do, until stopped; then give the office back."""
-        wait_s = 0.0
-        while not self._over.wait(wait_s):
-            wait_s = self._step()
-        try:
-            self._monitor.resign()
-        except DuelineError as error:
-            log.info("the monitor's office lapses by itself: %s", error)
+    def _thread(self, name: str, step: Callable[[], float]) -> threading.Thread:
+        def run() -> None:
+            wait_s = 0.0
+            while not self._over.wait(wait_s):
+                wait_s = step()
+
+        return threading.Thread(target=run, name=name, daemon=True)
 
     def _step(self) -> float:
-        before = self._monitor.epoch
-        try:
-            wait_s = self._monitor.step() / 1e6
-        except DuelineError as error:
-            log.warning("the monitor has to wait: %s", error)
-            return FAILED_S
-        except Exception:  # noqa: BLE001  (a worker goes on without its chores)
-            log.exception("a chore of the monitor failed")
-            return FAILED_S
-        if self._monitor.epoch not in (None, before):
-            log.info("this worker is the monitor, epoch %d", self._monitor.epoch)
+        monitor = self._monitor
+        assert monitor is not None
+        before = monitor.epoch
+        wait_s = _guarded(monitor.step, "the monitor")
+        if monitor.epoch not in (None, before):
+            log.info("this worker is the monitor, epoch %d", monitor.epoch)
         return wait_s
+
+    def check_schedules(self) -> float:
+        """Store the jobs of schedules that are overdue; return after how many s to do so again."""
+        return _guarded(self._timetable.step, "a check of schedules")
+
+
+def _guarded(step: Callable[[], int], what: str) -> float:
+    """Take a step; return after how many seconds to take the next."""
+    try:
+        return step() / 1e6
+    except DuelineError as error:
+        log.warning("%s has to wait: %s", what, error)
+    except Exception:  # noqa: BLE001  (a worker goes on without its maintenance)
+        log.exception("a step of %s failed", what)
+    return FAILED_S

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +61,8 @@ def whisper() -> None:
     pass
 """
 
+
+STORE = "sqlite:///jobs.db"
 
 WAIT_S = 120.0
 """For so long another process may take, on a machine that is busy with other tests."""
@@ -139,6 +143,20 @@ class Shell:
         assert [job.id.hex() for job in claimed.jobs] == [job_id]
         store.settle([Extend(claimed.jobs[0], claimed.jobs[0].at_us, started=True)])
         app.close()
+
+    @contextmanager
+    def worker(self, *words: str) -> Iterator["subprocess.Popen[str]"]:
+        """Have a worker of the app run, as a process of its own that is killed at the end."""
+        process = self.spawn("worker", "tasks:app", *words)
+        try:
+            give_up_s = time.monotonic() + WAIT_S
+            while not self("workers", "list", "-o", "json", "--store", STORE).data:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.05)
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
     def spawn(self, *words: str, **environment: str) -> "subprocess.Popen[str]":
         """Start a command as a process of its own."""

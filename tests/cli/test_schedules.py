@@ -54,6 +54,20 @@ def test_it_is_paused_resumed_triggered_and_removed(shell: Shell) -> None:
     assert answer.err.startswith("There is no schedule yet")
 
 
+def test_a_list_says_that_no_worker_stores_their_jobs(shell: Shell) -> None:
+    assert shell.app("schedules", "add", "s", "tasks.whisper", "--every", "10m").code == 0
+    answer = shell.app("schedules", "list")
+    assert answer.err == (
+        "No live worker stores their jobs; schedules: 1, such as s. "
+        "Start a worker, of any queue: dueline worker MODULE:APP\n"
+    )
+    answer = shell.app("doctor")
+    assert "schedules: warning" in answer.err
+    assert answer.code == 0
+    with shell.worker():
+        assert shell.app("schedules", "list").err == ""
+
+
 def test_what_cannot_be_is_refused_with_the_reason(shell: Shell) -> None:
     for words, code, why in (
         (("show", "nothing"), 4, "There is no schedule nothing."),

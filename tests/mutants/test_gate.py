@@ -36,6 +36,7 @@ from tests.recipes import test_steps as coordination
 from tests.schedules import test_overlap as overlap
 from tests.schedules import test_storing as storing
 from tests.schedules import test_succession as succession
+from tests.schedules import test_timetable as timetables
 from tests.simulation import broken
 from tests.simulation import test_found as found
 from tests.worker import test_limits as limits
@@ -247,6 +248,9 @@ MUTANTS = (
                  lambda: (world_on("steps", Path()),))),
     Mutant("Z5", times.who_asks_for_an_end_forgets_it_first, REPLACED),
     Mutant("Z5", times.the_next_one_comes_beside_the_one_it_replaces, REPLACED),
+    Mutant("Z6", times.no_worker_advances_what_the_monitor_left,
+           Named(timetables.test_without_any_monitor_no_time_is_decided_late,
+                 lambda: (world_on("memory", Path()), "skip"))),
     Mutant("W1", flows.the_layout_is_stored_after_the_steps,
            Named(flow_births.born_once, lambda: ("steps", Path(), Fault.BEFORE))),
     Mutant("W1", flows.a_start_that_is_repeated_has_other_steps,

@@ -11,6 +11,7 @@ from dueline.job import JobId
 from dueline.queue import Queues
 from dueline.recipes import schedule as recipe
 from dueline.recipes.schedule import Schedule, Step, Stored
+from dueline.timetable import Timetable
 
 Patch = pytest.MonkeyPatch
 
@@ -101,6 +102,10 @@ def who_asks_for_an_end_forgets_it_first(patch: Patch) -> None:
             queues.cancel(JobId(found.schedule.ended))
 
     patch.setattr(schedules, "_recall", recall)
+
+
+def no_worker_advances_what_the_monitor_left(patch: Patch) -> None:
+    patch.setattr(Timetable, "_overdue_us", lambda *_: None)
 
 
 def the_next_one_comes_beside_the_one_it_replaces(patch: Patch) -> None:

@@ -9,6 +9,7 @@ from dueline.cli.output import Entry, Output
 from dueline.cli.session import session_of
 from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.health import elected, is_ready, is_writable
+from dueline.recipes.registry import present
 from dueline.soundness import Check
 from dueline.span import parse_span
 
@@ -29,7 +30,7 @@ def health(
     """Say in one line whether the store can be written; exits 6 if not.
 
     With --ready also whether every queue that is not paused has its oldest ready job served in
-    time, and a live worker where jobs are ready.
+    time, and a live worker where jobs are ready, and whether jobs of schedules are stored.
 
     Example: dueline health --ready --max-age 10m
     """
@@ -39,7 +40,7 @@ def health(
     try:
         with session.queues() as queues:
             output = Output.of(context, queues)
-            checks = [is_writable(queues), elected(queues)]
+            checks = [is_writable(queues), elected(queues, present(queues.store))]
             if ready or max_age is not None:
                 checks += is_ready(queues, max_age_us=limit_us)
     except (StoreUnavailable, StoreCorrupt) as error:

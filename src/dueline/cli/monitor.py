@@ -17,8 +17,8 @@ def monitor(context: typer.Context) -> int:
     """Stand for the monitor's office, and do its chores until stopped.
 
     Every worker does so beside its jobs, unless it runs with --no-monitor; one of them all holds
-    the office at a time. Nothing waits for the chores: without them lanes that are past stay
-    listed, and what a dead worker holds is run again only when its lease ends.
+    the office at a time. No job or schedule waits for the chores: without them what a dead worker
+    holds is run again only when its lease ends, and nothing is deleted when its retention ends.
 
     SIGTERM or Ctrl-C stops it. Exits 143 after SIGTERM, 130 after Ctrl-C.
     """

@@ -58,6 +58,11 @@ def count(records: Records) -> int:
     return sum(1 for _ in records_in(records, PARTITION))
 
 
+def names(records: Records) -> Sequence[str]:
+    """Return the ids of the workers that are alive, sorted."""
+    return [record.key for record in records_in(records, PARTITION)]
+
+
 def present(records: Records) -> Sequence[Presence]:
     """Read who is alive, by worker id."""
     return [decode(record.value, Presence) for record in records_in(records, PARTITION)]
