@@ -41,6 +41,8 @@ def test_a_password_is_hidden_in_whatever_it_stands(url: str, shown: str) -> Non
         "cassandra://u:a/pw@host/ks",
         "cassandra://u:a#pw@host/ks",
         "cassandra://u:a?pw@host/ks",
+        "cassandra://u:pw?b@host/ks",
+        "cassandra://u:a@b/pw@host",
         "cassandra:/u:pw@host/ks",
         "mysql://u:pw@host/ks",
         "mysql://u:a/pw@host/ks",

@@ -87,7 +87,9 @@ def place_of(url: str, options: Mapping[str, str]) -> Place:
     Raises: ConfigError: something in it cannot be.
     """
     parts = urlsplit(url)
-    if parts.fragment or ("@" in url and "@" not in parts.netloc + parts.query):
+    # A password may end an address early: then what follows it is no path and no option.
+    is_cut = "@" in parts.query and not set(options) <= set(OPTIONS)
+    if parts.fragment or "@" in parts.path or is_cut:
         raise _bad(
             "its user name or password holds a character that must be escaped: "
             "write / as %2F, ? as %3F and # as %23."
