@@ -232,3 +232,8 @@ def test_a_store_that_never_answered_has_no_time() -> None:
     server.is_down = True
     with pytest.raises(StoreUnavailable):
         server.time().latest_us()
+
+
+@pytest.mark.parametrize(("instant_us", "year"), [(2**63 - 1, 9999), (-(2**63), 1)])
+def test_a_time_beyond_the_calendar_is_its_end(instant_us: int, year: int) -> None:
+    assert to_datetime(instant_us).year == year

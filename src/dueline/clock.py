@@ -128,8 +128,15 @@ def to_us(instant: datetime) -> int:
 
 
 def to_datetime(instant_us: int) -> datetime:
-    """Turn microseconds UTC into an aware datetime."""
-    return EPOCH + timedelta(microseconds=instant_us)
+    """Return microseconds UTC as an aware datetime; the first or last there is if out of range.
+
+    A stored row can hold any number, and a page that shows the row must not fail on it.
+    """
+    try:
+        return EPOCH + timedelta(microseconds=instant_us)
+    except OverflowError:
+        end, start = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
+        return end if instant_us > 0 else start
 
 
 def duration_us(span: timedelta | float) -> int:
