@@ -26,6 +26,7 @@ PLACES = {
     "Duplicate": errors.Conflict,
     "QuotaExceeded": errors.Conflict,
     "StoreUnavailable": DuelineError,
+    "StoreReplaced": errors.StoreUnavailable,
     "Unknown": errors.StoreUnavailable,
     "EnqueueUnknown": errors.Unknown,
     "AppendUnknown": errors.Unknown,

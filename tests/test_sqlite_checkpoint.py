@@ -13,6 +13,7 @@ import pytest
 
 from dueline.clock import SystemClock
 from dueline.contract.given import NOW_US, born
+from dueline.errors import StoreReplaced
 from dueline.store import Put
 from dueline.stores import sqlite_checkpoint
 from dueline.stores.sqlite import SqliteStore
@@ -92,22 +93,10 @@ def test_an_idle_thread_ends_and_another_one_is_started(
     store.close()
 
 
-def test_a_file_that_another_program_has_put_there_is_let_be(
-    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_was_put_in_the_place_of_the_queue_is_left_as_it_is(
+    store: SqliteStore, tmp_path: Path
 ) -> None:
-    looked = threading.Event()
-    is_wanted = sqlite_checkpoint.Checkpointer._is_wanted
-
-    def look(checkpointer: sqlite_checkpoint.Checkpointer) -> bool:
-        if checkpointer._wanted.is_set():
-            return is_wanted(checkpointer)
-        looked.set()  # it has done what it was woken for
-        return is_wanted(checkpointer)
-
-    monkeypatch.setattr(sqlite_checkpoint.Checkpointer, "_is_wanted", look)
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite_checkpoint, "PAGES", 10_000)
-        store.add([born(1, at_us=NOW_US)])
+    store.add([born(1, at_us=NOW_US)])
     for name in ("queue.db", "queue.db-wal", "queue.db-shm"):
         (tmp_path / name).rename(tmp_path / f"away-{name}")
     theirs = apsw.Connection(str(tmp_path / "queue.db"))
@@ -116,11 +105,16 @@ def test_a_file_that_another_program_has_put_there_is_let_be(
     theirs.close()
     log = (tmp_path / "queue.db-wal").read_bytes()
     size = (tmp_path / "queue.db").stat().st_size
-    put(store, "first")
-    assert looked.wait(WAIT_S)
+    checkpointer = store._file._checkpointer
+    assert checkpointer is not None
+    with pytest.raises(apsw.NotADBError):
+        checkpointer._open()
+    with pytest.raises(StoreReplaced):
+        put(store, "first")
     assert (tmp_path / "queue.db").stat().st_size == size
     assert (tmp_path / "queue.db-wal").read_bytes() == log
     store.close()
+    assert (tmp_path / "queue.db-wal").read_bytes() == log
 
 
 def test_writers_go_on_where_the_file_cannot_be_copied(

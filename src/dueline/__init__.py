@@ -27,6 +27,7 @@ from dueline.errors import (
     QuotaExceeded,
     SchemaMismatch,
     StoreCorrupt,
+    StoreReplaced,
     StoreUnavailable,
 )
 from dueline.event import Event, Position
@@ -78,6 +79,7 @@ __all__ = [
     "SchemaMismatch",
     "Snooze",
     "StoreCorrupt",
+    "StoreReplaced",
     "StoreUnavailable",
     "Stream",
     "Task",

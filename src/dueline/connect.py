@@ -28,7 +28,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
       url: `memory://`, with `?transactional=off` for one that works in steps as Cassandra does;
         `sqlite:///folder/file.db` (relative to the current folder) or
         `sqlite:////absolute/file.db`, with `?synchronous=NORMAL` for speed at the price of the
-        last commits when power fails; `cassandra://host,host/keyspace`, with options such as
+        last commits when power fails, and `&shared_folder=allow` for a folder that every user
+        may write to; `cassandra://host,host/keyspace`, with options such as
         `?dc=` and `&consistency=` (stores/cassandra_place.py).
       clock: the machine's clock; the system's own by default.
 
@@ -59,14 +60,19 @@ def _memory(clock: Clock, *, in_steps: bool) -> Store:
 
 def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store:
     synchronous = options.pop("synchronous", "FULL").upper()
-    if options or synchronous not in ("FULL", "NORMAL") or len(path) < len("/x"):
+    shared = options.pop("shared_folder", "refuse")
+    is_known = synchronous in ("FULL", "NORMAL") and shared in ("refuse", "allow")
+    if options or not is_known or len(path) < len("/x"):
         raise ConfigError(
             f"The address {url!r} is not one of an SQLite queue.",
-            hint="Write sqlite:///jobs.db, with ?synchronous=NORMAL or =FULL if you like.",
+            hint="Write sqlite:///jobs.db; its options are synchronous=FULL or NORMAL, and "
+            "shared_folder=refuse or allow.",
         )
     from dueline.stores.sqlite import SqliteStore  # noqa: PLC0415  (see above)
 
-    return SqliteStore(Path(path[1:]), clock=clock, synchronous=synchronous)
+    return SqliteStore(
+        Path(path[1:]), clock=clock, synchronous=synchronous, may_be_shared=shared == "allow"
+    )
 
 
 def open_waker(url: str, *, clock: Clock) -> Waker:

@@ -82,6 +82,13 @@ class StoreUnavailable(DuelineError):
     unsent: int = 0
 
 
+class StoreReplaced(StoreUnavailable):
+    """The queue file was removed or replaced while it was open; the call is not stored in it.
+
+    Every later call raises it too, until the store is closed and opened again.
+    """
+
+
 class Unknown(StoreUnavailable):
     """The store did not say whether the write happened; it may or may not have."""
 

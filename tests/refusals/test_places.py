@@ -26,6 +26,7 @@ from tests.kills.disk import MountError, small_disk
 from tests.refusals.queue_files import app_on, everything, fill
 
 NOBODY = 65534
+SHARED = "?shared_folder=allow"
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this")
 
 
@@ -57,10 +58,15 @@ else:
 """
 
 
-def as_another(path: Path, user: int = NOBODY) -> str:
+def as_another(path: Path, user: int = NOBODY, options: str = "") -> str:
     """Open a queue as another user, in another process."""
     done = subprocess.run(
-        [sys.executable, "-c", AS_ANOTHER.replace("{user}", str(user)), f"sqlite:///{path}"],
+        [
+            sys.executable,
+            "-c",
+            AS_ANOTHER.replace("{user}", str(user)),
+            f"sqlite:///{path}{options}",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -92,11 +98,80 @@ def test_a_foreign_owner_is_refused(open_folder: Path) -> None:
 
 
 @AS_ROOT
-def test_a_file_of_ones_own_in_a_shared_folder_is_opened(open_folder: Path) -> None:
+def test_a_file_of_ones_own_in_a_shared_folder_is_opened_if_asked_for(open_folder: Path) -> None:
     open_folder.chmod(0o1777)
-    assert as_another(open_folder / "queue.db") == "opened\n"
+    path = open_folder / "queue.db"
+    assert as_another(path).startswith("BadInput The folder")
+    assert list(open_folder.iterdir()) == []
+    assert as_another(path, options=SHARED) == "opened\n"
     with pytest.raises(BadInput, match="belongs to another user"):
-        everything(open_folder / "queue.db")
+        everything_of_an_empty_queue(path, SHARED)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
+def test_a_companion_of_another_user_is_refused(open_folder: Path, suffix: str) -> None:
+    # SQLite would apply it to the file: the stranger's jobs would run
+    path = open_folder / "queue.db"
+    fill(path)
+    open_folder.chmod(0o1777)
+    planted = path.with_name(path.name + suffix)
+    planted.write_bytes(b"\0" * 4096)
+    os.chown(planted, NOBODY, NOBODY)
+    planted.chmod(0o666)
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match=f"queue.db{suffix} belongs to another user") as caught:
+        everything_of_an_empty_queue(path, SHARED)
+    assert caught.value.hint
+    assert path.read_bytes() == before
+    assert planted.exists()
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
+@pytest.mark.parametrize("kind", ["symbolic", "hard", "folder"])
+def test_a_companion_that_is_a_link_is_refused(tmp_path: Path, suffix: str, kind: str) -> None:
+    path = tmp_path / "queue.db"
+    fill(path)
+    planted = path.with_name(path.name + suffix)
+    (tmp_path / "elsewhere").write_bytes(b"\0" * 4096)
+    match kind:
+        case "symbolic":
+            planted.symlink_to(tmp_path / "elsewhere")
+        case "hard":
+            planted.hardlink_to(tmp_path / "elsewhere")
+        case _:
+            planted.mkdir()
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="is a link, or no file"):
+        everything_of_an_empty_queue(path)
+    assert path.read_bytes() == before
+    assert kind == "folder" or (tmp_path / "elsewhere").read_bytes() == b"\0" * 4096
+
+
+def test_an_existing_file_that_others_may_read_is_tightened(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    fill(path)
+    path.chmod(0o666)
+    before = os.umask(0)
+    try:
+        app = app_on(path)
+        app.task(name="work")(lambda: None).enqueue()
+        files = {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()}
+        app.close()
+    finally:
+        os.umask(before)
+    assert files == {"queue.db": 0o600, "queue.db-wal": 0o600, "queue.db-shm": 0o600}
+
+
+def test_a_file_of_another_program_keeps_its_rights(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    theirs = apsw.Connection(str(path))
+    theirs.execute("CREATE TABLE theirs (value)")
+    theirs.close()
+    path.chmod(0o664)
+    with pytest.raises(DuelineError, match="of another program"):
+        everything_of_an_empty_queue(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
@@ -117,13 +192,15 @@ def test_a_folder_that_everyone_may_write_to_is_refused(tmp_path: Path) -> None:
     folder.chmod(0o777)
     with pytest.raises(BadInput, match="written to by everyone"):
         everything(folder / "queue.db")
-    assert list(folder.iterdir()) == []
     folder.chmod(0o1777)
-    everything_of_an_empty_queue(folder / "queue.db")
+    with pytest.raises(BadInput, match="written to by everyone"):
+        everything(folder / "queue.db")
+    assert list(folder.iterdir()) == []
+    everything_of_an_empty_queue(folder / "queue.db", SHARED)
 
 
-def everything_of_an_empty_queue(path: Path) -> None:
-    app = app_on(path)
+def everything_of_an_empty_queue(path: Path, options: str = "") -> None:
+    app = Dueline(f"sqlite:///{path}{options}")
     assert app.queues.catalog.names() == []
     app.close()
 

@@ -46,18 +46,28 @@ class SqliteStore(SqliteCensus):
     transactional = True
     scope: Literal["process", "machine", "network"] = "machine"
 
-    def __init__(self, path: Path, *, clock: Clock, synchronous: str = "FULL") -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        synchronous: str = "FULL",
+        may_be_shared: bool = False,
+    ) -> None:
         """Take the queue file's path; it is created or upgraded at the first call.
 
         Args:
           path: the file, made absolute. Its folder must exist.
           clock: the machine's clock, which is the store's.
           synchronous: FULL (survives loss of power) or NORMAL (the last commits may not).
+          may_be_shared: whether every user may have the right to write to the folder.
         """
         self._path = path.absolute()
         self._clock = clock
         self._synchronous = synchronous
-        self._file = SqliteConnection(self._path, synchronous=synchronous, clock=clock)
+        self._file = SqliteConnection(
+            self._path, synchronous=synchronous, clock=clock, may_be_shared=may_be_shared
+        )
         self._connection: Runs = self._file
         self._births = Gathering(self._file)
         self._guard = Guard()

@@ -7,6 +7,7 @@ on a connection of its own that never holds a transaction; writers go on meanwhi
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -39,13 +40,16 @@ IDLE_S: Final = 10.0
 class Checkpointer:
     """Sees to the log of one open connection. Threads share it as they do the connection."""
 
-    def __init__(self, path: Path, database: apsw.Connection, *, application_id: int) -> None:
+    def __init__(
+        self, path: Path, database: apsw.Connection, is_in_place: Callable[[], bool]
+    ) -> None:
         """Take the file, and the connection that writes to it; starts no thread yet.
 
-        Args: application_id: of the file; one that another program has put in its place is let be.
+        Args: is_in_place: returns whether the file at the path is still the one that was opened;
+          another one that was put in its place is left as it is.
         """
         self._path = path
-        self._application_id = application_id
+        self._is_in_place = is_in_place
         self._written = 0
         self._wanted = threading.Event()
         self._guard = threading.Lock()
@@ -122,9 +126,10 @@ class Checkpointer:
     def _open(self) -> apsw.Connection:
         database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        if database.pragma("application_id") != self._application_id:
+        if not self._is_in_place():
             database.close()
             raise apsw.NotADBError
+        database.pragma("application_id")  # without a read the connection does not know the log
         database.set_busy_handler(_waits)
         return database
 

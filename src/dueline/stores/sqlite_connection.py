@@ -19,6 +19,7 @@ from dueline.errors import (
     DuelineError,
     SchemaMismatch,
     StoreCorrupt,
+    StoreReplaced,
     StoreUnavailable,
     Unknown,
 )
@@ -36,6 +37,10 @@ SCHEMA_VERSION = len(SCHEMAS)
 APPLICATION_ID = 0x6475_656C  # "duel"
 LOCK_WAIT_S = 60.0
 """How long a call waits for other writers before it gives up."""
+
+PLACE_CHECK_US = SECOND_US
+"""Maximum age in microseconds of the last check that the file is still at its path, for a call
+that reads. A commit is always checked before it is acknowledged."""
 
 _PAUSE_S_MAX = 0.016
 _UNFLUSHED = "NORMAL"
@@ -83,23 +88,33 @@ class SqliteConnection:
     hold the first, and whoever has the file could wait for that.
     """
 
-    def __init__(self, path: Path, *, synchronous: str, clock: Clock) -> None:
-        """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL."""
+    def __init__(
+        self, path: Path, *, synchronous: str, clock: Clock, may_be_shared: bool = False
+    ) -> None:
+        """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL.
+
+        Args: may_be_shared: whether every user may have the right to write to its folder.
+        """
         self._path = path
+        self._may_be_shared = may_be_shared
         self._synchronous = synchronous
         self._flushes = ""  # as which the connection is set; "" if that is not sure
         self._clock = clock
         self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
         self._database: apsw.Connection | None = None
         self._checkpointer: Checkpointer | None = None
+        self._identity: sqlite_file.Identity | None = None
+        self._has_moved = array("i", [0])
+        self._place_checked_us = 0
         self._jitter = random.Random()
         self._is_held_for_fork = False
         _close_at_fork(weakref.ref(self))
 
     def close(self) -> None:
-        """Close the connection; the next call opens it anew."""
+        """Close the connection; the next call opens what is at the path then."""
         with self._lock:
             self._close()
+            self._identity = None
 
     def _close(self) -> None:
         if self._checkpointer is not None:
@@ -179,7 +194,7 @@ class SqliteConnection:
         """
         try:
             self._acquire()
-            database = self._patiently(lambda: self._database or self._open())
+            database = self._patiently(self._checked)
             refuse_beside(database)
             try:
                 self._patiently(lambda: self._begin(database, self._synchronous))
@@ -220,13 +235,34 @@ class SqliteConnection:
                 f"SQLite could not finish a commit to {self._path}: {error}.",
                 hint="Check the disk; repeat the call with the same ids.",
             ) from error
+        self._check_place(database)
         if self._checkpointer is not None:
             self._checkpointer.committed(database)
+
+    def _check_place(self, database: apsw.Connection) -> None:
+        """Check that the open file is still the one at its path (2.5 us).
+
+        Raises:
+          StoreReplaced: it is not; what is written to it now reaches nobody.
+        """
+        checked_us = self._clock.monotonic_us()
+        moved, _ = self._has_moved.buffer_info()
+        database.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, moved)
+        if self._has_moved[0]:
+            raise self._replaced()
+        self._place_checked_us = checked_us
+
+    def _checked(self) -> apsw.Connection:
+        """Return the open connection, its place checked within the last second."""
+        database = self._database or self._open()
+        if self._clock.monotonic_us() - self._place_checked_us > PLACE_CHECK_US:
+            self._check_place(database)
+        return database
 
     def _run(self, work: Callable[[apsw.Connection], T]) -> T:
         try:
             self._acquire()
-            return self._patiently(lambda: work(self._database or self._open()))
+            return self._patiently(lambda: work(self._checked()))
         except apsw.Error as error:
             raise self.translated(error) from error
         finally:
@@ -260,22 +296,30 @@ class SqliteConnection:
 
     def _open(self) -> apsw.Connection:
         sqlite_file.check_library()
-        sqlite_file.prepare(self._path)
+        if self._identity is not None and self._identity != sqlite_file.identity_of(self._path):
+            raise self._replaced()
+        sqlite_file.prepare(self._path, may_be_shared=self._may_be_shared)
         database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             database.set_busy_timeout(0)
             # A stranger's file is left as it is, its log included.
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._set_up(database)
+            sqlite_file.tighten(self._path)
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             database.execute("PRAGMA journal_mode = WAL")
             self._flushes = ""
             database.execute("PRAGMA temp_store = MEMORY")
             database.execute("PRAGMA cache_size = -16000")
+            identity = sqlite_file.identity_of(self._path)
+            self._check_place(database)  # after the identity was read: it is the open file's
         except BaseException:
             database.close()
             raise
-        self._checkpointer = Checkpointer(self._path, database, application_id=APPLICATION_ID)
+        self._identity = identity
+        self._checkpointer = Checkpointer(
+            self._path, database, lambda: identity == sqlite_file.identity_of(self._path)
+        )
         self._database = database
         return database
 
@@ -318,6 +362,14 @@ class SqliteConnection:
         return SchemaMismatch(
             f"The file {self._path} is a database of another program.",
             hint="Choose another file for the queue; this one was left as it is.",
+        )
+
+    def _replaced(self) -> StoreReplaced:
+        return StoreReplaced(
+            f"The queue file {self._path} was removed or replaced while this process used it; "
+            "the call is not stored.",
+            hint="Put the file back from a backup if that was a mistake, and restart all "
+            "processes that used it.",
         )
 
     def _waited(self) -> StoreUnavailable:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -37,8 +38,14 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 """File systems on which SQLite's locks between machines cannot be trusted (sqlite.org/wal.html)."""
 
+Identity = tuple[int, int]
+"""Device and inode of a file: they stay the same while any process has it open."""
+
 DATABASE_BYTES_MIN = 512
 """SQLite's smallest page."""
+
+COMPANIONS = ("-wal", "-journal", "-shm")
+"""Suffixes of the files that SQLite keeps beside a database, and applies to it."""
 
 MOUNTS = Path("/proc/self/mounts")
 
@@ -53,17 +60,18 @@ def check_library(version: str = "") -> None:
         )
 
 
-def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
+def prepare(path: Path, *, may_be_shared: bool = False, mounts: Path = MOUNTS) -> None:
     """Check that a queue may live at `path`, and create its file with rights for its owner alone.
 
     Args:
       path: the queue file, absolute; its folder must exist. It is never opened here: closing
         a second descriptor would drop the locks that SQLite holds on it in this process.
+      may_be_shared: whether the folder may be one that every user can write to.
       mounts: the table of mounted file systems, one a line: device, folder, type.
 
     Raises:
-      BadInput: a symbolic link, a foreign owner, a folder that anyone may write to without
-        the sticky bit, or a network file system; nothing was created.
+      BadInput: a symbolic link, a foreign owner of the file or of a companion, a folder that
+        every user may write to, or a network file system; nothing was created.
       StoreCorrupt: a file too short to be a database, which SQLite would take for an empty one.
       StoreUnavailable: the folder is missing or its rights forbid it; nothing was created.
     """
@@ -73,20 +81,67 @@ def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
         folder_mode = folder.stat().st_mode
         if not stat.S_ISDIR(folder_mode):
             raise NotADirectoryError(20, "not a folder", str(folder))
-        if folder_mode & stat.S_IWOTH and not folder_mode & stat.S_ISVTX:
+        if folder_mode & stat.S_IWOTH and not may_be_shared:
             raise BadInput(
-                f"The folder {folder} may be written to by everyone.",
-                hint="Take the right away (chmod o-w) or choose another folder for the queue.",
+                f"The folder {folder} may be written to by everyone: another user could put "
+                "jobs into the queue, or destroy it.",
+                hint="Choose another folder for the queue, take the right away (chmod o-w), or "
+                "add ?shared_folder=allow to the address if you trust every user of the machine.",
             )
         _refuse_network(folder, mounts)
         _create(path)
         _refuse_stranger(path)
         _refuse_scrap(path)
+        for companion in _companions(path):
+            _refuse_planted(companion)
     except OSError as error:
         raise StoreUnavailable(
             f"The queue file {path} cannot be opened: {error.strerror or error}.",
             hint="Create the folder, or give this user the right to write in it.",
         ) from error
+
+
+def tighten(path: Path) -> None:
+    """Take the rights of group and others away from a queue file and its companions.
+
+    For a file that is known to be a queue: one of another program is left as it is.
+    """
+    for one in (path, *_companions(path)):
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(one.stat(follow_symlinks=False).st_mode)
+            if mode & (stat.S_IRWXG | stat.S_IRWXO):
+                one.chmod(mode & stat.S_IRWXU)
+
+
+def _companions(path: Path) -> list[Path]:
+    return [path.with_name(path.name + suffix) for suffix in COMPANIONS]
+
+
+def _refuse_planted(companion: Path) -> None:
+    """Refuse a log or journal that another user may have written: SQLite would apply it."""
+    try:
+        found = companion.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise BadInput(
+            f"The file {companion} is a link, or no file.",
+            hint="Find out who put it there, and remove it.",
+        )
+    if found.st_uid != os.geteuid():
+        raise BadInput(
+            f"The file {companion} belongs to another user (uid {found.st_uid}).",
+            hint="Find out who put it there, and remove it; it is no part of your queue.",
+        )
+
+
+def identity_of(path: Path) -> Identity | None:
+    """Return which file is at a path; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _refuse_name(path: Path) -> None:

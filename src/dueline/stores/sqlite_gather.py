@@ -13,7 +13,7 @@ from typing import Final
 
 import apsw
 
-from dueline.errors import DuelineError, Unknown
+from dueline.errors import DuelineError, StoreReplaced, Unknown
 from dueline.job import Job
 from dueline.stores import sqlite_jobs
 from dueline.stores.sqlite_connection import Database, SqliteConnection, refuse_beside
@@ -116,6 +116,8 @@ class Gathering:
         """Say to another call what befell the commit that held its jobs."""
         if isinstance(error, apsw.Error):
             return self._file.translated(error)
+        if isinstance(error, StoreReplaced):
+            return copy(error)
         # A time limit that struck the thread that wrote may have come behind the commit.
         is_of_store = isinstance(error, DuelineError) and isinstance(error.__cause__, apsw.Error)
         return copy(error) if is_of_store else _unknown()

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dueline.errors import DuelineError
+from dueline.errors import DuelineError, StoreReplaced
 from dueline.worker.log import log
 
 BEATS_A_LEASE = 3
@@ -62,6 +62,9 @@ class Beat:
                 if time.monotonic() >= due_s:
                     every_s = self._beat() / BEATS_A_LEASE / 1e6
                     due_s = time.monotonic() + every_s
+            except StoreReplaced as error:  # no later beat can succeed
+                self._fail(error)
+                return
             except DuelineError as error:
                 log.warning("a beat failed: %s", error)
                 due_s = time.monotonic() + (min(every_s, 1.0) or 0.1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dueline.clock import Clock
-from dueline.errors import Conflict, StoreUnavailable
+from dueline.errors import Conflict, StoreReplaced, StoreUnavailable
 from dueline.worker.log import log
 
 BACK_OFF_S: Final = (0.1, 2.0)
@@ -27,6 +27,8 @@ class Patience:
         self._depth += 1
         try:
             step()
+        except StoreReplaced:  # no later call can succeed
+            raise
         except (StoreUnavailable, Conflict) as error:
             least_s, most_s = BACK_OFF_S
             log.warning("the store cannot be had: %s", error)
