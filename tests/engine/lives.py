@@ -303,6 +303,19 @@ class Runner:
         ready, self._ready = self._ready, []
         return [one.job for one in ready]
 
+    @property
+    def capacity(self) -> int:
+        """All threads are there."""
+        return self.threads
+
+    def waiting_since_us(self) -> int | None:
+        """Say when the oldest came that has not begun."""
+        return min((one.since_us for one in self._ready), default=None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take back what has not begun."""
+        return self.take_back()
+
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop what was lost and has not begun."""
         self._ready = [one for one in self._ready if one.job.claim() not in lost]

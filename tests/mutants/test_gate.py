@@ -25,6 +25,7 @@ from tests.mutants import (
     claims,
     endings,
     flows,
+    holds,
     intake,
     lists,
     pauses,
@@ -39,6 +40,7 @@ from tests.schedules import test_succession as succession
 from tests.schedules import test_timetable as timetables
 from tests.simulation import broken
 from tests.simulation import test_found as found
+from tests.worker import test_buffer as buffers
 from tests.worker import test_limits as limits
 from tests.worker import test_rates as rates
 from tests.worker import test_roll as rolls
@@ -119,6 +121,10 @@ EACH_TIME_ONCE = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.AFT
 BROKEN_OFF = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.BEFORE))
 WITHDRAWN = Named(storing.a_change_is_seen_through, lambda: ("steps", Fault.AFTER))
 REPLACED = Named(succession.the_one_before_is_asked_to_end, lambda: ("memory", Fault.BEFORE))
+SLOW_JOB = Named(
+    buffers.test_what_waits_behind_a_slow_job_is_released_in_time,
+    lambda: ((world := world_on("memory", Path())).queues, world.clock),
+)
 REDRIVE = Named(races.test_a_dead_job_is_one_job_wherever_its_redrive_is_stopped)
 
 MUTANTS = (
@@ -205,6 +211,8 @@ MUTANTS = (
            Named(vanishing.hurried_producer_against_monitor)),
     Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
            Named(vanishing.hurried_producer_against_monitor)),
+    Mutant("H1", holds.what_waits_behind_a_slow_job_is_kept, SLOW_JOB),
+    Mutant("H1", holds.what_was_released_is_claimed_again_at_once, SLOW_JOB),
     Mutant("P9", pauses.jobs_are_set_aside_for_ever,
            Named(steered.wherever_one_is_stopped_the_job_runs_once)),
     Mutant("P9", pauses.a_mark_holds_wherever_the_row_is,

@@ -102,6 +102,19 @@ class HandRunner:
         taken, self.ready = [one.job for one in self.ready], []
         return taken
 
+    @property
+    def capacity(self) -> int:
+        """All threads are there."""
+        return self.threads
+
+    def waiting_since_us(self) -> int | None:
+        """Say when the oldest came that has not begun."""
+        return min((one.since_us for one in self.ready), default=None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take back what has not begun."""
+        return self.take_back()
+
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop what was lost and has not begun."""
         self.forgotten += lost

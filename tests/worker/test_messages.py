@@ -87,8 +87,9 @@ progress = st.builds(Progress, amounts, amounts, TEXT, INSTANTS)
 flags = st.booleans()
 given_first = st.sampled_from((b"", b"[1]"))
 members = st.builds(
-    Assignment, jobs, flags, flags, st.none() | progress, flags, given_first, st.just(())
-)
+    Assignment, jobs, flags, flags, st.none() | progress, flags, given_first, st.just(()),
+    st.integers(0, 2**62),
+)  # fmt: skip
 chunks = st.lists(members, max_size=2).map(tuple)
 assignments = members | st.builds(
     Assignment, jobs, flags, flags, st.none(), flags, st.just(b""), chunks

@@ -21,6 +21,7 @@ class Assignment(NamedTuple):
     firm: nothing overtakes it any more, since its wait may have made it the most urgent.
     given: the first arguments of a step of a workflow, a JSON array.
     chunk: the jobs that are handed to one call of their function; `job` stands for all of them.
+    since_us: when the runner got it, by the monotonic clock.
     """
 
     job: Job
@@ -30,6 +31,7 @@ class Assignment(NamedTuple):
     firm: bool = False
     given: bytes = b""
     chunk: "Sequence[Assignment]" = ()
+    since_us: int = 0
 
 
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:

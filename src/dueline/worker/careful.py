@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
+from dueline.clock import Clock
 from dueline.job import Claim, Job
 from dueline.worker.holding import Holding
 from dueline.worker.runner import Runner
@@ -25,12 +26,15 @@ class Careful:
         settler: Settler,
         held: Holding,
         lose: Callable[[Sequence[Job]], object],
+        clock: Clock,
     ) -> None:
         """Take what runs jobs, what marks them, what is held, and what is told of lost claims."""
         self._runner = runner
         self._settler = settler
         self._held = held
         self._lose = lose
+        self._clock = clock
+        self._since_us: dict[Claim, int] = {}  # of those in `_plain`, in their order
         self._plain: deque[Job] = deque()
         self._suspects: deque[Job] = deque()
         self._lone: Job | None = None
@@ -41,9 +45,13 @@ class Careful:
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Let jobs wait for their start."""
+        now_us = self._clock.monotonic_us()
         for job in jobs:
-            is_suspect = job.alone and not self._runner.isolates
-            (self._suspects if is_suspect else self._plain).append(job)
+            if job.alone and not self._runner.isolates:
+                self._suspects.append(job)
+            else:
+                self._plain.append(job)
+                self._since_us[job.claim()] = now_us
 
     def take(self, claims: Collection[Claim] | None = None) -> list[Job]:
         """Take the jobs of some claims, or all."""
@@ -51,7 +59,18 @@ class Careful:
         for line in (self._plain, self._suspects):
             for job in [job for job in line if claims is None or job.claim() in claims]:
                 line.remove(job)
+                self._since_us.pop(job.claim(), None)
                 taken.append(job)
+        return taken
+
+    def waiting_since_us(self) -> int | None:
+        """Return when the oldest job came that waits for a slot; None where none waits."""
+        return next(iter(self._since_us.values()), None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take the jobs that wait for a slot; suspects wait for an idle worker."""
+        taken, self._plain = list(self._plain), deque()
+        self._since_us.clear()
         return taken
 
     def want_quiet(self) -> bool:
@@ -77,10 +96,12 @@ class Careful:
         """Start the first jobs of a waiting line; they leave it once they are marked."""
         some = list(islice(source, count))
         jobs = [job for job in some if job in self._held]
-        assignments = self._held.assignments(jobs)  # may fail: then they wait in their line
+        now_us = self._clock.monotonic_us()
+        assignments = self._held.assignments(jobs, now_us)  # may fail: then they wait in their line
         lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
-        for _ in some:
+        for job in some:
             source.popleft()
+            self._since_us.pop(job.claim(), None)
         self._lose([job for job in jobs if job.id in lost])
         self._held.marked.update(job.claim() for job in jobs if job.id not in lost)
         self._runner.submit([one for one in assignments if one.job.id not in lost])

@@ -61,6 +61,7 @@ class Chunks:
         self.threads = runner.threads
         self.start, self.spread, self.close = runner.start, runner.spread, runner.close
         self.reports, self.waiting = runner.reports, runner.waiting
+        self.waiting_since_us = runner.waiting_since_us
         self.interrupt_overdue = runner.interrupt_overdue
         self.more = 0
 
@@ -68,6 +69,11 @@ class Chunks:
     def run_us(self) -> float:
         """How long a call runs."""
         return self._runner.run_us
+
+    @property
+    def capacity(self) -> int:
+        """How many calls could run now if nothing else did."""
+        return self._runner.capacity
 
     # Gather
 
@@ -112,12 +118,17 @@ class Chunks:
         """Make one of the jobs of a chunk."""
         some = gathering.jobs
         if len(some) == 1:
-            return some[0]
+            return some[0]._replace(since_us=self._clock.monotonic_us())
         first = max(some, key=lambda one: one.job.lane.priority)  # the first of the most urgent
         job = first.job._replace(fence=-first.job.fence)
         self._begun[job.claim()] = {one.job.claim(): one.job for one in some}
-        is_firm = any(one.firm for one in some)
-        return first._replace(job=job, last=None, firm=is_firm, chunk=tuple(some))
+        return first._replace(
+            job=job,
+            last=None,
+            firm=any(one.firm for one in some),
+            chunk=tuple(some),
+            since_us=self._clock.monotonic_us(),
+        )
 
     def wait_us(self, most_us: int) -> int:
         """Tell how long it is, at most so long, until a chunk has waited long enough."""
@@ -186,13 +197,22 @@ class Chunks:
 
     def take_back(self) -> list[Job]:
         """Take back the jobs that no handler was called for yet."""
-        leaders = self._runner.take_back()
+        taken = self._all_of(self._runner.take_back())
+        with self._guard:
+            taken += [one.job for line in self._open.values() for one in line.jobs]
+            self._open.clear()
+        return taken
+
+    def take_waiting(self) -> list[Job]:
+        """Take back the jobs that wait for a slot, and not for others of their batch."""
+        return self._all_of(self._runner.take_waiting())
+
+    def _all_of(self, leaders: Sequence[Job]) -> list[Job]:
+        """Name the jobs of batches that were taken back, and forget these."""
         taken = self._members(leaders)
         with self._guard:
             for leader in leaders:
                 self._begun.pop(leader.claim(), None)
-            taken += [one.job for line in self._open.values() for one in line.jobs]
-            self._open.clear()
         return taken
 
     def _members(self, jobs: Iterable[Job]) -> list[Job]:

@@ -99,12 +99,12 @@ class Holding:
                     room[job.lane.queue] -= 1
         return room
 
-    def assignments(self, jobs: Sequence[Job]) -> list[Assignment]:
+    def assignments(self, jobs: Sequence[Job], now_us: int = 0) -> list[Assignment]:
         """Say how jobs are run; of those whose claims the beat has lost meanwhile, nothing.
 
         Looked at once that is said: what a job is given is let go after the job.
         """
-        made = assigned(jobs, self._settings, self.last, self.given)
+        made = assigned(jobs, self._settings, self.last, self.given, now_us)
         if all(map(self._jobs.__contains__, map(_id_of, jobs))):  # nearly always, and quickly
             return made
         return [one for one in made if one.job in self]

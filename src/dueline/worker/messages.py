@@ -141,10 +141,10 @@ def _ending(name: str, fields: Sequence[Any]) -> Ending:
 
 
 def _assignment(cells: Sequence[Any]) -> Assignment:
-    job, keep, alone, last, firm, given, chunk = cells
+    job, keep, alone, last, firm, given, chunk, since_us = cells
     progress = last and Progress(**last)
     members = tuple(map(_assignment, chunk))
-    return Assignment(_job(job), keep, alone, progress, firm, given, members)
+    return Assignment(_job(job), keep, alone, progress, firm, given, members, since_us)
 
 
 def _claim(parts: Sequence[Any]) -> Claim:

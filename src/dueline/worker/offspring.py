@@ -66,6 +66,16 @@ class Offspring:
         members = {member.job.claim() for one in self.given.values() for member in one.chunk}
         return [claim for claim in claims if claim in self.given or claim in members]
 
+    def unstarted_since_us(self) -> list[int]:
+        """List since when the jobs wait that it was given and has not started."""
+        if len(self.given) <= len(self.started):
+            return []
+        return [
+            one.since_us
+            for claim, one in self.given.items()
+            if claim not in self.started and not one.alone
+        ]
+
     # What it is told
 
     def give(self, offset_us: int, assignments: Sequence[Assignment]) -> None:

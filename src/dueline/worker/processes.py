@@ -206,6 +206,36 @@ class ProcessRunner:
             self._ready.clear()
         return taken
 
+    @property
+    def capacity(self) -> int:
+        """Return how many jobs could run now if nothing else did: some children may be loading."""
+        with self._guard:
+            ready = sum(child.is_ready and not child.is_leaving for child in self._children)
+        return min(self.threads, ready * self._each)
+
+    def waiting_since_us(self) -> int | None:
+        """Return when the oldest job came that waits for a thread; None where none waits.
+
+        A job that waits for a child of its own, or for one that is loading, waits for no other job.
+        """
+        with self._guard:
+            if not all(child.is_ready for child in self._children):
+                return None
+            waiting = [one.since_us for one in self._ready]
+            for child in self._children:
+                waiting += child.unstarted_since_us()
+        return min(waiting, default=None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take back the jobs that wait for a thread; children are asked for theirs."""
+        with self._guard:
+            for child in self._children:
+                if child.unstarted_since_us():
+                    child.recall()
+            taken = [assignment.job for assignment in self._ready]
+            self._ready.clear()
+        return taken
+
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
         gone = set(lost)

@@ -13,6 +13,10 @@ class Runner(Protocol):
     """What runs handlers: threads of this process, or child processes.
 
     isolates: a job that dies takes nothing else along if it is submitted as `alone`.
+    capacity: how many of its threads could run a job now, if they were idle.
+    waiting_since_us: when it got the oldest job that waits behind others, by the monotonic clock;
+    None where there is none. take_waiting: takes these jobs back; a later call brings those that
+    children have to return first.
     """
 
     isolates: bool
@@ -20,12 +24,16 @@ class Runner(Protocol):
 
     @property
     def run_us(self) -> float: ...  # noqa: D102
+    @property
+    def capacity(self) -> int: ...  # noqa: D102
     def start(self) -> None: ...  # noqa: D102
     def submit(self, assignments: Sequence[Assignment]) -> None: ...  # noqa: D102
     def spread(self) -> None: ...  # noqa: D102
     def collect(self) -> list[Ended]: ...  # noqa: D102
     def running(self) -> list[Job]: ...  # noqa: D102
     def take_back(self) -> list[Job]: ...  # noqa: D102
+    def waiting_since_us(self) -> int | None: ...  # noqa: D102
+    def take_waiting(self) -> list[Job]: ...  # noqa: D102
     def forget(self, lost: Sequence[Claim]) -> None: ...  # noqa: D102
     def cancel(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
     def reports(self) -> Mapping[Claim, Report]: ...  # noqa: D102

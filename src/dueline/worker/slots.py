@@ -44,7 +44,7 @@ class Slots:
 
     def free(self) -> int:
         """Count the slots that are free, and will be when the time of all has come."""
-        return self._runner.threads - len(self._held) + self.slotless
+        return self._runner.capacity - len(self._held) + self.slotless
 
     def limited(self) -> int:
         """Tell how many jobs with limits may be held."""

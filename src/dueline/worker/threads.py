@@ -198,6 +198,19 @@ class ThreadRunner:
                     break
         return taken
 
+    @property
+    def capacity(self) -> int:
+        """Return how many jobs could run now if nothing else did: all threads are started."""
+        return self.threads
+
+    def waiting_since_us(self) -> int | None:
+        """Return when the oldest job came that waits for a slot; None where none waits."""
+        return min((one.since_us for one in list(self._ready)), default=None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take back the jobs that wait for a slot."""
+        return self.take_back()
+
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
         self._execution.controls.lose(lost)

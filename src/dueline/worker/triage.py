@@ -100,10 +100,12 @@ def assigned(
     settings: Callable[[str], QueueSettings],
     last: Mapping[JobId, Progress],
     given: Mapping[JobId, bytes],
+    now_us: int = 0,
 ) -> list[Assignment]:
     """Say of jobs how they are to be run.
 
     Args: last: what earlier attempts said of their progress. given: the first arguments of steps.
+    now_us: by the monotonic clock.
     """
     each = {queue: settings(queue) for queue in queues_of(jobs)}
     keep = {queue: one.keep_us > 0 for queue, one in each.items()}
@@ -123,6 +125,7 @@ def assigned(
             map(firm.__getitem__, queues),
             [given.get(job.id, b"") for job in jobs] if given else repeat(b""),
             repeat(()),
+            repeat(now_us),
             strict=False,  # what repeats has no end
         ),
     )

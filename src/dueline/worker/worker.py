@@ -10,11 +10,11 @@ from dueline.clock import SECOND_US, Clock
 from dueline.flushing import flush_claims
 from dueline.job import Job, JobId
 from dueline.options import is_step
-from dueline.policy import buffer_size
 from dueline.queue import Queues
 from dueline.waker import Ear
 from dueline.worker.assignment import Assignment
 from dueline.worker.beat import Beat
+from dueline.worker.buffer import Buffer
 from dueline.worker.careful import Careful
 from dueline.worker.chunks import gathering
 from dueline.worker.claimer import Claimer, Taken
@@ -86,6 +86,7 @@ class Worker:
         self._wishes = Wishes(queues, settings.worker, clock)
         self._arrived: list[Taken] = []
         self._untold: list[Taken] = []
+        self._releasing: list[Job] = []
         self._lookout = Lookout(self._claimer, ear, pace, time=queues.time, clock=clock)
         self._held = Holding(settings.serving, queues.catalog.settings)
         times = (clock, queues.time.latest_us)
@@ -97,7 +98,8 @@ class Worker:
         self._ended: list[Ended] = []
         self._steered = Steered(queues, settler.limited, news)
         self._steps = Stepping(queues, settler)
-        self._careful = Careful(runner, settler, self._held, self._lose)
+        self._careful = Careful(runner, settler, self._held, self._lose, clock)
+        self._buffer = Buffer(runner, self._careful, clock)
         self._flushed_us = 0
         self._attendance = Attendance(
             queues, settings.worker, serving=tuple(settings.serving), tasks=tuple(settings.tasks)
@@ -147,6 +149,7 @@ class Worker:
             self._give_back(self._runner.take_back())
         else:
             self._begin_early()
+            self._release()
             self._claim()
             self._steered.bring_back()
             if self._chunks and not self._careful.want_quiet():
@@ -168,7 +171,10 @@ class Worker:
         self._runner.cancel(claims)
 
     def _settle(self) -> None:
-        self._ended += self._runner.collect()
+        ended = self._runner.collect()
+        if ended:
+            self._buffer.ended()
+            self._ended += ended
         now_us = self._clock.monotonic_us()
         starts: list[Job] = []
         if now_us - self._flushed_us > FLUSH_US and (running := self._runner.running()):
@@ -197,6 +203,13 @@ class Worker:
 
     # Claim
 
+    def _release(self) -> None:
+        """Release jobs that have waited too long behind others; kept until the store takes it."""
+        self._releasing += self._buffer.take_overdue()
+        if self._releasing:
+            self._give_back(self._releasing)
+            self._releasing = [job for job in self._releasing if job in self._held]
+
     def _claim(self) -> None:
         if self._arrived:
             self._admit()
@@ -204,7 +217,7 @@ class Worker:
         if self._careful.want_quiet():
             return
         self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
-        most = self._runner.threads + buffer_size(self._runner.run_us, self._runner.threads)
+        most = self._buffer.most()
         room = most - self._slots.taken()
         if room < max(1, most // 4) and self._runner.waiting():
             return
@@ -257,7 +270,7 @@ class Worker:
         self._inform(jobs)
         plain, careful = parted(taken, self._queues.catalog.settings)
         self._slots.seen(jobs)
-        assignments = self._held.assignments(plain)
+        assignments = self._held.assignments(plain, self._clock.monotonic_us())
         self._arrived = []
         self._ended += refused
         self._careful.add(careful)  # rule A2
@@ -307,7 +320,9 @@ class Worker:
             return assignments
         free = self._runner.threads - self._held_by_runner() + len(assignments)
         starting, left = placed(assignments, free, self._slots.room())
-        self._runner.submit([one for one in starting if one.job in self._held])
+        now_us = self._clock.monotonic_us()
+        mine = [one._replace(since_us=now_us) for one in starting if one.job in self._held]
+        self._runner.submit(mine)
         return left
 
     def _begin_early(self) -> None:
@@ -337,7 +352,7 @@ class Worker:
 
     def _wait(self) -> None:
         timeout_us = FLUSH_US if self._runner.waiting() else WATCH_US
-        is_full = self._runner.waiting() or self._slots.taken() >= self._runner.threads
+        is_full = self._runner.waiting() or self._slots.taken() >= self._runner.capacity
         if not (is_full or self._is_stopping or self._careful.want_quiet()):
             most_us = timeout_us if self._slots.taken() else None
             timeout_us = self._lookout.wait_us(most_us, is_ahead=self._can_look_ahead())
@@ -350,7 +365,7 @@ class Worker:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
         log.info("worker %s stops, holding %d jobs", self._settings.worker, len(self._held))
-        waiting = [*(job for job, _ in self._arrived), *self._careful.take()]
+        waiting = [*(job for job, _ in self._arrived), *self._careful.take(), *self._releasing]
         early = self._early.take()
         self._give_back([job for job, _ in early], at_us=times_of(early))
         self._give_back([*waiting, *self._runner.take_back()])

@@ -1,0 +1,54 @@
+"""Applications whose workers are other processes, which a test stops and kills."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WAIT_S = 60
+
+
+def wait_for(is_so: Callable[[], object], what: str) -> None:
+    """Wait until something is so."""
+    give_up_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < give_up_s, f"it never came to be: {what}"
+        time.sleep(0.01)
+
+
+class Program:
+    """A module `jobs` with an application `app`, and the workers that run it."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        """Write the module, and load it here to enqueue its jobs."""
+        self.folder = folder
+        self.workers: list[subprocess.Popen[bytes]] = []
+        path = folder / "jobs.py"
+        url = f"sqlite:///{folder}/jobs.db"
+        path.write_text(f"URL = {url!r}\n{text}", encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(f"jobs_of_{folder.name}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        self.module: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.module)
+
+    def work(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Start a worker."""
+        command = [sys.executable, "-m", "dueline", "worker", "jobs:app", *words]
+        worker = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
+        self.workers.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """Kill the workers, stopped ones too."""
+        for worker in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGKILL)
+            worker.wait(WAIT_S)
+        self.module.app.close()
