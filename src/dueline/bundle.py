@@ -29,6 +29,10 @@ ATTEMPTS_MAX: Final = 100
 """A reader that asks for few rows gets no more than so many attempts with each."""
 
 _ID_BYTES: Final = 16
+_TIME_BYTES: Final = 8
+_SCATTER: Final = 0x9E3779B97F4A7C15
+"""An odd number of 64 random bits."""
+
 ID_DIGITS: Final = 2 * _ID_BYTES
 _OPENING: Final = b'{"many":'
 _PLACE = len(_OPENING)
@@ -73,6 +77,7 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
     jobs, _, started_us, ended_us = zip(*done, strict=True)
     first: Job = jobs[0]
     ids = b"".join(map(_id_of, jobs))
+    enqueued_us = _instants_of(tuple(map(_enqueued_of, jobs)))
     lanes = list(map(_lane_of, jobs))
     if lanes.count(lanes[0]) == len(lanes):
         lanes = lanes[:1]
@@ -84,7 +89,7 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
             first.lane.queue,
             _one_or_each(list(map(tenant_of, lanes))),
             _one_or_each(list(map(_priority_of, lanes))),
-            _instants_of(tuple(map(_enqueued_of, jobs))),
+            enqueued_us,
             _instants_of(tuple(map(_due_of, jobs))),
             first.claimed_us,
             _instants_of(started_us),
@@ -95,7 +100,7 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
             first.fence,
         )
     )
-    row_id = derived(ids, first.fence)
+    row_id = derived(ids + instants(enqueued_us, len(jobs)), first.fence)
     return Row(stream, first.lane.shard, max(ended_us), row_id, body)
 
 
@@ -127,17 +132,49 @@ def ids_in(digits: str) -> list[str]:
     return [digits[start : start + ID_DIGITS] for start in range(0, len(digits), ID_DIGITS)]
 
 
-def row_ids(jobs: bytes, fence: int) -> bytes:
-    """Make the ids of the rows that tell of some jobs' claims of one number: always the same.
+def row_ids(jobs: bytes, fence: int, enqueued: bytes) -> bytes:
+    """Make the row ids of the claims with one fence of some jobs: the same for every repeat.
 
-    A job's id, with the digest of the number laid over it: ids of two claims are the same no
-    more often than two digests are. All at once, since a digest for each job took 1.2 us.
+    A row's id is the job's id XOR the digest of the fence XOR the scattered enqueue time: a job
+    id that is enqueued again after its job ended starts again at the first fence. Computed for
+    all jobs at once, because a digest for each job took 1.2 us.
 
-    Args: jobs: the ids of the jobs, one behind the other, as those of the rows are.
+    Args:
+      jobs: the ids of the jobs, concatenated, as the result is.
+      enqueued: when each was enqueued, 8 bytes each, in the same order; see `instants`.
     """
     digest = sha1(b"attempt %d" % fence, usedforsecurity=False).digest()[:_ID_BYTES]
     over = digest * (len(jobs) // _ID_BYTES)
-    return (int.from_bytes(over) ^ int.from_bytes(jobs)).to_bytes(len(jobs))
+    numbers = int.from_bytes(over) ^ int.from_bytes(jobs) ^ _scattered(enqueued)
+    return numbers.to_bytes(len(jobs))
+
+
+def ids_of_bundle(row: Row, digits: str, fence: int, enqueued_us: int | str) -> bytes:
+    """Make the row ids of the attempts of a bundle, concatenated.
+
+    A bundle whose own id leaves the enqueue times out was written by a version whose ids of
+    attempts did so too: they stay as they are, since copies of the history hold them.
+
+    Args: digits, fence, enqueued_us: as its body has them.
+
+    Raises: ValueError: the body is damaged.
+    """
+    jobs = bytes.fromhex(digits)
+    many = len(jobs) // _ID_BYTES
+    if row.id == derived(jobs, fence):
+        return row_ids(jobs, fence, bytes(_TIME_BYTES * many))
+    return row_ids(jobs, fence, instants(enqueued_us, many))
+
+
+def _scattered(enqueued: bytes) -> int:
+    """Multiply each time by `_SCATTER`, 16 bytes each; no product overflows into the next.
+
+    Ids that are counted up, and times that follow each other, would otherwise cancel out.
+    """
+    wide = bytearray(2 * len(enqueued))
+    for place in range(_TIME_BYTES):
+        wide[place + _TIME_BYTES :: _ID_BYTES] = enqueued[place::_TIME_BYTES]
+    return int.from_bytes(wide) * _SCATTER
 
 
 def is_bundle(row: Row) -> bool:
@@ -160,7 +197,7 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
         return [(row.id, decode(row.body, Attempt))]
     told = decode(row.body, Bundle)
     try:
-        return _apart(told)
+        return _apart(row, told)
     except (ValueError, StructError) as error:
         raise StoreCorrupt(
             f"The row {row.id.hex()} of {row.stream} tells of no {told.many} attempts: {error}.",
@@ -168,7 +205,7 @@ def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
         ) from error
 
 
-def _apart(told: Bundle) -> list[tuple[bytes, Attempt]]:
+def _apart(row: Row, told: Bundle) -> list[tuple[bytes, Attempt]]:
     jobs = ids_in(told.job)
     enqueued_us, due_us, started_us, ended_us = (
         unpack(f">{told.many}q", instants(cell, told.many))
@@ -182,7 +219,7 @@ def _apart(told: Bundle) -> list[tuple[bytes, Attempt]]:
     attempts = [Attempt(*cells) for cells in zip(*each, strict=True)]
     if len(told.job) != told.many * ID_DIGITS:
         raise ValueError("ids are cut")
-    ids = ids_in(row_ids(bytes.fromhex(told.job), told.fence).hex())
+    ids = ids_in(ids_of_bundle(row, told.job, told.fence, told.enqueued_us).hex())
     return list(zip(map(bytes.fromhex, ids), attempts, strict=True))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dueline import gone
 from dueline.attempt import ARGUMENTS_BYTES_MAX, Attempt, Crashed, Ended, Told
-from dueline.bundle import ATTEMPTS_MAX, attempts_in, bundle_of, row_ids
+from dueline.bundle import ATTEMPTS_MAX, attempts_in, bundle_of, instants, row_ids
 from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import encode
 from dueline.ids import derived
@@ -42,9 +42,9 @@ def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
 def row_of(attempt: Attempt, job: Job) -> Row:
     """Make an attempt's row: one for each claim, the same for every repeat."""
     if not attempt.worker:
-        return row_of_happening(attempt, job, job.id)
+        return row_of_happening(attempt, job, _once_enqueued(job))
     stream = attempt.queue + HISTORY_SUFFIX
-    row_id = row_ids(job.id, attempt.fence)
+    row_id = row_ids(job.id, attempt.fence, instants(attempt.enqueued_us, 1))
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
 
 
@@ -61,11 +61,16 @@ def row_of_birth(job: Job, *, with_arguments: bool) -> Row:
     """Make the row of a job that was enqueued; its size is bounded, whatever the arguments' is."""
     born = happened(job, "enqueued", job.enqueued_us)
     if not with_arguments:
-        return row_of_happening(born, job, job.id)
+        return row_of_happening(born, job, _once_enqueued(job))
     told = Told(*astuple(born))
     told.codec, told.size = job.codec, len(job.body)
     told.payload = job.body if told.size <= ARGUMENTS_BYTES_MAX else None
-    return row_of_happening(told, job, job.id)
+    return row_of_happening(told, job, _once_enqueued(job))
+
+
+def _once_enqueued(job: Job) -> bytes:
+    """Return what tells this run of a job id from one that was enqueued again after its end."""
+    return job.id + instants(job.enqueued_us, 1)
 
 
 def row_of_happening(told: Attempt, job: Job, cause: bytes) -> Row:

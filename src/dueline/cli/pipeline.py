@@ -237,7 +237,7 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
     standings: list[Entry] = [
         _instants({**one._asdict(), "since_us": one.since_us or None}) for one in said.queues
     ]
-    findings: list[Entry] = [dict(one) for one in said.findings[:SHOWN]]
+    findings: list[Entry] = [_instants(one) for one in said.findings[:SHOWN]]
     columns = ("queue", "history", "verdict", "findings", "unjudged", "since")
     output = output_of(context)
     output.tables(
@@ -249,7 +249,7 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
     output.data(
         {
             "queues": standings,
-            "findings": [dict(one) for one in said.findings],
+            "findings": [_instants(one) for one in said.findings],
             "looked_for": list(said.looked_for),
             "not_audited": list(said.not_audited),
         }

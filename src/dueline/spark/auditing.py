@@ -1,7 +1,7 @@
 """An audit of queues that may be in use."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from dueline.spark.bounds import Births, is_inside
 from dueline.spark.engine import Engine, Say
 from dueline.spark.folder import BRONZE, Folder, Manifest
 from dueline.spark.rules import NO_PROMISES, RULES, Promises
+
+Run = tuple[str, int | None]
 
 PAGE: Final = 1000
 ALL: Final = Births()
@@ -93,7 +95,11 @@ class Auditor:
                 hint="Choose such queues with --queue.",
             )
         since_us = self._queues.store.clock_us()
-        living = [job.id.hex() for name in self._history for job in _rows_of(self._queues, name)]
+        living = [
+            (job.id.hex(), job.enqueued_us)
+            for name in self._history
+            for job in _rows_of(self._queues, name)
+        ]
         say(f"audit: {len(living):,} jobs have a row")
         given = None if expected is None else list(expected)
         engine.bronze(say)
@@ -116,7 +122,11 @@ class Auditor:
             )
             for name, kept in self._history.items()
         ]
-        told = [{"queue": homes.get(one["job_id"], ""), **one} for one in findings]
+        told = [
+            {"queue": homes.get(one["job_id"], ""), "enqueued_us": enqueued_us, **one}
+            for one in map(dict, findings)
+            for enqueued_us in (one.pop("enqueued"),)
+        ]
         return Judged(standings, told, said.looked_for, said.not_audited)
 
     def _confirmed(
@@ -124,27 +134,39 @@ class Auditor:
     ) -> list[Mapping[str, Any]]:
         """Leave out what is not lost: it has a row after all, or was born after the look."""
         told = list(findings)
-        lost = [one["job_id"] for one in told if one["words"] in _LOST]
-        born = self._of_jobs(lost, "enqueued")
-        sure: set[str] = set()
+        lost = [one for one in told if one["words"] in _LOST]
+        enqueued = self._enqueued(lost)
+        sure: set[Run] = set()
         for place in range(0, len(lost), PAGE):
-            some = [one for one in lost[place : place + PAGE] if len(one) == 2 * 16]
-            rows = self._queues.store.find([JobId(bytes.fromhex(one)) for one in some])
-            sure |= {one for one, row in zip(some, rows, strict=True) if row is not None}
-        sure |= {one for one in lost if born.get(one, 0) >= since_us}
-        return [one for one in told if one["words"] not in _LOST or one["job_id"] not in sure]
+            some = [one for one in lost[place : place + PAGE] if len(one["job_id"]) == 2 * 16]
+            rows = self._queues.store.find([JobId(bytes.fromhex(one["job_id"])) for one in some])
+            sure |= {
+                _run_of(one)
+                for one, row in zip(some, rows, strict=True)
+                if row is not None and one["enqueued"] in (None, row.enqueued_us)
+            }
+        sure |= {_run_of(one) for one in lost if (enqueued(one) or 0) >= since_us}
+        return [one for one in told if one["words"] not in _LOST or _run_of(one) not in sure]
+
+    def _enqueued(
+        self, findings: Sequence[Mapping[str, Any]]
+    ) -> Callable[[Mapping[str, Any]], int | None]:
+        """Make what tells when the job of a finding was enqueued, if anything tells it."""
+        unnamed = {one["job_id"] for one in findings if one["enqueued"] is None}
+        known = self._of_jobs(unnamed, "enqueued")
+        return lambda one: known.get(one["job_id"]) if one["enqueued"] is None else one["enqueued"]
 
     def _asked(
         self, findings: Sequence[Mapping[str, Any]], homes: Mapping[str, str]
     ) -> list[Mapping[str, Any]]:
         """Leave out jobs of which nothing can be said, and those that nobody asks about."""
-        born = self._of_jobs({one["job_id"] for one in findings}, "enqueued")
+        enqueued = self._enqueued(findings)
         begins = self._bounds.begins
         return [
             one
             for one in findings
             for job_id in (one["job_id"],)
-            if is_inside(self._births, begins, job_id, homes.get(job_id), born.get(job_id))
+            if is_inside(self._births, begins, job_id, homes.get(job_id), enqueued(one))
         ]
 
     def _jobs(self) -> tuple[Counter[str], Counter[str]]:
@@ -155,11 +177,11 @@ class Auditor:
         table = self._folder.read(BRONZE, columns=("queue", "job_id", "enqueued"))
         if table is None:
             return Counter(), Counter()
-        keys = ["queue", "job_id"]
-        table = table.group_by(keys).aggregate([("enqueued", "min")])
-        born = table.column("enqueued_min").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        keys = ["queue", "job_id", "enqueued"]
+        table = table.group_by(keys).aggregate([])
+        born = table.column("enqueued").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         jobs, judged = Counter[str](), Counter[str]()
-        columns = (table.column(name).to_pylist() for name in keys)
+        columns = (table.column(name).to_pylist() for name in keys[:2])
         for queue, job_id, born_us in zip(*columns, born.to_pylist(), strict=True):
             jobs[queue] += 1
             judged[queue] += is_inside(self._births, begins, job_id, queue, born_us)
@@ -177,6 +199,10 @@ class Auditor:
         if pa.types.is_timestamp(values.type):
             values = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         return dict(zip(table.column("job_id").to_pylist(), values.to_pylist(), strict=True))
+
+
+def _run_of(finding: Mapping[str, Any]) -> Run:
+    return finding["job_id"], finding["enqueued"]
 
 
 def _verdict(findings: int, is_audited: bool) -> str:  # noqa: FBT001  (both of it)

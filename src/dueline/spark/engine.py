@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     def audit(
         self,
-        living: Sequence[str],
+        living: Sequence[tuple[str, int]],
         whole: Sequence[str],
         expected: Any,  # noqa: ANN401
         promises: Promises,
@@ -79,7 +79,8 @@ class Engine(Protocol):
         """Judge the history that was copied; see `judge`.
 
         Args:
-          living: the ids of jobs that have a row. whole: the queues whose history is `all`.
+          living: jobs that have a row, each its id and when it was enqueued.
+          whole: the queues whose history is `all`.
           expected: ids of what was enqueued, as somebody else knows them; None without.
           promises: what else should hold.
         """

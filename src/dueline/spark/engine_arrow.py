@@ -25,7 +25,7 @@ from dueline.spark import archive, lake_arrow, lake_arrow_insights, lake_arrow_r
 from dueline.spark.archive import Period
 from dueline.spark.births import INSTANT, Form, chunks_of
 from dueline.spark.engine import Say, Settings, Step
-from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
+from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush, name_of
 from dueline.spark.options import existing_queues
 from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.redrive import Death, Wanted
@@ -121,12 +121,12 @@ class ArrowEngine:
 
     def silver(self, say: Say) -> Step:
         """Make anew the days that what is new touches."""
-        bronze, before = self._folder.manifest(BRONZE), self._folder.manifest(SILVER)
+        bronze, before = self._folder.manifest(BRONZE), self._folder.current(SILVER)
         if bronze.done <= before.done:
             return Step(SILVER, 0, 0)
         new = [part for part in bronze.parts if int(part) > before.done]
         fresh = [line for line in self._bronze(new) if line["worker"]]
-        touched = {line["job_id"] for line in fresh}
+        touched = {(line["job_id"], line["enqueued"]) for line in fresh}
         if before.parts and fresh:
             first_us = min(line["enqueued"] for line in fresh)
             older = [
@@ -135,7 +135,9 @@ class ArrowEngine:
                 if int(part) <= before.done and facts["last_us"] >= first_us
             ]
             fresh += [
-                line for line in self._bronze(older) if line["worker"] and line["job_id"] in touched
+                line
+                for line in self._bronze(older)
+                if line["worker"] and (line["job_id"], line["enqueued"]) in touched
             ]
         made = lake_arrow.silver(fresh)
         days: dict[str, list[Line]] = {}
@@ -146,7 +148,7 @@ class ArrowEngine:
             if kept is not None:
                 days.setdefault(day, []).extend(lake_arrow.lines_of(kept))
         say(f"silver: {len(days)} day(s)")
-        version = f"{bronze.done:06}"
+        version = name_of(bronze.done)
         parts, facts = dict(before.parts), dict(before.facts)
         for day, lines in days.items():
             parts[day] = f"{version}/day={day}"
@@ -157,22 +159,27 @@ class ArrowEngine:
         )
         return Step(SILVER, sum(map(len, days.values())), len(days))
 
-    def _rest(self, day: str, touched: set[str], *, is_touched: bool) -> pa.Table | None:
+    def _rest(
+        self, day: str, touched: set[tuple[str, int]], *, is_touched: bool
+    ) -> pa.Table | None:
         """Read the rows of a day that stay as they are; None where the whole day does."""
         table = self._folder.read(SILVER, [day])
         if table is None:
             return None
-        hit = compute.is_in(table.column("job_id"), pa.array(list(touched), pa.string()))
+        enqueued = table.column("enqueued").cast(INSTANT).cast(pa.int64()).cast(pa.string())
+        runs = compute.binary_join_element_wise(table.column("job_id"), enqueued, "@")
+        names = [f"{job_id}@{enqueued_us}" for job_id, enqueued_us in touched]
+        hit = compute.is_in(runs, pa.array(names, pa.string()))
         if not is_touched and not compute.any(hit).as_py():
             return None
         return table.filter(compute.invert(hit))
 
     def gold(self, say: Say) -> Step:
         """Count the days that were made anew, and make the tables for operators."""
-        silver = self._folder.manifest(SILVER)
+        silver = self._folder.current(SILVER)
         rows = parts = 0
         for table in GOLD:
-            before = self._folder.manifest(table)
+            before = self._folder.current(table)
             stale = [day for day, part in silver.parts.items() if before.parts.get(day) != part]
             facts = dict(before.facts)
             for day in stale:
@@ -244,7 +251,7 @@ class ArrowEngine:
 
     def audit(
         self,
-        living: Sequence[str],
+        living: Sequence[tuple[str, int]],
         whole: Sequence[str],
         expected: Any,  # noqa: ANN401
         promises: Promises,

@@ -20,13 +20,13 @@ from dueline.recipes.checkpoint import Place
 from dueline.spark import lake, lake_insights, lake_replays
 from dueline.spark.archive import Period, put
 from dueline.spark.engine import Say, Settings, Step
-from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush
+from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush, name_of
 from dueline.spark.offsets import offset_of
 from dueline.spark.options import existing_queues
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
-from dueline.spark.rules import Audited, Promises
+from dueline.spark.rules import RUN, Audited, Promises
 from dueline.spark.session import enqueue
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
 from dueline.spark.shelves import history_shards
@@ -132,7 +132,7 @@ class SparkEngine:
 
     def silver(self, say: Say) -> Step:
         """Make anew the days that what is new touches."""
-        bronze, before = self._folder.manifest(BRONZE), self._folder.manifest(SILVER)
+        bronze, before = self._folder.manifest(BRONZE), self._folder.current(SILVER)
         new = [part for part in bronze.parts if int(part) > before.done]
         if not new:
             return Step(SILVER, 0, 0)
@@ -142,13 +142,13 @@ class SparkEngine:
             born_us = fresh.agg(F.min(F.unix_micros("enqueued"))).collect()[0][0]
             first_us = first_us if born_us is None else min(first_us, born_us)
             needed = [part for part, facts in bronze.facts.items() if facts["last_us"] >= first_us]
-            touched = fresh.select("job_id").distinct().cache()
-            made = lake.silver(self._attempts(needed).join(touched, "job_id", "left_semi"))
+            touched = fresh.select(*RUN).distinct().cache()
+            made = lake.silver(self._attempts(needed).join(touched, list(RUN), "left_semi"))
             made = self._with_rest(_with_day(made), touched)
         else:
             made = _with_day(lake.silver(fresh))
         say("silver: attempts of the days that are touched")
-        version = f"{bronze.done:06}"
+        version = name_of(bronze.done)
         facts = self._put_days(SILVER, version, made.select(*SILVER_SHAPE.names, "day"))
         parts = {**before.parts, **{day: f"{version}/day={day}" for day in facts}}
         self._folder.publish(
@@ -160,14 +160,14 @@ class SparkEngine:
     def _with_rest(self, made: DataFrame, touched: DataFrame) -> DataFrame:
         """Add the rows that stay as they are, of the days that do not."""
         old = _with_day(self._read(SILVER))
-        days = made.select("day").union(old.join(touched, "job_id", "left_semi").select("day"))
+        days = made.select("day").union(old.join(touched, list(RUN), "left_semi").select("day"))
         names = [row[0] for row in days.distinct().collect()]
-        rest = old.where(F.col("day").isin(*names)).join(touched, "job_id", "left_anti")
+        rest = old.where(F.col("day").isin(*names)).join(touched, list(RUN), "left_anti")
         return made.unionByName(rest)
 
     def gold(self, say: Say) -> Step:
         """Count the days that were made anew, and make the tables for operators."""
-        silver = self._folder.manifest(SILVER)
+        silver = self._folder.current(SILVER)
         rows = parts = 0
         makes: dict[str, Callable[[DataFrame], DataFrame]] = {
             "gold_minute": lake.gold_minute,
@@ -175,13 +175,13 @@ class SparkEngine:
             "gold_run": lake.gold_run,
         }
         for table in GOLD:
-            before = self._folder.manifest(table)
+            before = self._folder.current(table)
             stale = [day for day, part in silver.parts.items() if before.parts.get(day) != part]
             if not stale:
                 continue
             made = makes[table](self._read(SILVER, stale))
             day = F.date_format("minute", "yyyy-MM-dd").alias("day")
-            version = f"{silver.done:06}"
+            version = name_of(silver.done)
             facts = self._put_days(table, version, made.select("*", day))
             named = {**before.parts, **{one: f"{version}/day={one}" for one in stale}}
             told = {**before.facts, **{one: {"rows": 0} for one in stale}, **facts}
@@ -266,7 +266,7 @@ class SparkEngine:
 
     def audit(
         self,
-        living: Sequence[str],
+        living: Sequence[tuple[str, int]],
         whole: Sequence[str],
         expected: Any,  # noqa: ANN401
         promises: Promises,
@@ -274,13 +274,21 @@ class SparkEngine:
         """Judge the history that was copied; the findings as plain rows."""
         said = lake.judge(
             self._read(BRONZE),
-            living=self._ids(living),
+            living=self._runs(living),
             whole=whole,
             expected=None if expected is None else self._ids(expected),
             promises=promises,
         )
-        rows = said.findings.collect()
+        rows = said.findings.withColumn("enqueued", F.unix_micros("enqueued")).collect()
         return said._replace(findings=[row.asDict() for row in rows])
+
+    def _runs(self, runs: Sequence[tuple[str, int]]) -> DataFrame:
+        import pyarrow as pa  # noqa: PLC0415  (what Spark makes a table of at once)
+
+        ids, instants = zip(*runs, strict=True) if runs else ((), ())
+        enqueued = pa.array(instants, pa.timestamp("us", "UTC"))
+        columns = {"job_id": pa.array(ids, pa.string()), "enqueued": enqueued}
+        return self._spark.createDataFrame(pa.table(columns))
 
     def _ids(self, ids: Sequence[str]) -> DataFrame:
         import pyarrow as pa  # noqa: PLC0415  (what Spark makes a table of at once)

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,11 @@ GOLD: Final = ("gold_minute", "gold_lateness", "gold_run")
 WHOLE: Final = ("flow", "slo", "fairness", "suspicious", "poison")
 """Tables that are made anew in each run."""
 
-VERSION: Final = 2
+VERSION: Final = 3
+READ: Final = (2, VERSION)
+"""Versions of manifests that are read. In silver and gold of version 2 all runs of a job id were
+one; a run of the pipeline makes them anew of bronze, which is the same in both."""
+
 _MANIFEST: Final = "manifest.json"
 _LOCK: Final = ".lock"
 _ROWS: Final = 50_000
@@ -81,12 +85,17 @@ class Folder:
             read = json.loads((self.path(table) / _MANIFEST).read_bytes())
         except FileNotFoundError:
             return Manifest()
-        if read.get("version") != VERSION:
+        if read.get("version") not in READ:
             raise StoreCorrupt(
                 f"{self.path(table)} was made by another version ({read.get('version')}).",
                 hint="Make the tables anew, in another folder.",
             )
         return Manifest(**read)
+
+    def current(self, table: str) -> Manifest:
+        """Return what counts in a table; nothing where its rows have the keys of version 2."""
+        found = self.manifest(table)
+        return found if found.version == VERSION else Manifest()
 
     def publish(self, table: str, manifest: Manifest) -> None:
         """Let other parts count, then let go of what neither this nor the last manifest names."""
@@ -95,7 +104,7 @@ class Folder:
         place.parent.mkdir(parents=True, exist_ok=True)
         fresh = place.with_suffix(".new")
         with fresh.open("w", encoding="utf-8") as file:
-            json.dump(asdict(manifest), file, sort_keys=True, indent=1)
+            json.dump(asdict(replace(manifest, version=VERSION)), file, sort_keys=True, indent=1)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(place)
@@ -206,6 +215,11 @@ class Folder:
                 f"The tables in {self.root} are made by the engine {before}.",
                 hint=f"Say --engine {before}, or another folder.",
             )
+
+
+def name_of(done: int) -> str:
+    """Name the parts of a step, by the last part of bronze in it, unlike those of version 2."""
+    return f"{done:06}-v{VERSION}"
 
 
 def flush(path: Path) -> None:

@@ -17,6 +17,7 @@ from dueline.spark.rules import (
     NO_PROMISES,
     OUTCOMES,
     RULES,
+    RUN,
     SPAN_COLUMNS,
     Audited,
     Promises,
@@ -37,11 +38,11 @@ def silver(attempts: DataFrame) -> DataFrame:
     Returns: its columns, and wait_us (from when it could first run), lateness_us (from its due
     time), run_us, is_takeover (the attempt before it crashed).
     """
-    claim = Window.partitionBy("job_id", "attempt").orderBy("at", "outcome")
+    claim = Window.partitionBy(*RUN, "attempt").orderBy("at", "outcome")
     once = attempts.withColumn("place", F.row_number().over(claim)).where("place = 1")
     started, ended = F.unix_micros("started"), F.unix_micros("ended")
     could = F.greatest(F.unix_micros("due"), F.unix_micros("enqueued"))
-    life = Window.partitionBy("job_id").orderBy("attempt")
+    life = Window.partitionBy(*RUN).orderBy("attempt")
     return once.select(
         *_SILVER,
         (started - could).alias("wait_us"),
@@ -99,38 +100,52 @@ def audit(
 
     Args:
       attempts: the table `attempts`, of a queue whose history is whole from its first job on.
-      living: the jobs that have a row (job_id), read after the attempts; without them nothing
-        is said about lost jobs.
+      living: the jobs that have a row (job_id, enqueued), read after the attempts; without them
+        nothing is said about lost jobs. Without enqueued a row counts for a job's last run.
       expected: the jobs that were acknowledged (job_id); without them nothing is said about jobs
         that nobody enqueued, nor about those that left no trace.
       promises: what else should hold. moved: the jobs (job_id) whose time or priority was changed
         by hand, whose order nobody can judge.
 
-    Returns: verdict, job_id, attempt, words of each finding; and which verdicts were looked for.
+    Returns: verdict, job_id, enqueued, attempt, words of each finding; and which verdicts were
+    looked for.
     """
-    claim = Window.partitionBy("job_id", "attempt")
+    known = None if expected is None else expected.select("job_id")
+    return _audit(attempts, living, known, promises, moved)
+
+
+def _audit(
+    attempts: DataFrame,
+    living: DataFrame | None,
+    expected: DataFrame | None,
+    promises: Promises,
+    moved: DataFrame | None,
+) -> Audited:
+    """Find what must not be. expected: of jobs (job_id), or of runs of jobs (job_id, enqueued)."""
+    claim = Window.partitionBy(*RUN, "attempt")
     claims = F.size(F.collect_set(F.struct("claimed", "worker")).over(claim))
     places = attempts.withColumn("claims", claims)
-    first = Window.partitionBy("job_id", "attempt").orderBy("at", "outcome")
+    first = Window.partitionBy(*RUN, "attempt").orderBy("at", "outcome")
     once = places.withColumn("place", F.row_number().over(first)).where("place = 1")
-    life = Window.partitionBy("job_id").orderBy("attempt")
-    whole = Window.partitionBy("job_id")
+    life = Window.partitionBy(*RUN).orderBy("attempt")
+    whole = Window.partitionBy(*RUN)
     is_end = F.col("outcome").isin(*ENDED)
     seen = once.select(
-        "job_id", "attempt", "outcome", "claims",
+        *RUN, "attempt", "outcome", "claims",
         *[F.unix_micros(name).alias(name) for name in ("due", "claimed", "started", "ended")],
         F.lag("outcome").over(life).alias("before"),
         F.lag(F.unix_micros("claimed")).over(life).alias("before_claimed"),
         F.lag(F.unix_micros("ended")).over(life).alias("before_ended"),
         F.min(F.when(is_end, F.col("attempt"))).over(whole).alias("end"),
         F.max("attempt").over(whole).alias("last"),
+        F.max("enqueued").over(Window.partitionBy("job_id")).alias("newest"),
     )  # fmt: skip
     if living is not None:
-        alive = living.select("job_id").distinct().withColumn("lives", F.expr("true"))
-        seen = seen.join(alive, "job_id", "left")
+        seen = _marked(seen, living, "lives")
+        if "enqueued" not in living.columns:
+            seen = seen.withColumn("lives", F.expr("CASE WHEN enqueued = newest THEN lives END"))
     if expected is not None:
-        known = expected.select("job_id").distinct().withColumn("asked", F.expr("true"))
-        seen = seen.join(known, "job_id", "left")
+        seen = _marked(seen, expected, "asked")
     rules = _rules(has_living=living is not None, has_expected=expected is not None)
     found = [
         F.when(rules[name], F.struct(F.lit(verdict).alias("verdict"), F.lit(words).alias("words")))
@@ -138,11 +153,16 @@ def audit(
         if name in rules
     ]
     findings = seen.select(
-        F.explode(F.array_compact(F.array(*found))).alias("found"), "job_id", "attempt"
-    ).select("found.verdict", "job_id", "attempt", "found.words")
+        F.explode(F.array_compact(F.array(*found))).alias("found"), *RUN, "attempt"
+    ).select("found.verdict", *RUN, "attempt", "found.words")
     if living is not None and expected is not None:
-        gone = expected.select("job_id").distinct()
-        gone = gone.join(attempts, "job_id", "left_anti").join(living, "job_id", "left_anti")
+        gone = expected.select(*_key_of(expected)).distinct()
+        for others in (attempts, living):
+            gone = gone.join(
+                others, [one for one in _key_of(others) if one in gone.columns], "left_anti"
+            )
+        if "enqueued" not in gone.columns:
+            gone = gone.withColumn("enqueued", F.lit(None).cast("timestamp"))
         gone = gone.withColumn("attempt", F.lit(0))
         findings = findings.unionByName(_found(gone, "no trace"))
     for some, rule in _unkept(once, promises, moved):
@@ -168,7 +188,18 @@ def _unkept(
 def _found(jobs: DataFrame, rule: str) -> DataFrame:
     verdict, words = RULES[rule]
     told = F.lit(verdict).alias("verdict")
-    return jobs.select(told, "job_id", "attempt", F.lit(words).alias("words"))
+    return jobs.select(told, *RUN, "attempt", F.lit(words).alias("words"))
+
+
+def _key_of(table: DataFrame) -> list[str]:
+    """Return the columns by which a table names runs of jobs, or jobs."""
+    return [name for name in RUN if name in table.columns]
+
+
+def _marked(seen: DataFrame, known: DataFrame, mark: str) -> DataFrame:
+    """Add a column that is true where another table names the run, or its job, and else null."""
+    key = _key_of(known)
+    return seen.join(known.select(*key).distinct().withColumn(mark, F.expr("true")), key, "left")
 
 
 def judge(
@@ -185,30 +216,26 @@ def judge(
     jobs are looked for in such queues alone.
 
     Args:
-      bronze: the table `attempts` as the store has it. living: the jobs that have a row (job_id),
-      read before the history was. whole: the queues whose history is `all`. expected: the jobs
-      that were acknowledged (job_id), where somebody else knows them. promises: what else should
-      hold.
+      bronze: the table `attempts` as the store has it. living: the jobs that have a row (job_id,
+      enqueued), read before the history was. whole: the queues whose history is `all`.
+      expected: the jobs that were acknowledged (job_id), where somebody else knows them.
+      promises: what else should hold.
 
     Returns: as `audit`.
     """
     attempts, told = bronze.where("worker <> ''"), bronze.where("worker = ''")
     is_whole = F.col("queue").isin(*whole)
-    accounted = living.select("job_id").unionByName(
-        told.where(F.col("outcome").isin(*ENDED)).select("job_id")
+    accounted = living.select(*RUN).unionByName(
+        told.where(F.col("outcome").isin(*ENDED)).select(*RUN)
     )
-    accounted = accounted.unionByName(bronze.where(~is_whole).select("job_id"))
-    known = expected
-    if known is None:
+    accounted = accounted.unionByName(bronze.where(~is_whole).select(*RUN))
+    if expected is None:
         births = told.where((F.col("outcome") == "enqueued") & is_whole)
-        known = attempts.select("job_id").unionByName(births.select("job_id"))
-    said = audit(
-        attempts,
-        living=accounted if whole else None,
-        expected=known,
-        promises=promises,
-        moved=told.where("outcome = 'changed'"),
-    )
+        known = attempts.select(*RUN).unionByName(births.select(*RUN))
+    else:
+        known = expected.select("job_id")
+    moved = told.where("outcome = 'changed'")
+    said = _audit(attempts, accounted if whole else None, known, promises, moved)
     return said if expected is not None else said.without("unexpected")
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from dueline.checker import EARLY_US_MAX
-from dueline.spark.lake_arrow_promises import crowded, passed_by
+from dueline.spark.lake_arrow_promises import Run, crowded, passed_by
 from dueline.spark.rules import (
     ENDED,
     NO_PROMISES,
@@ -104,39 +104,55 @@ def _steps(silver_attempts: Iterable[Line], name: str) -> list[Line]:
 def audit(
     attempts: Iterable[Line],
     *,
-    living: Collection[str] | None = None,
-    expected: Collection[str] | None = None,
+    living: Collection[str | Run] | None = None,
+    expected: Collection[str | Run] | None = None,
     promises: Promises = NO_PROMISES,
-    moved: Collection[str] = (),
+    moved: Collection[str | Run] = (),
 ) -> Audited:
-    """Find what must not be; see `lake.audit`. Jobs are given by their ids."""
+    """Find what must not be; see `lake.audit`.
+
+    Jobs are given by their ids, for any of their runs (of `living`: the last), or as runs.
+    """
     lives = _lives(attempts)
+    newest: dict[str, int] = {}
+    for job_id, enqueued in lives:
+        newest[job_id] = max(newest.get(job_id, enqueued), enqueued)
     once: list[Line] = []
     findings: list[Line] = []
 
-    def find(rule: str, job_id: str, attempt: int) -> None:
+    def find(rule: str, job_id: str, enqueued: int | None, attempt: int) -> None:
         verdict, words = RULES[rule]
-        findings.append({"verdict": verdict, "job_id": job_id, "attempt": attempt, "words": words})
+        found = {"verdict": verdict, "job_id": job_id, "enqueued": enqueued, "attempt": attempt}
+        findings.append(found | {"words": words})
 
-    for job_id, told in lives.items():
+    for run, told in lives.items():
         life = _once(told)
         once += life
         for rule, attempt in _faults(told, life):
-            find(rule, job_id, attempt)
+            find(rule, *run, attempt)
         last = life[-1]
         has_ended = any(line["outcome"] in ENDED for line in told)
-        if living is not None and job_id not in living and not has_ended:
-            find("dead and gone" if last["outcome"] == "dead" else "gone", job_id, last["attempt"])
-        if expected is not None and job_id not in expected:
-            find("nobody asked", job_id, last["attempt"])
+        if living is not None and not has_ended:
+            lives_on = run in living or (run[0] in living and run[1] == newest[run[0]])
+            if not lives_on:
+                find(
+                    "dead and gone" if last["outcome"] == "dead" else "gone", *run, last["attempt"]
+                )
+        if expected is not None and run not in expected and run[0] not in expected:
+            find("nobody asked", *run, last["attempt"])
     if living is not None and expected is not None:
-        for job_id in set(expected) - set(living) - lives.keys():
-            find("no trace", job_id, 0)
+        alive = {one if isinstance(one, str) else one[0] for one in living} | newest.keys()
+        for one in expected:
+            if isinstance(one, str):
+                if one not in alive:
+                    find("no trace", one, None, 0)
+            elif one not in lives and one not in living and one[0] not in living:
+                find("no trace", *one, 0)
     for line in crowded(once, promises.capacities):
-        find("crowded", line["job_id"], line["attempt"])
+        find("crowded", line["job_id"], line["enqueued"], line["attempt"])
     if promises.passed is not None:
         for line in passed_by(once, moved, promises.passed):
-            find("passed by", line["job_id"], line["attempt"])
+            find("passed by", line["job_id"], line["enqueued"], line["attempt"])
     return audited(
         findings,
         has_living=living is not None,
@@ -148,7 +164,7 @@ def audit(
 def judge(
     bronze: Iterable[Line],
     *,
-    living: Collection[str],
+    living: Collection[Run],
     whole: Collection[str],
     expected: Collection[str] | None = None,
     promises: Promises = NO_PROMISES,
@@ -156,21 +172,22 @@ def judge(
     """Audit all rows of a history; see `lake.judge`."""
     attempts: list[Line] = []
     accounted = set(living)
-    known: set[str] = set()
-    moved: set[str] = set()
+    known: set[Run] = set()
+    moved: set[Run] = set()
     for line in bronze:
+        run = line["job_id"], line["enqueued"]
         if line["worker"]:
             attempts.append(line)
             if expected is None:
-                known.add(line["job_id"])
+                known.add(run)
         elif line["outcome"] in ENDED:
-            accounted.add(line["job_id"])
+            accounted.add(run)
         elif line["outcome"] == "enqueued" and line["queue"] in whole and expected is None:
-            known.add(line["job_id"])
+            known.add(run)
         elif line["outcome"] == "changed":
-            moved.add(line["job_id"])
+            moved.add(run)
         if line["queue"] not in whole:
-            accounted.add(line["job_id"])
+            accounted.add(run)
     said = audit(
         attempts,
         living=accounted if whole else None,
@@ -204,10 +221,10 @@ def _faults(told: Sequence[Line], life: Sequence[Line]) -> Iterable[tuple[str, i
             yield "time went back", line["attempt"]
 
 
-def _lives(attempts: Iterable[Line]) -> dict[str, list[Line]]:
-    lives: dict[str, list[Line]] = defaultdict(list)
+def _lives(attempts: Iterable[Line]) -> dict[Run, list[Line]]:
+    lives: dict[Run, list[Line]] = defaultdict(list)
     for line in attempts:
-        lives[line["job_id"]].append(line)
+        lives[line["job_id"], line["enqueued"]].append(line)
     return lives
 
 

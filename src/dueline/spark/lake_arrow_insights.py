@@ -6,6 +6,7 @@ It shares bounds with it, and no line.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from dueline.spark.redrive import Death, Wanted
@@ -29,22 +30,23 @@ _NUMBERS: Final = re.compile(NUMBERS)
 
 def flow(silver: Iterable[Line], told: Iterable[Line]) -> list[Line]:
     """Count how many jobs came and went in each minute; see `lake_insights.flow`."""
-    could: dict[tuple[str, int, str], int] = {}
-    gone: dict[tuple[str, int, str], int] = {}
+    could: dict[tuple[str, int, str, int], int] = {}
+    gone: dict[tuple[str, int, str, int], int] = {}
     for lines in (silver, told):
         for line in lines:
             if line["outcome"] == "changed":
                 continue
-            key = line["queue"], line["shard"], line["job_id"]
+            key = line["queue"], line["shard"], line["job_id"], line["enqueued"]
             ready = max(line["due"], line["enqueued"])
             could[key] = min(could.get(key, ready), ready)
             if line["outcome"] in ENDED or line["outcome"] == "dead":
                 gone[key] = max(gone.get(key, line["ended"]), line["ended"])
     cells: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for (queue, shard, job_id), ready in could.items():
-        at = min(ready, gone.get((queue, shard, job_id), ready))
+    for key, ready in could.items():
+        queue, shard, *_ = key
+        at = min(ready, gone.get(key, ready))
         cells[queue, shard, _minute(at)][0] += 1
-    for (queue, shard, _), at in gone.items():
+    for (queue, shard, *_), at in gone.items():
         cells[queue, shard, _minute(at)][1] += 1
     return [
         {"queue": queue, "shard": shard, "minute": minute, "came": came, "went": went}
@@ -144,12 +146,10 @@ def _middle(numbers: Sequence[int]) -> int:
 def poison(silver: Iterable[Line]) -> list[Line]:
     """Find what kills jobs, or the workers that run them; see `lake_insights.poison`."""
     bad = [line for line in silver if line["outcome"] in ("dead", "crashed")]
-    crashes = Counter(
-        (line["queue"], line["job_id"]) for line in bad if line["outcome"] == "crashed"
-    )
+    crashes = Counter(_run_of(line) for line in bad if line["outcome"] == "crashed")
     kinds: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
     for line in bad:
-        if line["outcome"] == "dead" or crashes[line["queue"], line["job_id"]] > 1:
+        if line["outcome"] == "dead" or crashes[_run_of(line)] > 1:
             kinds[line["queue"], line["task"], fingerprint(line["error"])].append(line)
     return [
         {
@@ -166,13 +166,17 @@ def poison(silver: Iterable[Line]) -> list[Line]:
     ]
 
 
+def _run_of(line: Line) -> tuple[str, str, int]:
+    return line["queue"], line["job_id"], line["enqueued"]
+
+
 def deaths(silver: Iterable[Line], wanted: Wanted) -> list[Death]:
     """Tell the last death of each job, of those that are wanted; see `lake_insights.deaths`."""
     last: dict[str, Line] = {}
     for line in silver:
         if line["outcome"] == "dead":
             last[line["job_id"]] = max(
-                last.get(line["job_id"], line), line, key=lambda one: one["attempt"]
+                last.get(line["job_id"], line), line, key=itemgetter("enqueued", "attempt")
             )
     return [
         Death(

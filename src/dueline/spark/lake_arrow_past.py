@@ -6,7 +6,7 @@ from typing import Any, Final
 
 Line = Mapping[str, Any]
 
-_attempt = itemgetter("attempt")
+_claim = itemgetter("enqueued", "attempt")
 _told = itemgetter("at", "outcome")
 STATES: Final = ("waiting", "running", "dead", "done", "cancelled", "expired", "lost")
 
@@ -15,7 +15,7 @@ _LATER: Final = ("retried", "snoozed", "given_back", "crashed")
 
 def state_at(bronze: Iterable[Line], instant_us: int) -> list[Line]:
     """Tell the state of each job at an instant; see `lake_past.state_at`."""
-    last: dict[tuple[str, str], tuple[tuple[int, int, int], Line, str]] = {}
+    last: dict[tuple[str, str], tuple[tuple[int, int, int, int], Line, str]] = {}
     running: dict[tuple[str, str], Line] = {}
     for line in _once(bronze):
         key = line["queue"], line["job_id"]
@@ -24,10 +24,10 @@ def state_at(bronze: Iterable[Line], instant_us: int) -> list[Line]:
             if key not in last or last[key][0] < place:
                 last[key] = place, line, state
         elif line["worker"] and line["claimed"] <= instant_us:
-            running[key] = max(running.get(key, line), line, key=_attempt)
+            running[key] = max(running.get(key, line), line, key=_claim)
     states = {key: (line, state) for key, (_, line, state) in last.items()}
     for key, line in running.items():
-        if key not in states or states[key][0]["attempt"] < line["attempt"]:
+        if key not in states or _claim(states[key][0]) < _claim(line):
             states[key] = line, "running"
     return [
         {
@@ -42,24 +42,24 @@ def state_at(bronze: Iterable[Line], instant_us: int) -> list[Line]:
 
 def _once(bronze: Iterable[Line]) -> list[Line]:
     """Take the first telling of each claim: who ended it too late may have told of it, too."""
-    first: dict[tuple[str, int], Line] = {}
+    first: dict[tuple[str, int, int], Line] = {}
     others: list[Line] = []
     for line in bronze:
         if not line["worker"]:
             others.append(line)
             continue
-        key = line["job_id"], line["attempt"]
+        key = line["job_id"], line["enqueued"], line["attempt"]
         first[key] = min(first.get(key, line), line, key=_told)
     return [*others, *first.values()]
 
 
-def _read(line: Line) -> tuple[tuple[int, int, int], str]:
+def _read(line: Line) -> tuple[tuple[int, int, int, int], str]:
     """Tell where a row stands among those of its job, and the state that it left the job in."""
-    outcome = line["outcome"]
+    outcome, claim, ended = line["outcome"], _claim(line), line["ended"]
     if line["worker"]:
-        return (line["attempt"], 1, line["ended"]), "waiting" if outcome in _LATER else outcome
+        return (*claim, 1, ended), "waiting" if outcome in _LATER else outcome
     if outcome == "enqueued":
-        return (line["attempt"], 0, line["ended"]), "waiting"
+        return (*claim, 0, ended), "waiting"
     if outcome == "changed":
-        return (line["attempt"], 2, line["ended"]), "waiting"
-    return (line["attempt"], 3, line["ended"]), outcome
+        return (*claim, 2, ended), "waiting"
+    return (*claim, 3, ended), outcome

@@ -35,18 +35,18 @@ def ends(bronze: Iterable[Line], chosen: Chosen) -> list[Line]:
 
 
 def with_arguments(bronze: Iterable[Line], ended: Sequence[Line]) -> list[Line]:
-    """Put the arguments beside the ends: those of the last birth that is told of."""
-    births: dict[str, Line] = {}
-    wanted = {line["job_id"] for line in ended}
+    """Add to the ends the arguments that the enqueue events of their runs hold."""
+    births: dict[tuple[str, int], Line] = {}
+    wanted = set(map(_run_of, ended))
     for line in bronze:
-        job_id = line["job_id"]
-        if line["outcome"] == "enqueued" and line.get("codec") is not None and job_id in wanted:
-            before = births.get(job_id)
+        run = _run_of(line)
+        if line["outcome"] == "enqueued" and line.get("codec") is not None and run in wanted:
+            before = births.get(run)
             if before is None or _place(line) > _place(before):
-                births[job_id] = line
+                births[run] = line
     names = ("codec", "payload_bytes", "payload")
     return [
-        {**line, **{name: births.get(line["job_id"], {}).get(name) for name in names}}
+        {**line, **{name: births.get(_run_of(line), {}).get(name) for name in names}}
         for line in ended
     ]
 
@@ -83,6 +83,10 @@ def calls(lines: Iterable[Line], order: Order) -> list[Line]:
         }
         for rank, line in enumerate(some)
     ]
+
+
+def _run_of(line: Line) -> tuple[str, int]:
+    return line["job_id"], line["enqueued"]
 
 
 def _place(line: Line) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
 from dueline.spark.redrive import Wanted
-from dueline.spark.rules import ENDED
+from dueline.spark.rules import ENDED, RUN
 from dueline.spark.sights import (
     CRASHES_MIN,
     FINGERPRINT_CHARACTERS_MAX,
@@ -30,13 +30,13 @@ def flow(silver: DataFrame, told: DataFrame) -> DataFrame:
     """
     lives = [
         frame.select(
-            "queue", "shard", "job_id",
+            "queue", "shard", *RUN,
             F.greatest("due", "enqueued").alias("could"),
             F.when(F.col("outcome").isin(*ENDED, "dead"), F.col("ended")).alias("gone"),
         )
         for frame in (silver, told.where("outcome <> 'changed'"))
     ]  # fmt: skip
-    jobs = lives[0].unionByName(lives[1]).groupBy("queue", "shard", "job_id")
+    jobs = lives[0].unionByName(lives[1]).groupBy("queue", "shard", *RUN)
     jobs = jobs.agg(F.min("could").alias("could"), F.max("gone").alias("gone"))
     came = F.least("could", F.coalesce("gone", "could"))
     moves = jobs.select("queue", "shard", came.alias("at"), F.lit(1).alias("came")).unionByName(
@@ -158,7 +158,7 @@ def poison(silver: DataFrame) -> DataFrame:
     bad = silver.where(F.col("outcome").isin("dead", "crashed")).withColumn(
         "fingerprint", _fingerprint(F.col("error"))
     )
-    crashes = F.count_if(F.col("outcome") == "crashed").over(Window.partitionBy("queue", "job_id"))
+    crashes = F.count_if(F.col("outcome") == "crashed").over(Window.partitionBy("queue", *RUN))
     bad = bad.withColumn("crashes", crashes)
     return (
         bad.where("outcome = 'dead' OR crashes > 1")
@@ -178,7 +178,8 @@ def deaths(silver: DataFrame, wanted: Wanted) -> DataFrame:
 
     Returns: job_id, attempt, has_started, queue, task, error (its fingerprint).
     """
-    last = F.row_number().over(Window.partitionBy("job_id").orderBy(F.desc("attempt")))
+    newest = Window.partitionBy("job_id").orderBy(F.desc("enqueued"), F.desc("attempt"))
+    last = F.row_number().over(newest)
     dead = silver.where("outcome = 'dead'").withColumn("last", last).where("last = 1")
     ended, error, print_ = F.unix_micros("ended"), F.col("error"), _fingerprint(F.col("error"))
     dead = dead.where((ended >= wanted.since_us) & (ended < wanted.until_us))

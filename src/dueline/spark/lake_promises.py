@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
 from dueline.checker import EARLY_US_MAX
-from dueline.spark.rules import SEEN_US
+from dueline.spark.rules import RUN, SEEN_US
 
 _END, _CLAIM, _BEGIN = range(3)
 """What happens at one instant, in the order that is in favour of the queue."""
@@ -22,23 +22,23 @@ def crowded(attempts: DataFrame, capacities: Mapping[str, int]) -> DataFrame:
 
     Args: attempts: one row each. capacities: how many may run at once, by task.
 
-    Returns: job_id, attempt.
+    Returns: job_id, enqueued, attempt.
     """
     most = F.create_map(*[F.lit(one) for pair in capacities.items() for one in pair])
     is_meant = F.col("task").isin(*capacities) & (F.col("outcome") != "crashed")
     ran = attempts.where(is_meant & F.col("started").isNotNull()).select(
-        "task", "job_id", "attempt",
+        "task", *RUN, "attempt",
         F.unix_micros("started").alias("started"),
         (F.unix_micros("ended") - EARLY_US_MAX).alias("stopped"),
     ).where("stopped > started")  # fmt: skip
-    who = ("task", "job_id", "attempt")
+    who = ("task", *RUN, "attempt")
     begins = ran.select(*who, F.col("started").alias("t"), F.lit(1).alias("step"))
     ends = ran.select(*who, F.col("stopped").alias("t"), F.lit(-1).alias("step"))
-    until = Window.partitionBy("task").orderBy("t", "step", "job_id", "attempt")
+    until = Window.partitionBy("task").orderBy("t", "step", *RUN, "attempt")
     until = until.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     running = begins.unionByName(ends).withColumn("running", F.sum("step").over(until))
     return running.where((F.col("step") == 1) & (F.col("running") > most[F.col("task")])).select(
-        "job_id", "attempt"
+        *RUN, "attempt"
     )
 
 
@@ -48,19 +48,20 @@ def passed_by(attempts: DataFrame, moved: DataFrame | None, most: int) -> DataFr
     Compared are jobs of one queue, shard and tenant. Which of those that failed before were
     ready, and when, a history does not tell.
 
-    Args: attempts: one row each. moved: jobs whose time or priority was changed (job_id), of which
-    nothing is said. most: how many may.
+    Args: attempts: one row each. moved: jobs whose time or priority was changed (job_id,
+    enqueued), of which nothing is said. most: how many may.
 
-    Returns: job_id, attempt.
+    Returns: job_id, enqueued, attempt.
     """
     lane = ["queue", "shard", "tenant"]
     claimed = F.unix_micros("claimed")
     ready = F.greatest(F.unix_micros("due"), F.unix_micros("enqueued")) + SEEN_US
     firsts = attempts.where("attempt = 1")
     if moved is not None:
-        firsts = firsts.join(moved.select("job_id"), "job_id", "left_anti")
+        key = [name for name in RUN if name in moved.columns]
+        firsts = firsts.join(moved.select(*key), key, "left_anti")
     waits = firsts.select(
-        *lane, F.col("priority").alias("level"), "job_id", "attempt",
+        *lane, F.col("priority").alias("level"), *RUN, "attempt",
         claimed.alias("claimed"), ready.alias("ready"),
     ).where("claimed > ready")  # fmt: skip
     levels = waits.select(*lane, "level").distinct()
@@ -68,11 +69,12 @@ def passed_by(attempts: DataFrame, moved: DataFrame | None, most: int) -> DataFr
     none = F.lit(None)
     events = others.where("priority < level").select(
         *lane, "level", "t", F.lit(_CLAIM).alias("kind"),
-        none.cast("string").alias("job_id"), none.cast("int").alias("attempt"),
+        none.cast("string").alias("job_id"), none.cast("timestamp").alias("enqueued"),
+        none.cast("int").alias("attempt"),
     )  # fmt: skip
     for kind, name in ((_BEGIN, "ready"), (_END, "claimed")):
         edges = waits.select(
-            *lane, "level", F.col(name).alias("t"), F.lit(kind).alias("kind"), "job_id", "attempt"
+            *lane, "level", F.col(name).alias("t"), F.lit(kind).alias("kind"), *RUN, "attempt"
         )
         events = events.unionByName(edges)
     until = Window.partitionBy(*lane, "level").orderBy("t", "kind")
@@ -80,5 +82,5 @@ def passed_by(attempts: DataFrame, moved: DataFrame | None, most: int) -> DataFr
     is_claim = (F.col("kind") == _CLAIM).cast("int")
     counted = events.withColumn("before", F.sum(is_claim).over(until)).where(f"kind <> {_CLAIM}")
     sign = F.when(F.col("kind") == _END, F.col("before")).otherwise(-F.col("before"))
-    passed = counted.groupBy("job_id", "attempt").agg(F.sum(sign).alias("passed"))
-    return passed.where(F.col("passed") > most).select("job_id", "attempt")
+    passed = counted.groupBy(*RUN, "attempt").agg(F.sum(sign).alias("passed"))
+    return passed.where(F.col("passed") > most).select(*RUN, "attempt")

@@ -14,6 +14,7 @@ from dueline.spark.replaying import (
     LeftOut,
     Order,
 )
+from dueline.spark.rules import RUN
 
 
 def with_arguments(bronze: DataFrame, chosen: Chosen) -> DataFrame:
@@ -21,8 +22,8 @@ def with_arguments(bronze: DataFrame, chosen: Chosen) -> DataFrame:
 
     Args: bronze: the table as it is; births without arguments, and other rows, do no harm.
 
-    Returns: job_id, queue, task, tenant, priority, outcome, ended, and of the last birth that is
-    told of codec, payload_bytes, payload: null where they were not kept.
+    Returns: job_id, enqueued, queue, task, tenant, priority, outcome, ended, and codec,
+    payload_bytes, payload of that run's enqueue event: null where they were not kept.
     """
     last = F.row_number().over(Window.partitionBy("job_id").orderBy(F.desc("at"), F.desc("id")))
     ends = bronze.where(F.col("outcome").isin(*ENDS)).withColumn("last", last).where("last = 1")
@@ -33,11 +34,11 @@ def with_arguments(bronze: DataFrame, chosen: Chosen) -> DataFrame:
         ends = ends.where(F.col("queue").isin(*chosen.queues))
     if chosen.task:
         ends = ends.where(F.col("task") == chosen.task)
-    ends = ends.select("job_id", "queue", "task", "tenant", "priority", "outcome", "ended")
+    ends = ends.select(*RUN, "queue", "task", "tenant", "priority", "outcome", "ended")
     births = bronze.where("outcome = 'enqueued' AND codec IS NOT NULL")
-    births = births.withColumn("last", last).where("last = 1")
-    births = births.select("job_id", "codec", "payload_bytes", "payload")
-    return ends.join(births, "job_id", "left")
+    once = F.row_number().over(Window.partitionBy(*RUN).orderBy(F.desc("at"), F.desc("id")))
+    births = births.withColumn("last", once).where("last = 1")
+    return ends.join(births.select(*RUN, "codec", "payload_bytes", "payload"), list(RUN), "left")
 
 
 def found(ends: DataFrame) -> Found:

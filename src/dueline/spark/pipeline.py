@@ -29,7 +29,7 @@ from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import Chosen, Found, Order
 from dueline.spark.report import Span, page
-from dueline.spark.rules import NO_PROMISES, Promises
+from dueline.spark.rules import NO_PROMISES, RUN, Promises
 from dueline.store import Store
 
 _LAST: Final = b"\xff" * 16
@@ -252,7 +252,7 @@ class Pipeline:
 
     def verify(self) -> list[Check]:
         """Compare the store with bronze, bronze with silver, silver with gold."""
-        bronze = self._folder.read(BRONZE, columns=("id", "job_id", "attempt", "worker"))
+        bronze = self._folder.read(BRONZE, columns=("id", *RUN, "attempt", "worker"))
         if bronze is None:
             return [Check("bronze", is_good=True, finding="no rows yet")]
         known = set(bronze.column("id").to_pylist())
@@ -266,7 +266,7 @@ class Pipeline:
                 if row_id not in known
             ]
         attempts = bronze.filter(compute.not_equal(bronze.column("worker"), ""))
-        claims = attempts.group_by(["job_id", "attempt"]).aggregate([]).num_rows
+        claims = attempts.group_by([*RUN, "attempt"]).aggregate([]).num_rows
         checks = [
             Check(
                 "bronze holds what the store tells",
@@ -285,15 +285,15 @@ class Pipeline:
         return checks
 
     def _check_silver(self, claims: int) -> Check:
-        done = self._folder.manifest(BRONZE).done - self._folder.manifest(SILVER).done
+        done = self._folder.manifest(BRONZE).done - self._folder.current(SILVER).done
         if done:
             words = f"{done} part(s) of bronze are not in it: run it again"
             return Check("silver has each attempt once", is_good=False, finding=words)
-        silver = self._folder.read(SILVER, columns=("job_id", "attempt"))
+        silver = self._folder.read(SILVER, columns=(*RUN, "attempt"))
         rows = 0 if silver is None else silver.num_rows
         single = 0
         if silver is not None:
-            single = silver.group_by(["job_id", "attempt"]).aggregate([]).num_rows
+            single = silver.group_by([*RUN, "attempt"]).aggregate([]).num_rows
         words = f"{rows:,} rows, {single:,} attempts; {claims:,} in bronze"
         return Check("silver has each attempt once", rows == single == claims, words)
 

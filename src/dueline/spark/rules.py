@@ -11,6 +11,9 @@ ENDED: Final = ("done", "cancelled", "expired", "lost")
 OUTCOMES: Final = (
     *ENDED, "dead", "retried", "crashed", "snoozed", "given_back",
 )  # fmt: skip
+RUN: Final = ("job_id", "enqueued")
+"""The key of one run of a job, from its enqueueing to its end: data may enqueue an id again."""
+
 SPAN_COLUMNS: Final = ("wait_us", "lateness_us", "run_us")
 
 AUDITED: Final = (*VERDICTS, "over capacity")
@@ -59,8 +62,8 @@ NO_PROMISES: Final = Promises()
 class Audited(NamedTuple):
     """What an audit found, and what it looked for.
 
-    findings: a table of verdict, job_id, attempt, words. looked_for: verdicts; of the others,
-    which were not audited, nothing is known, and no finding means nothing.
+    findings: a table of verdict, job_id, enqueued, attempt, words. looked_for: verdicts; of the
+    others, which were not audited, nothing is known, and no finding means nothing.
     """
 
     findings: Any

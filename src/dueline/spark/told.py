@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from dueline.bundle import ID_DIGITS, ids_in, instants, is_bundle, row_ids, unbundled
+from dueline.bundle import ID_DIGITS, ids_in, ids_of_bundle, instants, is_bundle, unbundled
 from dueline.errors import StoreCorrupt
 from dueline.store import Row
 
@@ -106,8 +106,11 @@ def _of_bundles(rows: Sequence[Row], bundles: Sequence[Any], key: str) -> Cells:
     if key == "job":
         return Digits("".join([one.job for one in bundles]))
     if key == "id":
-        jobs = [(bytes.fromhex(one.job), one.fence) for one in bundles]
-        return Digits(b"".join(starmap(row_ids, jobs)).hex())
+        claims = [
+            (row, one.job, one.fence, one.enqueued_us)
+            for row, one in zip(rows, bundles, strict=True)
+        ]
+        return Digits(b"".join(starmap(ids_of_bundle, claims)).hex())
     if key == "detail":
         return [one.body.decode() for row in rows for one in unbundled(row)]
     if key in _OF_ROW:
@@ -190,6 +193,8 @@ def _reader_of_bundles(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
         fields += [("job", str)]
     if not keys.isdisjoint(("fence", "id")):
         fields += [("fence", int)]
+    if "id" in keys:
+        keys |= {"enqueued_us"}
     for key in sorted(keys - _OF_ROW - _OF_BIRTHS - {"job", "fence"}):
         kind = _IN_PYTHON[TYPES[key]]
         if TYPES[key] == pa.int64():
