@@ -303,6 +303,9 @@ class Runner:
         ready, self._ready = self._ready, []
         return [one.job for one in ready]
 
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Hear until when claims last."""
+
     @property
     def capacity(self) -> int:
         """All threads are there."""

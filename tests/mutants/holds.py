@@ -3,6 +3,7 @@
 import pytest
 
 from dueline.worker.buffer import Buffer
+from dueline.worker.controls import Controls
 
 Patch = pytest.MonkeyPatch
 
@@ -20,3 +21,7 @@ def what_was_released_is_claimed_again_at_once(patch: Patch) -> None:
         return taken
 
     patch.setattr(Buffer, "take_overdue", forget)
+
+
+def claims_last_for_ever(patch: Patch) -> None:
+    patch.setattr(Controls, "has_lapsed", lambda *_: False)

@@ -15,6 +15,7 @@ from tests.chores import test_expire as expiring
 from tests.chores import test_leftovers as leftovers
 from tests.chores import test_monitor as monitor
 from tests.chores import test_vanish as vanishing
+from tests.clocks import HandClock
 from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_quotas as taken_in
@@ -41,6 +42,7 @@ from tests.schedules import test_timetable as timetables
 from tests.simulation import broken
 from tests.simulation import test_found as found
 from tests.worker import test_buffer as buffers
+from tests.worker import test_lapses as lapses
 from tests.worker import test_limits as limits
 from tests.worker import test_rates as rates
 from tests.worker import test_roll as rolls
@@ -213,6 +215,9 @@ MUTANTS = (
            Named(vanishing.hurried_producer_against_monitor)),
     Mutant("H1", holds.what_waits_behind_a_slow_job_is_kept, SLOW_JOB),
     Mutant("H1", holds.what_was_released_is_claimed_again_at_once, SLOW_JOB),
+    Mutant("H2", holds.claims_last_for_ever,
+           Named(lapses.test_no_handler_is_called_once_the_claim_has_lapsed,
+                 lambda: (HandClock(), "plain", False))),
     Mutant("P9", pauses.jobs_are_set_aside_for_ever,
            Named(steered.wherever_one_is_stopped_the_job_runs_once)),
     Mutant("P9", pauses.a_mark_holds_wherever_the_row_is,

@@ -102,6 +102,9 @@ class HandRunner:
         taken, self.ready = [one.job for one in self.ready], []
         return taken
 
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Hear until when claims last."""
+
     @property
     def capacity(self) -> int:
         """All threads are there."""

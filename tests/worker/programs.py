@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,6 +21,13 @@ def wait_for(is_so: Callable[[], object], what: str) -> None:
     while not is_so():
         assert time.monotonic() < give_up_s, f"it never came to be: {what}"
         time.sleep(0.01)
+
+
+def _signal_all(pid: int, number: int) -> None:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    children = [int(one) for one in path.read_text(encoding="ascii").split()]
+    for each in (pid, *children):
+        os.kill(each, number)
 
 
 class Program:
@@ -44,6 +52,29 @@ class Program:
         worker = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker
+
+    def stop(self, worker: "subprocess.Popen[bytes]") -> None:
+        """Let a worker and its children stand still, outside of transactions."""
+        for _ in range(1000):
+            _signal_all(worker.pid, signal.SIGSTOP)
+            if self._is_writable():
+                return
+            _signal_all(worker.pid, signal.SIGCONT)
+            time.sleep(0.001)
+        raise AssertionError("the worker has a transaction open each time that it is stopped")
+
+    def go_on(self, worker: "subprocess.Popen[bytes]") -> None:
+        """Let a worker and its children go on."""
+        _signal_all(worker.pid, signal.SIGCONT)
+
+    def _is_writable(self) -> bool:
+        with contextlib.closing(sqlite3.connect(self.folder / "jobs.db", timeout=0.05)) as file:
+            try:
+                file.execute("begin immediate")
+            except sqlite3.OperationalError:
+                return False
+            file.rollback()
+            return True
 
     def close(self) -> None:
         """Kill the workers, stopped ones too."""

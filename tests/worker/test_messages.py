@@ -24,6 +24,7 @@ from dueline.progress import Progress, Report
 from dueline.worker.assignment import Assignment
 from dueline.worker.messages import (
     CancelAsked,
+    Extended,
     Finished,
     Leave,
     Lost,
@@ -98,6 +99,7 @@ messages = st.one_of(
     st.builds(
         Run,
         st.integers(-(2**62), 2**62),
+        st.integers(0, 2**62),
         st.lists(assignments, max_size=3),
     ),
     st.builds(Lost, st.lists(claims, max_size=3)),
@@ -128,7 +130,7 @@ def test_every_ending_arrives_as_its_kind(ending: Ending) -> None:
 
 @given(st.lists(jobs, min_size=1, max_size=2))
 def test_rows_arrive_with_their_lanes_and_claims(rows: list[Job]) -> None:
-    arrived = load(dump(Run(5, [Assignment(row, keep=True) for row in rows])))
+    arrived = load(dump(Run(5, 7, [Assignment(row, keep=True) for row in rows])))
     assert isinstance(arrived, Run)
     for one, row in zip(arrived.assignments, rows, strict=True):
         assert isinstance(one, Assignment)
@@ -143,7 +145,8 @@ def test_no_kind_of_message_or_ending_is_left_out() -> None:
 
 
 EXAMPLES: list[Message] = [
-    Run(1, []),
+    Run(1, 2, []),
+    Extended({Claim(JobId(bytes(16)), 1): 5}),
     Lost([]),
     CancelAsked([]),
     Recall(),

@@ -60,7 +60,8 @@ def run(address: Address, number: int, work: Work) -> None:
     pipe = come(address, number)
     if pipe is not None:
         with pipe:
-            Child(pipe, handlers, work.threads, hooks, _runner(work, handlers)).run()
+            runner = _runner(work, handlers)
+            Child(pipe, handlers, work.threads, hooks, runner, is_remote=True).run()
 
 
 def _runner(work: Work, handlers: Mapping[str, Handler]) -> Callable[..., ThreadRunner]:

@@ -34,7 +34,7 @@ class Careful:
         self._held = held
         self._lose = lose
         self._clock = clock
-        self._since_us: dict[Claim, int] = {}  # of those in `_plain`, in their order
+        self._since_us: dict[Claim, int] = {}  # of those that wait for a slot, in their order
         self._plain: deque[Job] = deque()
         self._suspects: deque[Job] = deque()
         self._lone: Job | None = None
@@ -51,7 +51,8 @@ class Careful:
                 self._suspects.append(job)
             else:
                 self._plain.append(job)
-                self._since_us[job.claim()] = now_us
+                if not job.alone:
+                    self._since_us[job.claim()] = now_us
 
     def take(self, claims: Collection[Claim] | None = None) -> list[Job]:
         """Take the jobs of some claims, or all."""
@@ -68,10 +69,8 @@ class Careful:
         return next(iter(self._since_us.values()), None)
 
     def take_waiting(self) -> list[Job]:
-        """Take the jobs that wait for a slot; suspects wait for an idle worker."""
-        taken, self._plain = list(self._plain), deque()
-        self._since_us.clear()
-        return taken
+        """Take the jobs that wait for a slot; suspects wait for a process of their own."""
+        return self.take([*self._since_us])
 
     def want_quiet(self) -> bool:
         """Tell whether nothing is to be started now: a suspect waits for that, or runs."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 
-from dueline.attempt import Ending
+from dueline.attempt import Ending, GivenBack
 from dueline.clock import SystemClock
 from dueline.handler import Handler
 from dueline.hooks import Hooks
@@ -16,6 +16,7 @@ from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from dueline.worker.messages import (
     CancelAsked,
+    Extended,
     Finished,
     Leave,
     Lost,
@@ -47,9 +48,15 @@ class Child:
         threads: int,
         hooks: Hooks,
         make_runner: Callable[..., ThreadRunner] = ThreadRunner,
+        *,
+        is_remote: bool = False,
     ) -> None:
-        """Take the pipe to the parent, what it may ask for, who hears of it, what runs it."""
+        """Take the pipe to the parent, what it may ask for, who hears of it, what runs it.
+
+        Args: is_remote: the parent's monotonic clock is another machine's.
+        """
         self._pipe = pipe
+        self._is_remote = is_remote
         self._sending = threading.Lock()
         self._collecting = threading.Lock()
         self._clock = SystemClock()
@@ -81,7 +88,11 @@ class Child:
                 break
             if isinstance(message, Run):
                 self._offset_us = message.offset_us
+                if self._is_remote:
+                    self._offset_us = message.now_us - self._clock.monotonic_us()
                 self._runner.submit(message.assignments)
+            elif isinstance(message, Extended):
+                self._runner.extend_more(message.until_us)
             elif isinstance(message, Lost):
                 self._runner.forget(message.claims)
             elif isinstance(message, CancelAsked):
@@ -145,11 +156,13 @@ class _Telling(Execution):
         super().__init__(handlers, hooks)
         self._tell = tell
 
-    def run_plainly(self, assignment: Assignment) -> None:
+    def run_plainly(self, assignment: Assignment, now_us: int) -> None:
         """Call no function the short way, on which nobody is told."""
-        del assignment
+        del assignment, now_us
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
+        if self.controls.has_lapsed(assignment.job, now_us):
+            return GivenBack()
         self._tell(assignment.job.claim())
         return super().begin(assignment, now_us)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dueline.attempt import Cancelled, Each, Ended
+from dueline.attempt import Cancelled, Each, Ended, GivenBack
 from dueline.chunked import ChunkHandler
 from dueline.clock import Clock
 from dueline.job import Claim, Job
@@ -61,7 +61,7 @@ class Chunks:
         self.threads = runner.threads
         self.start, self.spread, self.close = runner.start, runner.spread, runner.close
         self.reports, self.waiting = runner.reports, runner.waiting
-        self.waiting_since_us = runner.waiting_since_us
+        self.waiting_since_us, self.extend = runner.waiting_since_us, runner.extend
         self.interrupt_overdue = runner.interrupt_overdue
         self.more = 0
 
@@ -257,7 +257,11 @@ def _apart(ended: Ended, members: Mapping[Claim, Job]) -> list[Ended]:
     if isinstance(ended.ending, Each):
         endings = dict(ended.ending.endings)
         return [
-            ended._replace(job=job, ending=endings[claim])
+            ended._replace(
+                job=job,
+                ending=endings[claim],
+                started_us=0 if type(endings[claim]) is GivenBack else ended.started_us,
+            )
             for claim, job in members.items()
             if claim in endings
         ]

@@ -1,7 +1,7 @@
 """What running handlers are told, and tell."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dueline.job import Claim, Job
@@ -42,6 +42,7 @@ class Controls:
         self._cancelled = Remembered()
         self._stops: dict[Claim, Callable[[], object]] = {}
         self._reports: dict[Claim, Report] = {}
+        self._until_us: Mapping[Claim, int] = {}
         self._guard = threading.Lock()
 
     def lose(self, claims: Iterable[Claim]) -> None:
@@ -69,6 +70,21 @@ class Controls:
         finally:
             with self._guard:
                 self._stops.pop(claim, None)
+
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when claims last that were extended; they replace those of the last call."""
+        self._until_us = until_us
+
+    def extend_more(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when some more claims last; the oldest are forgotten if there are many."""
+        kept = [one for one in self._until_us.items() if one[0] not in until_us]
+        self._until_us = dict([*kept, *until_us.items()][-_REMEMBERED_MAX:])
+
+    def has_lapsed(self, job: Job, now_us: int) -> bool:
+        """Return whether another worker may have claimed a job since (rule H2)."""
+        return (
+            now_us > job.at_us and job.is_claimed() and now_us > self._until_us.get(job.claim(), 0)
+        )
 
     def is_lost(self, claim: Claim) -> bool:
         """Tell whether the claim was lost."""

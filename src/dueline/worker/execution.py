@@ -142,6 +142,8 @@ class Execution:
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Tell how a job ends whose handler is not called any more; None where it is, now."""
+        if self.controls.has_lapsed(assignment.job, now_us):
+            return GivenBack()
         if self.controls.has_cancelled(assignment.job):
             return Cancelled(CANCELLED)
         if assignment.job.opts and is_past(assignment.job, now_us):
@@ -155,12 +157,16 @@ class Execution:
     def begin_chunk(self, assignment: Assignment) -> None:
         """Hear that a handler is about to be called with a chunk, or what of it is not refused."""
 
-    def run_plainly(self, assignment: Assignment) -> Ending | None:
+    def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Call a plain function of which no result is wanted, with next to nothing around it.
+
+        Args: now_us: the store's time.
 
         Returns: None where more is needed, such as `run`; nothing was called then.
         """
         job = assignment.job
+        if now_us > job.at_us and self.controls.has_lapsed(job, now_us):
+            return None
         if assignment.keep or job.opts or job.codec or self._hooks.hear_runs:
             return None
         if self.controls.has_cancelled(job):

@@ -126,7 +126,8 @@ class Coroutines:
 
     def _over(self, run: _Run, ending: Ending, now_us: int) -> None:
         if self._runs.pop(id(run), None) is not None:
-            self._ended(Ended(run.assignment.job, ending, run.started_us, now_us))
+            started_us = 0 if type(ending) is GivenBack else run.started_us
+            self._ended(Ended(run.assignment.job, ending, started_us, now_us))
 
     def running(self) -> list[Job]:
         """List the jobs whose handlers run now."""

@@ -1,6 +1,6 @@
 """What a worker and its child processes say to each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from dueline.attempt import (
@@ -24,10 +24,21 @@ from dueline.worker.assignment import Assignment
 
 
 class Run(NamedTuple):
-    """Parent to child: run these. offset_us: the store's time less the monotonic clock."""
+    """Parent to child: run these.
+
+    offset_us: the store's time less the monotonic clock of the parent's machine. now_us: the
+    store's time, for a child on another machine.
+    """
 
     offset_us: int
+    now_us: int
     assignments: Sequence[Assignment]
+
+
+class Extended(NamedTuple):
+    """Parent to child: claims last longer than their rows say, until then by the store's time."""
+
+    until_us: Mapping[Claim, int]
 
 
 class Lost(NamedTuple):
@@ -84,7 +95,17 @@ class Finished(NamedTuple):
 
 
 Message = (
-    Run | Lost | CancelAsked | Recall | Leave | Ready | Returned | Started | Progressed | Finished
+    Run
+    | Extended
+    | Lost
+    | CancelAsked
+    | Recall
+    | Leave
+    | Ready
+    | Returned
+    | Started
+    | Progressed
+    | Finished
 )
 
 _ENDINGS: Final[dict[str, type[Ending]]] = {
@@ -96,6 +117,8 @@ _ENDINGS: Final[dict[str, type[Ending]]] = {
 def dump(message: Message) -> bytes:
     """Write a message."""
     parts: Sequence[Any] = tuple(message)
+    if isinstance(message, Extended):
+        parts = ([*message.until_us.items()],)
     if isinstance(message, Finished):
         parts = (message.claim, *_parts(message.ending), *message[2:])
     return pack((type(message).__name__, parts))
@@ -106,7 +129,9 @@ def load(data: bytes) -> Message:
     kind, parts = unpack(data)
     match kind:
         case "Run":
-            return Run(parts[0], [*map(_assignment, parts[1])])
+            return Run(parts[0], parts[1], [*map(_assignment, parts[2])])
+        case "Extended":
+            return Extended({_claim(claim): until_us for claim, until_us in parts[0]})
         case "Lost":
             return Lost([_claim(claim) for claim in parts[0]])
         case "CancelAsked":

@@ -14,7 +14,7 @@ from dueline.errors import JobTimeout
 from dueline.handler import Handler
 from dueline.job import Claim
 from dueline.worker.assignment import Assignment
-from dueline.worker.messages import Finished, Leave, Message, Recall, Run, Started, dump
+from dueline.worker.messages import Extended, Finished, Leave, Message, Recall, Run, Started, dump
 from dueline.worker.wear import Wear
 
 
@@ -78,10 +78,18 @@ class Offspring:
 
     # What it is told
 
-    def give(self, offset_us: int, assignments: Sequence[Assignment]) -> None:
+    def give(self, offset_us: int, now_us: int, assignments: Sequence[Assignment]) -> None:
         """Have it run jobs. offset_us: the store's time less the monotonic clock."""
         self.given.update((one.job.claim(), one) for one in assignments)
-        self.send(Run(offset_us, assignments))
+        self.send(Run(offset_us, now_us, assignments))
+
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Tell it which of its claims last longer, as far as they matter to it."""
+        unstarted = [one for claim, one in self.given.items() if claim not in self.started]
+        members = [member for one in unstarted for member in one.chunk or (one,)]
+        claims = [one.job.claim() for one in members]
+        if some := {claim: until_us[claim] for claim in claims if claim in until_us}:
+            self.send(Extended(some))
 
     def recall(self) -> None:
         """Ask for what it has not started."""

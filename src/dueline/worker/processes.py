@@ -15,6 +15,7 @@ from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.controls import CANCELLED, Remembered
 from dueline.worker.messages import (
     CancelAsked,
+    Extended,
     Finished,
     Lost,
     Progressed,
@@ -92,6 +93,7 @@ class ProcessRunner:
         self._cancelled = Remembered()
         self._lost = Remembered()
         self._reports: dict[Claim, Report] = {}
+        self._until_us: Mapping[Claim, int] = {}
         self._stillborn = 0
         self._is_closing = False
 
@@ -120,7 +122,8 @@ class ProcessRunner:
                 "The worker's child processes end before they have loaded the application.",
                 hint="See their messages above; can the application be imported by its name?",
             )
-        offset_us = self._now_us() - self._clock.monotonic_us()
+        now_us = self._now_us()
+        offset_us = now_us - self._clock.monotonic_us()
         with self._guard:
             staying = [child for child in self._children if not child.is_leaving]
             children = sorted(staying, key=lambda child: len(child.given))
@@ -128,16 +131,26 @@ class ProcessRunner:
                 # The child that is emptiest gets nothing more until it is empty, then this one.
                 lone = children.pop(0)
                 if lone.is_ready and not lone.given:
-                    lone.give(offset_us, [self._alone.popleft()])
+                    some = [self._alone.popleft()]
+                    self._forewarn(lone, some)
+                    lone.give(offset_us, now_us, some)
             children = [one for one in children if one.is_ready and not one.has_lone()]
             for child, count in self._shares(children):
                 some = [self._ready.popleft() for _ in range(count)]
                 self._forewarn(child, some)
-                child.give(offset_us, some)
+                child.give(offset_us, now_us, some)
             self._free_stuck(children)
 
     def _forewarn(self, child: Offspring, coming: Sequence[Assignment]) -> None:
-        """Tell a child first of jobs in chunks that were lost or cancelled while these waited."""
+        """Tell a child first what became of claims while they waited here.
+
+        Some were extended; jobs of batches were lost or cancelled.
+        """
+        if self._until_us:
+            each = [member.job.claim() for one in coming for member in one.chunk or (one,)]
+            known = self._until_us
+            if extended := {claim: known[claim] for claim in each if claim in known}:
+                child.send(Extended(extended))
         claims = [member.job.claim() for one in coming for member in one.chunk]
         if lost := [claim for claim in claims if claim in self._lost]:
             child.send(Lost(lost))
@@ -235,6 +248,13 @@ class ProcessRunner:
             taken = [assignment.job for assignment in self._ready]
             self._ready.clear()
         return taken
+
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when all claims last that were extended; tell the children that have some."""
+        with self._guard:
+            self._until_us = until_us
+            for child in self._children:
+                child.extend(until_us)
 
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop jobs whose claims were lost, as far as they did not start; tell the others."""

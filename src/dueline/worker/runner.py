@@ -13,6 +13,7 @@ class Runner(Protocol):
     """What runs handlers: threads of this process, or child processes.
 
     isolates: a job that dies takes nothing else along if it is submitted as `alone`.
+    extend: hears of all claims that last longer than their rows say, by the store's time.
     capacity: how many of its threads could run a job now, if they were idle.
     waiting_since_us: when it got the oldest job that waits behind others, by the monotonic clock;
     None where there is none. take_waiting: takes these jobs back; a later call brings those that
@@ -34,6 +35,7 @@ class Runner(Protocol):
     def take_back(self) -> list[Job]: ...  # noqa: D102
     def waiting_since_us(self) -> int | None: ...  # noqa: D102
     def take_waiting(self) -> list[Job]: ...  # noqa: D102
+    def extend(self, until_us: Mapping[Claim, int]) -> None: ...  # noqa: D102
     def forget(self, lost: Sequence[Claim]) -> None: ...  # noqa: D102
     def cancel(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
     def reports(self) -> Mapping[Claim, Report]: ...  # noqa: D102

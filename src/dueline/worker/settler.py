@@ -169,10 +169,12 @@ class Settler:
         jobs: Sequence[Job],
         running: set[Claim],
         bounded: Callable[[Job, int], int] = lambda _, until_us: until_us,
+        note: Callable[[Mapping[Claim, int]], object] = lambda _: None,
     ) -> list[Job]:
         """Extend claims by their queues' leases; answer those that were lost.
 
-        Args: bounded: says until when a claim may last, if not for a lease.
+        Args: bounded: says until when a claim may last, if not for a lease. note: called with
+        the claims that were extended, and until when.
         """
         verdicts: list[Extend] = []
         for job in jobs:
@@ -180,6 +182,8 @@ class Settler:
             verdicts.append(Extend(job, until_us, job.claim() in running))
         held = self._queues.store.settle(verdicts)
         lost = [job for job, sure in zip(jobs, held, strict=True) if not sure]
+        sure_of = [one for one, sure in zip(verdicts, held, strict=True) if sure]
+        note({one.job.claim(): one.at_us for one in sure_of})
         for job in lost:
             self._tell_lost(job)
         return lost

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dueline.attempt import Cancelled, Ended, Ending, Failed
+from dueline.attempt import Cancelled, Ended, Ending, Failed, GivenBack
 from dueline.clock import Clock
 from dueline.errors import JobTimeout
 from dueline.job import Claim, Job
@@ -211,6 +211,14 @@ class ThreadRunner:
         """Take back the jobs that wait for a slot."""
         return self.take_back()
 
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when all claims last that were extended."""
+        self._execution.controls.extend(until_us)
+
+    def extend_more(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when some more claims last."""
+        self._execution.controls.extend_more(until_us)
+
     def forget(self, lost: Sequence[Claim]) -> None:
         """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
         self._execution.controls.lose(lost)
@@ -298,7 +306,7 @@ class ThreadRunner:
             assignment = take()
             slot.started_us = now_us
             slot.assignment = assignment
-            ending = run(assignment)
+            ending = run(assignment, now_us + self._offset_us)
             if ending is None:
                 return self._run(slot, assignment, now_us)
             slot.assignment = None
@@ -337,7 +345,8 @@ class ThreadRunner:
             with self._work:
                 self._busy -= 1
         ended_us = self._clock.monotonic_us()
-        self._ended.append((assignment.job, ending, now_us + offset_us, ended_us + offset_us))
+        started_us = 0 if type(ending) is GivenBack else now_us + offset_us
+        self._ended.append((assignment.job, ending, started_us, ended_us + offset_us))
         if ended_us - self._told_us > NEWS_EVERY_US:
             self._tell(ended_us)
         return ended_us

@@ -411,7 +411,9 @@ class Worker:
         self._lose(self._permits.keep(self._held.jobs()))
         held = self._held.jobs()
         running = {job.claim() for job in self._runner.running()}
-        self._lose(self._settler.extend(held, running, self._permits.until_us) if held else [])
+        if held:
+            extend, note = self._settler.extend, self._runner.extend
+            self._lose(extend(held, running, self._permits.until_us, note))
         return self._attendance.tell(self._load())
 
     def _load(self) -> Load:
