@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant("H1", holds.what_was_released_is_claimed_again_at_once, SLOW_JOB),
     Mutant("H2", holds.claims_last_for_ever,
            Named(lapses.test_no_handler_is_called_once_the_claim_has_lapsed,
-                 lambda: (HandClock(), "plain", False))),
+                 lambda: (HandClock(), "plain", 0))),
     Mutant("P9", pauses.jobs_are_set_aside_for_ever,
            Named(steered.wherever_one_is_stopped_the_job_runs_once)),
     Mutant("P9", pauses.a_mark_holds_wherever_the_row_is,
