@@ -1,5 +1,8 @@
 """The store of a life, as clients reach it, and as it is looked into at the end."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -21,13 +24,26 @@ from simulation.world import World
 DEAD_MAX = 1000
 Kind = Literal["memory", "steps", "sqlite"]
 
+SQLITE_ONE_IN = 4
+"""Of this many runs on a transactional store one uses SQLite's own statements."""
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the folder inside it is this process's own)
+
+
+def kind_of(seed: int, *, is_stepped: bool) -> Kind:
+    """Return the kind of store of a run; a seed always has the same."""
+    if is_stepped:
+        return "steps"
+    return "sqlite" if (seed >> 1) % SQLITE_ONE_IN == 0 else "memory"
+
 
 class Data:
     """What is stored. store: as seen by nobody's link."""
 
-    def __init__(self, world: World, kind: Kind, folder: Path | None = None) -> None:
-        """Start empty. folder: where a file is put."""
+    def __init__(self, world: World, kind: Kind) -> None:
+        """Start empty; the file of SQLite is in a folder of its own until `close`."""
         clock = StoreClock(world)
+        self._folder: str | None = None
         self._cluster = Cluster()
         self.store: Store
         self.reach: Callable[[Link], Store] = lambda link: wired(self.store, link)
@@ -37,8 +53,16 @@ class Data:
             self.store = SteppedMemoryStore(clock, cluster=self._cluster, remember=False)
             self.reach = lambda link: stepped(self._cluster, link, clock)
         else:
-            assert folder is not None, "a file needs a folder"
-            self.store = SqliteStore(folder / "queue.db", clock=clock, synchronous="NORMAL")
+            place = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+            self._folder = tempfile.mkdtemp(prefix="simulation-", dir=place)
+            file = Path(self._folder, "queue.db")
+            self.store = SqliteStore(file, clock=clock, synchronous="NORMAL")
+
+    def close(self) -> None:
+        """Close the store, and remove its file."""
+        self.store.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
 
     def rows(self, ids: Collection[str]) -> Iterable[Job]:
         """Read the rows of jobs, listed or not, without asking anybody who might change them."""

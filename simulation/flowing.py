@@ -24,7 +24,7 @@ from dueline.recipes import flow as recipe
 from dueline.recipes import results
 from dueline.steps import Failures, Part, Step, StepCall, Wait, graph, group, pipeline
 from dueline.store import Store
-from simulation.data import Data
+from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.people import AHEAD_US, BETWEEN_US, Town
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
@@ -161,7 +161,7 @@ def live(
         is_stepped=bool(seed >> 4 & 1), settings=replace(scenario.settings, keep_us=DAY_US)
     )
     world = World(tape, trace=trace)
-    data = Data(world, "steps" if scenario.is_stepped else "memory")
+    data = Data(world, kind_of(seed, is_stepped=scenario.is_stepped))
     ledger, drawing = _Ledger(), _Drawing(world)
 
     def begin(town: Town) -> None:

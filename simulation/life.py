@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dueline.clock import SECOND_US
 from dueline.diary import Event
-from simulation.data import Data
+from simulation.data import Data, kind_of
 from simulation.green import planted
 from simulation.people import Town
 from simulation.scenario import Scenario, scenario_of
@@ -41,7 +41,7 @@ def live(
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)
     world = World(tape, trace=trace)
-    data = Data(world, "steps" if scenario.is_stepped else "memory")
+    data = Data(world, kind_of(seed, is_stepped=scenario.is_stepped))
     return lived(world, scenario, data, _begin, seed=seed)
 
 
@@ -65,6 +65,8 @@ def lived(
 ) -> Life:
     """Lead a life from how it begins to its verdict.
 
+    The data is closed at the end.
+
     Args: judge: has the last word on the faults. open_shop: makes what the jobs run in.
     """
     diary = Diary()
@@ -84,6 +86,7 @@ def lived(
             found = Judged({}, {"endless": ["It takes far too many steps."]})
         finally:
             world.close()
+            data.close()
     return told_of(world, found.counts, found.faults, seed=seed, lasts_us=scenario.lasts_us)
 
 

@@ -12,7 +12,7 @@ from dueline.lane import limits_of
 from dueline.limiting import semaphore_of
 from dueline.queue import Calls, Queues
 from dueline.recipes import rate, semaphore
-from simulation.data import Data
+from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.paced import RATES, Watch, closings, over_rate, too_soon
 from simulation.people import AHEAD_US, BETWEEN_US, SeededIds, Town
@@ -99,7 +99,7 @@ def live(
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)
     world = World(tape, trace=trace)
-    data = Data(world, "steps" if scenario.is_stepped else "memory")
+    data = Data(world, kind_of(seed, is_stepped=scenario.is_stepped))
     shops: list[_LimitedShop] = []
     watch = Watch(world, data.reach)
     data.reach = watch.reach

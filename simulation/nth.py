@@ -5,10 +5,8 @@ and each way in which a call can fail.
 
 import multiprocessing
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from simulation.crowd import quieten
@@ -41,15 +39,11 @@ class Point(NamedTuple):
 
 def played(script: str, kind: Kind, planned: dict[int, Fault]) -> Life:
     """Lead the life of a script, in which some calls fail."""
-    with tempfile.TemporaryDirectory(prefix="nth-") as folder:
-        world = World(Tape(0, ()))
-        world.planned = planned
-        data = Data(world, kind, Path(folder))
-        one = SCRIPTS[script]
-        try:
-            return lived(world, one.scenario(is_stepped=kind == "steps"), data, one.begin, seed=0)
-        finally:
-            data.store.close()
+    world = World(Tape(0, ()))
+    world.planned = planned
+    one = SCRIPTS[script]
+    scenario = one.scenario(is_stepped=kind == "steps")
+    return lived(world, scenario, Data(world, kind), one.begin, seed=0)
 
 
 def points(script: str, kind: Kind, ways: Sequence[Fault] = WAYS) -> Iterator[Point]:

@@ -21,7 +21,7 @@ from dueline.recipes.schedule import (
     last_times,
     times_after,
 )
-from simulation.data import Data
+from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.people import Town
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
@@ -66,7 +66,7 @@ def live(
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)
     world = World(tape, trace=trace)
-    data = Data(world, "steps" if scenario.is_stepped else "memory")
+    data = Data(world, kind_of(seed, is_stepped=scenario.is_stepped))
     ledger = _Ledger()
     template = Template(
         "work",

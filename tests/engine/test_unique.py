@@ -1,7 +1,7 @@
 """One living job for a key, wherever a producer is stopped."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 
 from dueline.attempt import FinalState, Outcome
 from dueline.clock import SECOND_US, SystemClock
-from dueline.errors import Conflict, Duplicate, NotFound
+from dueline.errors import Conflict, Duplicate, EnqueueUnknown, NotFound, Unknown
 from dueline.finishing import Finished, finish, finish_of
 from dueline.ids import Ids
 from dueline.job import Job
@@ -18,7 +18,7 @@ from dueline.options import CallOptions, Mode, Rule
 from dueline.queue import Calls, Queues
 from dueline.recipes import unique
 from dueline.settings import QueueSettings
-from dueline.store import Drop, Move, Store
+from dueline.store import Drop, Group, Move, Store
 from tests.calls import call, claim_all, number_of
 from tests.clocks import NOW_US, HandClock
 from tests.engine.lives import Stopped
@@ -361,3 +361,42 @@ def test_producers_race_for_one_key(store: Store, tmp_path: Path, mode: Mode) ->
     assert errors == []
     living = alive(open_queues())
     assert [number // 100 for number in living] == list(range(rounds))
+
+
+def ended_meanwhile(kind: str, folder: Path) -> None:
+    """Land the first request of a call, and end its job, while the second is sent."""
+    clock = HandClock()
+    store = store_on(kind, folder, clock)
+    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues.catalog.settings("default")
+    apply = store.together
+    held_back: list[Sequence[Group]] = []
+
+    def give_up(groups: Sequence[Group]) -> Sequence[bool]:
+        held_back.append(groups)
+        raise Unknown("The store did not answer.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "together", give_up)
+        with pytest.raises(EnqueueUnknown) as unknown:
+            queues.enqueue(keyed(1))
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def land_first(groups: Sequence[Group]) -> Sequence[bool]:
+            patch.undo()
+            assert list(apply(held_back[0])) == [True]
+            (row,) = claim_all(queues)
+            assert end_of(queues, row)
+            return apply(groups)
+
+        patch.setattr(store, "together", land_first)
+        queues.enqueue_again(unknown.value.jobs)
+    assert alive(queues) == []
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_job_that_ended_meanwhile_is_not_stored_again(kind: str, tmp_path: Path) -> None:
+    # C12
+    ended_meanwhile(kind, tmp_path)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dueline.exclusive import Exclusive
 from dueline.ids import Ids
 from dueline.job import Job, JobId
 from dueline.lane import Lane
@@ -12,6 +13,7 @@ from dueline.store import Drop, Move
 from dueline.stores.memory_cluster import Node
 from dueline.stores.memory_rows import Change, Found, moved
 from dueline.stores.memory_steps import SteppedMemoryStore
+from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch
 
@@ -44,6 +46,10 @@ def a_dropped_key_lives_again(patch: Patch) -> None:
         bear(self, lane, job)
 
     patch.setattr(Node, "_bear", bear_again)
+
+
+def a_unique_key_is_given_to_a_job_that_ended(patch: Patch) -> None:
+    change_source(patch, Exclusive, "_put", "(commit, results.absent(job.id))", "(commit,)")
 
 
 def a_repeated_add_has_a_position_of_its_own(patch: Patch) -> None:

@@ -17,6 +17,7 @@ from dueline.worker import settler
 from dueline.worker.claimer import Taken
 from dueline.worker.worker import Worker
 from tests.engine import test_outcome_first as outcome_first
+from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch
 
@@ -29,6 +30,11 @@ def write(store: Store, ends: Sequence[Finished]) -> None:
             store.commit(commit.partition, commit.writes)
         store.add(group.jobs)
         store.append(group.rows)
+
+
+def the_key_of_a_retried_job_is_released(patch: Patch) -> None:
+    is_over = "one for one, decision in rest if isinstance(decision, Outcome)"
+    change_source(patch, settler.Settler, "_settle_as_one", is_over, "one for one, _ in rest")
 
 
 def others_first(store: Store, others: Sequence[Group]) -> list[bool]:

@@ -1,5 +1,6 @@
 """Each rule is needed: without it a test fails, and the table says which."""
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from dueline.contract.failing import Fault
+from dueline.stores.sqlite_waker import SocketWaker
 from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
 from tests.chores import test_departed_permits as departed_permits
@@ -20,6 +22,7 @@ from tests.engine import test_claim_races as claim_races
 from tests.engine import test_outcome_first as outcome_first
 from tests.engine import test_quotas as taken_in
 from tests.engine import test_races as races
+from tests.engine import test_unique as uniqueness
 from tests.mutants import (
     births,
     chores,
@@ -32,6 +35,7 @@ from tests.mutants import (
     pauses,
     permits,
     times,
+    wakeups,
 )
 from tests.mutants.table import tell
 from tests.recipes import test_steps as coordination
@@ -41,11 +45,13 @@ from tests.schedules import test_succession as succession
 from tests.schedules import test_timetable as timetables
 from tests.simulation import broken
 from tests.simulation import test_found as found
+from tests.waking import test_sockets as sockets
 from tests.worker import test_buffer as buffers
 from tests.worker import test_lapses as lapses
 from tests.worker import test_limits as limits
 from tests.worker import test_rates as rates
 from tests.worker import test_roll as rolls
+from tests.worker import test_settler as settling
 from tests.worker import test_steered as steered
 from tests.workflows import test_advancing as advancing
 from tests.workflows import test_births as flow_births
@@ -146,6 +152,14 @@ MUTANTS = (
     Mutant("B1", births.a_dropped_key_lives_again,
            Named(races.test_a_job_that_was_done_is_not_run_again_when_it_is_added_again)),
     Mutant("B1", broken.what_has_ended_is_added_again, SENT_AGAIN),
+    Mutant("B1", births.a_unique_key_is_given_to_a_job_that_ended,
+           Named(uniqueness.ended_meanwhile, on_memory)),
+    Mutant("B2", endings.the_key_of_a_retried_job_is_released, Named(
+        settling.retried_in_a_batch,
+        lambda: ((world := world_on("memory", Path())).queues, world.clock))),
+    Mutant("O1", wakeups.news_that_are_taken_at_once_are_the_last, Named(
+        sockets.taken_at_once,
+        lambda: (SocketWaker(Path(tempfile.mkdtemp(), "jobs.db"), clock=HandClock()),))),
     Mutant("P1", claims.an_unfenced_claim,
            Named(claim_races.test_two_who_claim_hold_each_job_once)),
     Mutant("P1", claims.a_claim_by_the_token_alone, LATE_EXTENSION),

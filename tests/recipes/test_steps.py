@@ -1,6 +1,6 @@
 """Leases, checkpoints and sequences, whatever the order of the steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -12,7 +12,7 @@ from dueline.errors import StoreUnavailable, Unknown
 from dueline.ids import Ids
 from dueline.recipes import checkpoint
 from dueline.recipes.checkpoint import Place, open_under, read_all
-from dueline.recipes.lease import Grant, Leases
+from dueline.recipes.lease import Grant, Leases, _Holding
 from dueline.recipes.sequence import Sequence
 from dueline.store import Records
 from dueline.stores.memory import MemoryStore
@@ -265,6 +265,35 @@ def block_that_expects_nothing(patch: pytest.MonkeyPatch) -> None:
     monkey.setattr(Sequence, "_high", forgetful)
 
 
+def test_a_lease_is_held_from_before_its_request_was_sent() -> None:
+    # R6
+    clock = MovedClock()
+
+    class Slow(MemoryStore):
+        def commit(self, partition: str, writes: object) -> bool:
+            clock.passed_us += TTL_US // 4
+            return super().commit(partition, writes)  # type: ignore[arg-type]  # passed on
+
+    leases = leases_of(Slow(clock), "one", clock)
+    assert leases.take("office") == 1
+    ends_us = leases.look()["office"].until_us
+    assert leases.sure_us("office") <= ends_us - clock.wall_us()
+
+
+def lease_that_counts_from_its_answer(patch: pytest.MonkeyPatch) -> None:
+    write = Leases._write
+
+    def late(leases: Leases, wanted: Mapping[str, _Holding]) -> bool:
+        margin_us = leases._margin_us()
+        is_written = write(leases, wanted)
+        until_us = leases._clock.monotonic_us() + leases.ttl_us - margin_us
+        for name in wanted if is_written else ():
+            leases._held[name] = leases._held[name]._replace(sure_until_us=until_us)
+        return is_written
+
+    patch.setattr(Leases, "_write", late)
+
+
 def revived() -> None:
     """Come back after a lease has lapsed, and beat."""
     clock = MovedClock()
@@ -291,6 +320,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], object]] = {
     checkpoint_without_its_epoch: takeover_of_a_checkpoint,
     checkpoint_that_expects_nothing: takeover_of_a_checkpoint,
     block_that_expects_nothing: test_two_count_in_any_order,
+    lease_that_counts_from_its_answer: test_a_lease_is_held_from_before_its_request_was_sent,
 }
 
 

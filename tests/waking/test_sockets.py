@@ -15,6 +15,7 @@ from dueline.stores.sqlite_waker import SOCKETS_AGE_US_MAX, SocketEar, SocketWak
 from tests.clocks import HandClock
 
 WAIT_S = 60.0
+TAKEN_S_MAX = 10.0
 
 
 @pytest.fixture
@@ -69,6 +70,39 @@ def test_it_can_be_woken_again_and_again(
         while not ear.take():  # it was heard before the news were cleared
             assert news.wait(WAIT_S)
             news.clear()
+
+
+class TakenAtOnce(threading.Event):
+    """News that a worker takes in the very moment they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ear: SocketEar | None = None
+        self.taken = threading.Semaphore(0)
+
+    def set(self) -> None:
+        super().set()
+        if self.ear is not None and self.ear.take():
+            self.taken.release()
+
+
+def taken_at_once(waker: SocketWaker) -> None:
+    """Take each wake-up while its thread still announces it."""
+    news = TakenAtOnce()
+    ear = waker.listen(["default"], news)
+    assert isinstance(ear, SocketEar)
+    news.ear = ear
+    try:
+        for _ in range(3):
+            waker.wake(["default"])
+            assert news.taken.acquire(timeout=TAKEN_S_MAX)
+    finally:
+        ear.close()
+
+
+def test_news_that_are_taken_at_once_are_not_the_last(waker: SocketWaker) -> None:
+    # O1
+    taken_at_once(waker)
 
 
 def test_what_is_said_of_other_queues_is_not_for_it(

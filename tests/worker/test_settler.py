@@ -3,6 +3,7 @@
 import logging
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import pytest
 
@@ -20,10 +21,11 @@ from dueline.attempt import (
 )
 from dueline.clock import SECOND_US
 from dueline.contract.failing import FailingStore, Fault
-from dueline.errors import NotFound, Unknown
+from dueline.errors import Duplicate, NotFound, Unknown
 from dueline.handler import Handler
 from dueline.history import attempt_of, attempts
 from dueline.job import Job, State
+from dueline.options import CallOptions, Rule
 from dueline.policy import Retry
 from dueline.queue import Queues
 from dueline.store import Extend
@@ -75,6 +77,25 @@ def words(queues: Queues) -> list[str]:
 
 
 # --- each ending -----------------------------------------------------------------------------
+
+
+def retried_in_a_batch(queues: Queues, clock: HandClock) -> None:
+    """End two jobs and retry one with a unique key, all at once; call with the key again."""
+    keyed = call(3)._replace(opts=CallOptions(unique=Rule("order 7", "reject", 0)).to_bytes())
+    put(queues, call(1), call(2), keyed)
+    jobs = claim_all(queues)
+    clock.advance(us=RUN_US)
+    ends = [ended(job, FAILED if job.opts else Done(b"7")) for job in jobs]
+    assert settler_of(queues, Retry(attempts=3)).settle(ends, []) == []
+    with suppress(Duplicate):
+        put(queues, keyed)
+        raise AssertionError("the key of a job that is retried was released")
+    assert sorted(words(queues)) == ["done", "done", "retried"]
+
+
+def test_a_retried_job_of_a_batch_keeps_its_unique_key(queues: Queues, clock: HandClock) -> None:
+    # C12
+    retried_in_a_batch(queues, clock)
 
 
 def test_done_drops_the_row_and_keeps_result_and_history(queues: Queues, clock: HandClock) -> None:

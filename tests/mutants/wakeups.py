@@ -1,0 +1,22 @@
+"""How idle workers are woken, broken."""
+
+import pytest
+
+from dueline.stores.sqlite_waker import SocketEar
+from tests.mutants.sources import change_source
+
+
+def news_that_are_taken_at_once_are_the_last(patch: pytest.MonkeyPatch) -> None:
+    change_source(
+        patch,
+        SocketEar,
+        "_loop",
+        """            self._goes_on.clear()
+            self._heard = True
+            self._news.set()
+""",
+        """            self._heard = True
+            self._news.set()
+            self._goes_on.clear()
+""",
+    )
