@@ -9,7 +9,8 @@ import pytest
 from dueline.clock import SystemClock
 from dueline.contract.given import row_of, stream_of
 from dueline.stores.sqlite import SqliteStore
-from dueline.stores.sqlite_connection import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS
+from dueline.stores.sqlite_connection import APPLICATION_ID, SCHEMA_VERSION
+from dueline.stores.sqlite_damage import SCHEMAS
 
 
 @pytest.mark.sqlite

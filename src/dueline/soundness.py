@@ -48,6 +48,14 @@ def _integrity(finding: str, _: Mapping[str, str]) -> Check:
     return Check("integrity", "bad", finding, "Stop all workers and restore a backup.")
 
 
+def _damaged(found: str, _: Mapping[str, str]) -> Check:
+    advice = (
+        "They are in the table dueline_damaged, each as a statement: correct and run it, or not, "
+        "and delete the row there (docs/sqlite.md)."
+    )
+    return Check("damaged rows", "bad", found, advice)
+
+
 def _server(versions: str, store: Mapping[str, str]) -> Check:
     """Judge the versions of all nodes: the session sees only the one that it asks first."""
     needed = store.get("server needed", "0")
@@ -197,6 +205,7 @@ _COMPACT: Final = (
 _JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
     "schema": _schema,
     "integrity": _integrity,
+    "damaged rows": _damaged,
     "server": _server,
     "nodes that are silent": _silent,
     "nodes' clocks apart": _apart,

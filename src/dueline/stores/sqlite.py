@@ -31,7 +31,14 @@ from dueline.store import (
     Want,
     Write,
 )
-from dueline.stores import sqlite_ahead, sqlite_claim, sqlite_groups, sqlite_jobs, sqlite_streams
+from dueline.stores import (
+    sqlite_ahead,
+    sqlite_claim,
+    sqlite_damage,
+    sqlite_groups,
+    sqlite_jobs,
+    sqlite_streams,
+)
 from dueline.stores.sqlite_census import SqliteCensus
 from dueline.stores.sqlite_connection import Database, Runs, SqliteConnection, blobs, fetch, first
 from dueline.stores.sqlite_gather import Gathering
@@ -81,7 +88,9 @@ class SqliteStore(SqliteCensus):
         power = "nothing is lost, if the disk honours flushes"
         if self._synchronous != "FULL":
             power = "the last commits may be lost (synchronous=NORMAL was asked for)"
+        damaged = self._connection.read(sqlite_damage.found_in)
         return {
+            **({"damaged rows": damaged} if damaged else {}),
             "store": "sqlite",
             "file": str(self._path),
             "library": self._connection.read(

@@ -7,5 +7,6 @@ CREATE TABLE dueline_stream_marks (
   stream TEXT NOT NULL,
   shard INTEGER NOT NULL,
   closed_us INTEGER NOT NULL,
-  PRIMARY KEY (stream, shard)
-) WITHOUT ROWID;
+  PRIMARY KEY (stream, shard),
+  CHECK (closed_us < 4611686018427387904)
+) STRICT, WITHOUT ROWID;

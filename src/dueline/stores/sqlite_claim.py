@@ -134,7 +134,9 @@ def _with_bodies(database: Database, rows: Sequence[tuple[Any, ...]]) -> list[tu
     ids = [row[1] for row in rows if row[7] is None]
     statement = "SELECT id, body FROM bodies WHERE id IN (SELECT value FROM carray(?))"
     bodies = dict(fetch(database, statement, (blobs(ids),)))
-    return [row if row[7] is not None else (*row[:7], bodies[row[1]], *row[8:]) for row in rows]
+    return [
+        row if row[7] is not None else (*row[:7], bodies.get(row[1], b""), *row[8:]) for row in rows
+    ]
 
 
 def _complete(

@@ -24,15 +24,13 @@ from dueline.errors import (
     Unknown,
 )
 from dueline.store import BESIDE_A_TRANSACTION
-from dueline.stores import sqlite_file
+from dueline.stores import sqlite_damage, sqlite_file
 from dueline.stores.sqlite_checkpoint import Checkpointer
+from dueline.stores.sqlite_damage import SCHEMAS
 
 T = TypeVar("T")
 
 Database = apsw.Connection
-SCHEMAS = ("sqlite.sql", "sqlite_2.sql")
-"""What each schema version adds to the one before."""
-
 SCHEMA_VERSION = len(SCHEMAS)
 APPLICATION_ID = 0x6475_656C  # "duel"
 LOCK_WAIT_S = 60.0
@@ -262,7 +260,15 @@ class SqliteConnection:
     def _run(self, work: Callable[[apsw.Connection], T]) -> T:
         try:
             self._acquire()
-            return self._patiently(lambda: work(self._checked()))
+            try:
+                return self._patiently(lambda: work(self._checked()))
+            except UnicodeDecodeError as error:
+                if not self._patiently(self._set_aside):
+                    raise StoreCorrupt(
+                        f"The queue file {self._path} holds text that cannot be read: {error}.",
+                        hint="Run `dueline doctor`.",
+                    ) from error
+                return self._patiently(lambda: work(self._checked()))
         except apsw.Error as error:
             raise self.translated(error) from error
         finally:
@@ -272,6 +278,14 @@ class SqliteConnection:
                 self._lock.release()
             except RuntimeError:
                 pass
+
+    def _set_aside(self) -> int:
+        """Move rows whose text cannot be read out of the way of the others; return how many."""
+        database = self._checked()
+        if database.in_transaction:  # the caller's own
+            return 0
+        now_us = self._clock.wall_us()
+        return self.commit(database, lambda mine: sqlite_damage.set_aside(mine, now_us=now_us))
 
     def _acquire(self) -> None:
         if not self._lock.acquire(timeout=LOCK_WAIT_S):
@@ -325,15 +339,25 @@ class SqliteConnection:
 
     def _set_up(self, database: apsw.Connection) -> None:
         if database.pragma("user_version") != SCHEMA_VERSION:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                self._upgrade(database, database.pragma("user_version"))
-                database.execute("COMMIT")
-            except BaseException:
-                database.execute("ROLLBACK")
-                raise
+            self._transact(database, lambda mine: self._upgrade(mine, mine.pragma("user_version")))
         if database.pragma("application_id") != APPLICATION_ID:
             raise self._stranger()
+        if not sqlite_damage.is_strict(database):
+            self._transact(database, self._make_strict)
+
+    @staticmethod
+    def _transact(database: apsw.Connection, work: Callable[[apsw.Connection], object]) -> None:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            work(database)
+            database.execute("COMMIT")
+        except BaseException:
+            _roll_back(database)
+            raise
+
+    def _make_strict(self, database: apsw.Connection) -> None:
+        if not sqlite_damage.is_strict(database):  # no other process has done it meanwhile
+            sqlite_damage.make_strict(database, now_us=self._clock.wall_us())
 
     def _upgrade(self, database: apsw.Connection, version: int) -> None:
         application = database.pragma("application_id")

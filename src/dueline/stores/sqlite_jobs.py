@@ -28,7 +28,9 @@ LEAST: Final = -(2**63)
 GREATEST: Final = 2**63 - 1
 
 _BORN = "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"  # Job[:11]
-_WHOLE = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id))"
+_WHOLE = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id), x'')"
+"""Empty where the body is lost: no codec reads that, so the job is dead once it is claimed."""
+
 CELLS = (
     f"jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, {_WHOLE}, opts, at_us,"
     " fence, token, worker, claimed_us, errors, crashes, alone, state, outcome, error"
