@@ -365,6 +365,12 @@ def test_a_result_that_is_not_of_its_annotated_type_comes_back_as_plain_json() -
     assert decode_result('["x"]', int) == ["x"]
 
 
+@pytest.mark.parametrize("data", ['{"', "\ud800", "[" * 5000, "9" * 5000])
+def test_a_damaged_result_is_called_that(data: str) -> None:
+    with pytest.raises(StoreCorrupt, match="The store holds a result that cannot be read"):
+        decode_result(data, int)
+
+
 def test_a_result_of_just_the_allowed_size_passes() -> None:
     fits = "x" * (RESULT_BYTES_MAX - 2)
     assert len(encode_result(fits, "tests.task")) == RESULT_BYTES_MAX

@@ -9,6 +9,10 @@ from msgspec import UNSET, UnsetType
 
 from dueline.codec import AS_JSON, PAYLOAD_BYTES_MAX, Form, plain_bodies
 from dueline.errors import BadInput
+from dueline.usercode import text_of
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
+"""What reading a body raises where the body is damaged, or does not fit."""
 
 
 class _Call(msgspec.Struct):
@@ -75,7 +79,7 @@ class Arguments:
             body = form.write(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BadInput(
-                f"An argument of {self._task} cannot be written as {form.name}: {error}.",
+                f"An argument of {self._task} cannot be written as {form.name}: {text_of(error)}.",
                 hint="Pass plain values (numbers, text, lists, dicts, dataclasses).",
             ) from error
         if len(body) > PAYLOAD_BYTES_MAX:
@@ -165,7 +169,7 @@ class Arguments:
                 read = self._read if form is AS_JSON else self._reader_of(form)
                 return read(body), {}
             return self._decode_long(body, form)
-        except (msgspec.DecodeError, RecursionError, TypeError) as error:
+        except UNREADABLE as error:
             raise self._unfit(error) from error
 
     def decode_rest(
@@ -179,11 +183,13 @@ class Arguments:
             call = _call_in(body, form)
             first = msgspec.json.decode(given, type=list[Any])
             return self._converted([*first, *call.args], call.kwargs)
-        except (msgspec.DecodeError, RecursionError, TypeError) as error:
+        except UNREADABLE as error:
             raise self._unfit(error) from error
 
     def _unfit(self, error: Exception) -> BadInput:
-        return BadInput(f"The arguments do not fit {self._task}{self._signature}: {error}.")
+        return BadInput(
+            f"The arguments do not fit {self._task}{self._signature}: {text_of(error)}."
+        )
 
     def _decode_long(self, body: bytes, form: Form) -> tuple[Sequence[Any], Mapping[str, Any]]:
         call = _call_in(body, form)

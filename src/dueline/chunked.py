@@ -12,6 +12,7 @@ from dueline.handler import Cancel, Context, Finishing, Handler, Snooze
 from dueline.job import Job
 from dueline.options import fields_of
 from dueline.progress import Control, Progress, Uncontrolled
+from dueline.usercode import Raised, contain
 
 T = TypeVar("T")
 
@@ -127,17 +128,18 @@ class ChunkHandler(Handler):
         returned = self.function([call])
         return _awaited(returned, call) if self.is_async else call.answer(returned)
 
-    def key_of(self, one: Given) -> str:
-        """Tell what the jobs of a chunk have in common; nothing where a value cannot be read."""
+    def key_of(self, one: Given) -> str | None:
+        """Return what the jobs of a batch have in common; None where that cannot be told."""
         if not self.chunk.by:
             return ""
-        try:
-            value = self.value_of(one.job.codec, one.job.body, one.given)
-            named = self.arguments.named((value,), {})
-            names = fields_of(self.chunk.by, "chunk key")
-            return self.chunk.by.format(**{name: named[name] for name in names})
-        except Exception:  # noqa: BLE001  (a codec of the application's own; whoever runs it tells)
-            return ""
+        key = contain(self._key_of, one)  # whoever runs the job says what is wrong with it
+        return None if isinstance(key, Raised) else key
+
+    def _key_of(self, one: Given) -> str:
+        value = self.value_of(one.job.codec, one.job.body, one.given)
+        named = self.arguments.named((value,), {})
+        names = fields_of(self.chunk.by, "chunk key")
+        return self.chunk.by.format(**{name: named[name] for name in names})
 
 
 async def _awaited(returned: Awaitable[Any], call: Call[Any]) -> Any:  # noqa: ANN401

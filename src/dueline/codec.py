@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 import msgspec
 
 from dueline.errors import BadInput, StoreCorrupt
+from dueline.usercode import text_of
 
 T = TypeVar("T")
 
@@ -22,6 +23,9 @@ PAYLOAD_BYTES_MAX: Final = 256 * 1024
 RESULT_BYTES_MAX: Final = 1024 * 1024
 DEPTH_MAX: Final = 64
 """Bodies and results hold no more arrays and objects inside each other."""
+
+DAMAGE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading raises where the bytes are damaged."""
 
 _FLAT_BYTES: Final = 2 * DEPTH_MAX  # what is shorter is not too deep: levels open and close
 
@@ -64,7 +68,7 @@ def decode(data: bytes, kind: type[T]) -> T:
     """Read a value of ours; what does not fit its type is damage."""
     try:
         return cast("T", (_decoders.get(kind) or _decoder_of(kind))(data))
-    except msgspec.DecodeError as error:
+    except DAMAGE as error:
         raise StoreCorrupt(
             f"The store holds a {kind.__name__} that cannot be read: {error}.",
             hint="Was it written by another program, or a newer dueline?",
@@ -96,7 +100,7 @@ def encode_result(value: object, task: str) -> bytes:
         data = _strictly(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
-            f"The result of {task} cannot be written as JSON: {error}.",
+            f"The result of {task} cannot be written as JSON: {text_of(error)}.",
             hint="Return plain values, or keep no results: app.queue(..., keep=0).",
         ) from error
     if len(data) > RESULT_BYTES_MAX:
@@ -108,11 +112,18 @@ def encode_result(value: object, task: str) -> bytes:
 
 
 def decode_result(data: str, kind: Any) -> Any:  # noqa: ANN401  (any type annotation will do)
-    """Read a result as the handler's annotated type, or as plain JSON where that fails."""
+    """Read a result as the handler's annotated type, or as plain JSON where that fails.
+
+    Raises: StoreCorrupt: it is no JSON.
+    """
     try:
         return AS_JSON.decoder(kind)(data.encode())
-    except msgspec.DecodeError:
+    except (*DAMAGE, UnicodeEncodeError):
+        pass  # of another type than it has by now, or damaged
+    try:
         return msgspec.json.decode(data)
+    except (*DAMAGE, UnicodeEncodeError) as error:
+        raise StoreCorrupt(f"The store holds a result that cannot be read: {error}.") from error
 
 
 class Content(msgspec.Struct, omit_defaults=True, gc=False):
@@ -136,7 +147,7 @@ def encode_events(events: Sequence[tuple[Any, str | None]]) -> list[bytes]:
             bodies = [_strictly(Content(value, key)) for value, key in events]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
-            f"An event cannot be written as JSON: {error}.",
+            f"An event cannot be written as JSON: {text_of(error)}.",
             hint="Append plain values (numbers, text, lists, dicts, dataclasses), keys as text.",
         ) from error
     if max(map(len, bodies), default=0) > PAYLOAD_BYTES_MAX:
@@ -151,7 +162,7 @@ def decode_event(body: bytes) -> Content:
     """Read an event."""
     try:
         return _event_decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except DAMAGE as error:
         raise StoreCorrupt(f"The store holds an event that cannot be read: {error}.") from error
 
 

@@ -265,7 +265,10 @@ class Handler:
         return read_limits(limits, self.arguments.names, self.name)
 
     def limits_of(self, codec: int, body: bytes) -> tuple[str, ...]:
-        """Name what limits a call that is stored; nothing where its arguments do not fit."""
+        """Name what limits a call that is stored; nothing where its arguments do not fit.
+
+        What code of the application raises passes through: a codec, or the text of an argument.
+        """
         if not self.limits:
             return ()
         try:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, overload
 
-from dueline.errors import BadInput
+from dueline.errors import BadInput, JobTimeout
+from dueline.usercode import Raised, contain, log_raised
 
 log = logging.getLogger("dueline.hooks")
 
@@ -133,9 +134,13 @@ class Hooks:
             function(event)
 
     def tell(self, name: str, event: object) -> None:
-        """Call the functions; what one raises is logged, and changes nothing."""
+        """Call the functions; whatever one raises is logged, and changes nothing.
+
+        Raises: JobTimeout: the time of the job was over in a hook before its handler.
+        """
         for function in self._functions.get(name, ()):
-            try:
-                function(event)
-            except Exception:
-                log.exception("the hook %s failed", name)
+            raised = contain(function, event)
+            if isinstance(raised, Raised):
+                log_raised(log, raised, "the hook %s failed", name)
+                if name == "before_run" and isinstance(raised.error, JobTimeout):
+                    raise raised.error

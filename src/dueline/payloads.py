@@ -30,6 +30,7 @@ from dueline.codec import (
     members,
 )
 from dueline.errors import BadInput
+from dueline.usercode import Raised, contain, name_of, text_of
 
 MSGPACK: Final = 1
 OWN_MIN: Final = 64
@@ -98,13 +99,12 @@ class Way(NamedTuple):
             body = min(zlib.compress(body), body, key=len)
         if self.own is None:
             return body
-        try:
-            sealed: object = self.own.encode(bytes([self.inner]) + body)
-        except Exception as error:
+        sealed: object = contain(self.own.encode, bytes([self.inner]) + body)
+        if isinstance(sealed, Raised):
             raise BadInput(
                 f"The codec {self.own.name} cannot write the arguments of {task}: "
-                f"{type(error).__name__}: {error}."
-            ) from error
+                f"{name_of(sealed.error)}: {text_of(sealed.error)}."
+            ) from sealed.error
         if not isinstance(sealed, bytes):
             raise BadInput(f"The codec {self.own.name} wrote {type(sealed).__name__}, not bytes.")
         if len(sealed) > PAYLOAD_BYTES_MAX:

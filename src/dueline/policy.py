@@ -23,6 +23,7 @@ from dueline.attempt import (
 from dueline.clock import DAY_US, SECOND_US
 from dueline.errors import BadInput
 from dueline.job import Job
+from dueline.usercode import Raised, contain
 
 CRASHES_MAX = 3
 """Claims of a job that may die on it before it is taken for poison."""
@@ -73,6 +74,12 @@ class Retry:
         """Tell how long the n-th failure waits; chance is random in [0, 1)."""
         bound_s = min(self.cap, self.base * 2.0 ** (errors - 1))
         return round(bound_s * chance * SECOND_US)
+
+
+def wants(retry: Retry, error: BaseException) -> bool:
+    """Return whether a policy wants an error retried; it does where asking it raises."""
+    answer = contain(lambda: bool(retry.wants(error)))
+    return isinstance(answer, Raised) or answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from dueline.codec import encode
 from dueline.errors import BadInput, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze
 from dueline.job import Claim
-from dueline.policy import Retry
+from dueline.policy import WAIT_US_MAX, Retry
+from dueline.signals import passed_on
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.execution import (
     ASYNC_GRACE_US,
@@ -148,6 +149,13 @@ def test_snooze_and_cancel_are_no_failures() -> None:
     assert ending_of(raising(Cancel("not wanted"))) == Cancelled("not wanted")
 
 
+def test_snooze_and_cancel_hold_whatever_they_are_given() -> None:
+    assert ending_of(raising(Snooze(days=999_999_999))) == Snoozed(WAIT_US_MAX)
+    assert ending_of(raising(Snooze(-1))) == Snoozed(0)
+    reason: Any = ValueError("not wanted")
+    assert ending_of(raising(Cancel(reason))) == Cancelled("not wanted")
+
+
 def test_a_lost_lease_ends_the_job_without_a_result() -> None:
     assert ending_of(raising(LeaseLost("gone"))) == Cancelled("gone")
 
@@ -180,7 +188,8 @@ def test_a_failure_tells_type_message_and_where() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 def test_nothing_that_a_handler_raises_ends_the_worker(error: BaseException) -> None:
-    ending = failed(raising(error))
+    with passed_on(lambda _: None):  # as in a worker, where Ctrl-C raises nothing
+        ending = failed(raising(error))
     assert ending.error_type == type(error).__name__
     assert not ending.retry
 
@@ -195,8 +204,9 @@ def test_the_policy_says_what_is_tried_again() -> None:
 def test_arguments_that_no_longer_fit_are_not_tried_again() -> None:
     def handler(a: int) -> None: ...
 
-    ending = failed(handler, body=b'["x"]')
-    assert (ending.error_type, ending.retry) == ("BadInput", False)
+    for body in (b'["x"]', b'["\xff"]', b'{"args": ["\xff"]}', b"[" * 5000):
+        ending = failed(handler, body=body)
+        assert (ending.error_type, ending.retry) == ("BadInput", False)
 
 
 def test_a_result_that_cannot_be_written_is_not_tried_again() -> None:
@@ -258,7 +268,7 @@ class Hostile(Exception):
 
 def test_an_error_that_fails_when_it_is_asked_is_a_failure_all_the_same() -> None:
     ending = failed(raising(Hostile()))
-    assert (ending.error_type, ending.message) == ("Hostile", "(its text cannot be had)")
+    assert (ending.error_type, ending.message) == ("Hostile", "(its text cannot be shown)")
     assert ending.retry_after_us is None
 
 

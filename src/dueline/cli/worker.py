@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from dueline.clock import SECOND_US
 from dueline.errors import BadInput
 from dueline.plan import CONCURRENCY, DRAIN_S
 from dueline.span import parse_span
+from dueline.text import indented
 
 _SIGNALLED = 128
 
@@ -84,10 +85,17 @@ def _slots(names: Sequence[str]) -> dict[str, int | None]:
     return serving
 
 
+class _Formatter(logging.Formatter):
+    """Indents tracebacks: what an exception says cannot pass for a record of this log."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: ANN401, N802  (the name is logging's)
+        return indented(super().formatException(ei))
+
+
 def log_to_stderr(level: int) -> None:
     """Log one line a record, in UTC; a failure's traceback follows its line."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter(
+    formatter = _Formatter(
         "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
     )
     formatter.converter = time.gmtime

@@ -9,6 +9,8 @@ from dueline.attempt import Done, Ending, Failed
 from dueline.codec import encode_result
 from dueline.errors import BadInput
 from dueline.handler import Handler
+from dueline.policy import wants
+from dueline.usercode import Raised, contain, text_of
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution, failure
 from dueline.worker.threads import ThreadRunner
@@ -86,10 +88,11 @@ def run_many(
     endings: dict[int, Ending] = {}
     rows: list[dict[str, Any]] = []
     for place, one in enumerate(some):
-        try:
-            rows.append(_row(one, handler))
-        except Exception as error:  # noqa: BLE001  (arguments that do not fit: this job's alone)
-            endings[place] = failure(error, handler)
+        row = contain(_row, one, handler)
+        if isinstance(row, Raised):  # arguments that do not fit: a failure of this job alone
+            endings[place] = failure(row.error, handler)
+        else:
+            rows.append(row)
     fit = [one for place, one in enumerate(some) if place not in endings]
     told: Iterator[Ending] = iter(())
     try:
@@ -146,7 +149,7 @@ def _plain(column: Any) -> list[Any]:  # noqa: ANN401  (a column of Arrow's, or 
 
 def _ending(value: object, error: object, one: Assignment, handler: Handler) -> Ending:
     if error is not None:
-        return Failed(ROW_FAILED, str(error), "", retry=handler.retry.wants(RuntimeError()))
+        return Failed(ROW_FAILED, text_of(error), "", retry=wants(handler.retry, RuntimeError()))
     if not one.keep:
         return Done(b"")
     try:

@@ -229,10 +229,11 @@ class _Engine:
         last = self._reports.last([job]).get(job.id)
         assignment = Assignment(job, keep, last=last, given=given)
         handler = self._app.tasks.get(job.task)
-        if not isinstance(handler, ChunkHandler):
+        key = handler.key_of(assignment) if isinstance(handler, ChunkHandler) else None
+        if not isinstance(handler, ChunkHandler) or key is None:
             self._run([assignment], counts, raises=raises)
             return
-        kind = (job.task, job.lane.queue, handler.key_of(assignment))
+        kind = (job.task, job.lane.queue, key)
         line = self._gathered.setdefault(kind, [])
         line.append(assignment)
         if len(line) >= handler.chunk.size:

@@ -8,6 +8,7 @@ from dueline.chunked import Call, ChunkHandler
 from dueline.errors import BadInput
 from dueline.handler import Context, Handler
 from dueline.job import Claim, Job
+from dueline.usercode import Raised, contain
 from dueline.worker.assignment import Assignment, done_with
 from dueline.worker.controls import Controls
 
@@ -51,10 +52,9 @@ class ChunkRun:
         if (refusal := judge.begin(one, started_us)) is not None:
             self._endings[claim] = refusal
             return
-        try:
-            value = handler.value_of(job.codec, job.body, one.given)
-        except Exception as error:  # noqa: BLE001  (a codec of the application's own, say)
-            ending = judge.ending_of(error, handler, claim)
+        value = contain(handler.value_of, job.codec, job.body, one.given)
+        if isinstance(value, Raised):  # by a codec of the application's own, say
+            ending = judge.ending_of(value.error, handler, claim)
             self._endings[claim] = judge.end(job, None, ending)
             return
         self._in.append(one)
@@ -91,13 +91,9 @@ class ChunkRun:
             return
         if call.is_told:
             raised, result = call.raised, call.result
-        try:
-            if raised is not None:
-                ending = judge.ending_of(raised, self._handler, claim)
-            else:
-                ending = done_with(one, call, result)
-        except Exception as error:  # noqa: BLE001  (a result that cannot be written)
-            ending = judge.ending_of(error, self._handler, claim)
+        ending = Raised(raised) if raised is not None else contain(done_with, one, call, result)
+        if isinstance(ending, Raised):  # in the latter case, a result that cannot be written
+            ending = judge.ending_of(ending.error, self._handler, claim)
         self._endings[claim] = judge.end(one.job, call, ending)
 
     def ending(self) -> Ending:

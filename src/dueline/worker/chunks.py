@@ -85,10 +85,11 @@ class Chunks:
         with self._guard:
             for one in assignments:
                 handler = self._handlers.get(one.job.task)
-                if handler is None or one.alone:
+                key = None if handler is None or one.alone else handler.key_of(one)
+                if handler is None or key is None:
                     ready.append(one)
                     continue
-                kind = (one.job.task, one.job.lane.queue, handler.key_of(one))
+                kind = (one.job.task, one.job.lane.queue, key)
                 line = at_once if one.job.claim() in self._marked else self._open
                 gathering = line.setdefault(kind, _Gathering(now_us + handler.chunk.within_us))
                 gathering.jobs.append(one)

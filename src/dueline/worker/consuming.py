@@ -13,6 +13,7 @@ from dueline.clock import SECOND_US
 from dueline.consumer import Consumer
 from dueline.errors import DuelineError, LeaseLost
 from dueline.recipes.lease import BEATS_A_TTL
+from dueline.usercode import Raised, contain, log_raised, text_of
 from dueline.waker import Waker
 from dueline.worker.log import log
 
@@ -130,17 +131,16 @@ class Consuming:
         batch = _try(lambda: self._consumer.poll(shard))
         if batch is None:
             return False
-        try:
-            self._handle(batch)
-        except LeaseLost as error:
-            log.warning("%r: %s", batch, error)
+        raised = contain(self._handle, batch)
+        if not isinstance(raised, Raised):
+            _try(lambda: self._consumer.commit(batch))
+        elif issubclass(type(raised.error), LeaseLost):
+            log.warning("%r: %s", batch, text_of(raised.error))
             self._consumer.forget(shard)
-        except Exception:  # noqa: BLE001  (a handler may raise anything)
-            log.exception("%r failed", batch)
+        else:
+            log_raised(log, raised, "%r failed", batch)
             if _try(lambda: self._consumer.fail(batch)):
                 log.error("%s was set aside", batch.events[0])
-        else:
-            _try(lambda: self._consumer.commit(batch))
         return True
 
 
@@ -150,4 +150,6 @@ def _try(step: Callable[[], T]) -> T | None:
         return step()
     except DuelineError as error:
         log.warning("the consumer goes on: %s", error)
-        return None
+    except Exception:  # noqa: BLE001  (a thread that ended would hold its shards for ever)
+        log.exception("the consumer goes on")
+    return None

@@ -1,7 +1,6 @@
 """Running one job's handler."""
 
 import sys
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context as Variables
 from datetime import timedelta
@@ -15,7 +14,8 @@ from dueline.handler import Cancel, Context, Handler, Snooze, Throttled
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.options import is_past
-from dueline.policy import WAIT_US_MAX
+from dueline.policy import WAIT_US_MAX, wants
+from dueline.usercode import Raised, contain, name_of, raise_interrupt, text_of, traceback_of
 from dueline.worker.assignment import NOTHING, Assignment, done_with
 from dueline.worker.chunk_run import ChunkRun
 from dueline.worker.controls import CANCELLED, Controls
@@ -78,21 +78,28 @@ class Execution:
         """
         handler = self._handlers.get(assignment.job.task)
         if handler is not None and handler.is_async:
-            import asyncio  # noqa: PLC0415  (slow to load, and seldom needed)
-
-            return asyncio.run(self.arun(assignment, started_us))
+            ending = contain(self._run_on_loop, assignment, started_us)
+            if isinstance(ending, Raised):  # by a task that the handler started beside itself
+                return self.ending_of(ending.error, handler, assignment.job.claim())
+            return ending
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
         # What a handler, or a hook before it, sets in context variables ends with it.
         return Variables().run(self._run, assignment, handler, started_us)
 
+    def _run_on_loop(self, assignment: Assignment, started_us: int) -> Ending:
+        import asyncio  # noqa: PLC0415  (slow to load, and seldom needed)
+
+        return asyncio.run(self.arun(assignment, started_us))
+
     def _run(self, assignment: Assignment, handler: Handler, started_us: int) -> Ending:
         if isinstance(handler, ChunkHandler):
             return self._run_chunk(assignment, handler, started_us)
-        if (refusal := self.begin(assignment, started_us)) is not None:
-            return refusal
-        context = self._context(assignment, handler, started_us)
+        context = None
         try:
+            if (refusal := self.begin(assignment, started_us)) is not None:
+                return refusal
+            context = self._context(assignment, handler, started_us)
             args, kwargs = _arguments(assignment, handler, context)
             ending = done_with(assignment, context, handler.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
@@ -105,10 +112,11 @@ class Execution:
         handler = self._handlers[job.task]
         if isinstance(handler, ChunkHandler):
             return await self._arun_chunk(assignment, handler, started_us)
-        if (refusal := self.begin(assignment, started_us)) is not None:
-            return refusal
-        context = self._context(assignment, handler, started_us)
+        context = None
         try:
+            if (refusal := self.begin(assignment, started_us)) is not None:
+                return refusal
+            context = self._context(assignment, handler, started_us)
             args, kwargs = _arguments(assignment, handler, context)
             value = handler.function(*args, **kwargs)
             value = await self._within(value, handler.timeout_us, job.claim())
@@ -180,7 +188,8 @@ class Execution:
         read, function, handler = plain
         try:
             args = read(job.body)
-        except Exception:  # noqa: BLE001  (the longer way reads it, or says what is wrong with it)
+        except BaseException as error:  # noqa: BLE001  (the longer way says what is wrong with it)
+            raise_interrupt(error)
             return None
         try:
             Variables().run(function, *args)
@@ -202,16 +211,34 @@ class Execution:
         return Context(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
 
     def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
-        """Tell what an exception that a handler raised makes of the attempt."""
+        """Tell what an exception that a handler raised makes of the attempt.
+
+        Raises: KeyboardInterrupt: that is a Ctrl-C.
+        """
+        raise_interrupt(error)
+        ending = contain(self._wish_in, error, claim)
+        if ending is None or isinstance(ending, Raised):
+            return failure(error, handler)
+        return ending
+
+    def failed_outside(self, error: BaseException, job: Job) -> Ending:
+        """Return how an attempt ended in which something raised that is no handler's.
+
+        It is a time limit that came when the handler had returned, or a fault of dueline's own,
+        which costs this job an attempt and no job its thread.
+        """
+        return failure(error, self._handlers[job.task])
+
+    def _wish_in(self, error: BaseException, claim: Claim) -> Ending | None:
+        """Return the ending that an exception asks for; None where it is a failure."""
         if isinstance(error, Snooze):
-            return Snoozed(error.after_us, isinstance(error, Throttled))
-        if isinstance(error, Cancel):
-            return Cancelled(_readable(error.message))
-        if isinstance(error, LeaseLost):
-            return Cancelled(error.message)  # its verdict is refused, so nothing comes of it
+            after_us = min(max(error.after_us, 0), WAIT_US_MAX)
+            return Snoozed(after_us, isinstance(error, Throttled))
+        if isinstance(error, Cancel | LeaseLost):  # of the latter nothing can be recorded
+            return Cancelled(text_of(error.message))
         if self.controls.is_cancelled(claim) and _is_cancellation(error):
             return Cancelled(CANCELLED)
-        return failure(error, handler)
+        return None
 
     async def _within(self, value: Awaitable[Any], timeout_us: int | None, claim: Claim) -> Any:  # noqa: ANN401
         """Await a handler; cancel it when its time is over, or its end is wished for."""
@@ -253,37 +280,26 @@ def _settled(job: Job, context: Context, ending: Ending) -> Ending:
 
 
 def failure(error: BaseException, handler: Handler) -> Failed:
-    """Describe an exception: locals never, the traceback cut to its innermost part."""
-    lines = _readable("".join(traceback.format_exception(error)))
+    """Describe an exception: locals never, the traceback cut to its innermost part.
+
+    Whatever the exception itself raises when it is asked for something, it is described.
+    """
     # Arguments that do not fit, and results that cannot be written, fail alike every time.
-    retry = handler.retry.wants(error) and not isinstance(error, BadInput)
+    retry = wants(handler.retry, error) and not issubclass(type(error), BadInput)
+    wait_us = contain(_retry_after_us, error)
     return Failed(
-        type(error).__name__,
-        _text_of(error),
-        lines[-TRACEBACK_CHARACTERS_MAX:],
+        name_of(error),
+        text_of(error),
+        traceback_of(error)[-TRACEBACK_CHARACTERS_MAX:],
         retry,
-        _retry_after_us(error),
+        None if isinstance(wait_us, Raised) else wait_us,
     )
 
 
-def _text_of(error: BaseException) -> str:
-    try:
-        return _readable(str(error))
-    except Exception:  # noqa: BLE001  (an error whose __str__ fails is still one to report)
-        return "(its text cannot be had)"
-
-
-def _readable(text: str) -> str:
-    """Replace lone surrogates, as in file names that are not UTF-8: no store can keep them."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 def _retry_after_us(error: BaseException) -> int | None:
-    try:
-        wait = getattr(error, "retry_after", None)
-        if isinstance(wait, (int, float, timedelta)) and not isinstance(wait, bool):
-            wait_us = duration_us(wait)
-            return wait_us if 0 <= wait_us <= WAIT_US_MAX else None
-    except Exception:  # noqa: BLE001  (an attribute that fails, a number that is none: no wish)
+    """Return how long an error asks to wait; None where that is no number in range."""
+    wait = getattr(error, "retry_after", None)
+    if not isinstance(wait, (int, float, timedelta)) or isinstance(wait, bool):
         return None
-    return None
+    wait_us = duration_us(wait)
+    return wait_us if 0 <= wait_us <= WAIT_US_MAX else None

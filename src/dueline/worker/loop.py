@@ -8,13 +8,14 @@ from contextlib import suppress
 from contextvars import Context as Variables
 from typing import Any
 
-from dueline.attempt import Ended, Ending, Failed, GivenBack
+from dueline.attempt import Ended, Ending, GivenBack
 from dueline.clock import SECOND_US, Clock
-from dueline.errors import JobTimeout
 from dueline.job import Job
+from dueline.usercode import Raised, contain, log_raised
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from dueline.worker.interrupt import Interrupt
+from dueline.worker.log import log
 
 CLEAN_UP_S = 1.0
 """How long a loop of our own is waited for, once what runs in it was cancelled."""
@@ -61,7 +62,7 @@ class Coroutines:
         self._given = loop
         self._loop = loop
         self._thread: threading.Thread | None = None
-        self._stopping: asyncio.Event | None = None
+        self._is_stopping = False
         self._coming: deque[_Run] = deque()
         self._is_called = False
         self._runs: dict[int, _Run] = {}
@@ -78,16 +79,25 @@ class Coroutines:
             return
         is_ready = threading.Event()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(is_ready)), name="dueline-loop", daemon=True
+            target=self._serve, args=(is_ready,), name="dueline-loop", daemon=True
         )
         self._thread.start()
         is_ready.wait()
 
-    async def _serve(self, is_ready: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+    def _serve(self, is_ready: threading.Event) -> None:
+        """Run the loop until it is stopped.
+
+        SystemExit and KeyboardInterrupt of a task that a handler started beside itself, or of a
+        callback, come out of the loop. It is sound then, and goes on for all other handlers.
+        """
+        runner = asyncio.Runner()
+        self._loop = loop = runner.get_loop()
         is_ready.set()
-        await self._stopping.wait()
+        while not self._is_stopping:
+            raised = contain(loop.run_forever)
+            if isinstance(raised, Raised):
+                log_raised(log, raised, "a task or callback beside a handler ended")
+        contain(runner.close)  # cancels what still runs
 
     def begin(self, assignment: Assignment) -> None:
         """Run a job from now on; any thread may call."""
@@ -120,8 +130,8 @@ class Coroutines:
                 ending = await attempt
             else:
                 ending = await _Steps(attempt, run, self._interrupt)
-        except JobTimeout as error:  # it came after the handler
-            ending = Failed("JobTimeout", error.message, "", retry=True)
+        except BaseException as error:  # noqa: BLE001  (a time limit that came late; or a fault)
+            ending = self._execution.failed_outside(error, run.assignment.job)
         self._over(run, ending, self._clock.monotonic_us())
 
     def _over(self, run: _Run, ending: Ending, now_us: int) -> None:
@@ -155,8 +165,9 @@ class Coroutines:
         self._runs.clear()  # nobody waits for how they end
         self._coming.clear()
         self._call(lambda: [run.task.cancel() for run in runs if run.task is not None])
-        if self._thread is not None and self._stopping is not None:
-            self._call(self._stopping.set)
+        if self._thread is not None and self._loop is not None:
+            self._is_stopping = True
+            self._call(self._loop.stop)
             self._thread.join(CLEAN_UP_S)
 
 

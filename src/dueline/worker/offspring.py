@@ -13,6 +13,7 @@ from dueline.clock import SECOND_US
 from dueline.errors import JobTimeout
 from dueline.handler import Handler
 from dueline.job import Claim
+from dueline.policy import wants
 from dueline.worker.assignment import Assignment
 from dueline.worker.messages import Extended, Finished, Leave, Message, Recall, Run, Started, dump
 from dueline.worker.wear import Wear
@@ -185,7 +186,7 @@ class Offspring:
         assert handler.kill_after_us is not None
         limit_s = handler.kill_after_us / SECOND_US
         message = f"killed: it ran longer than {limit_s:g} s (kill_after)"
-        return Failed(JobTimeout.__name__, message, "", handler.retry.wants(JobTimeout()))
+        return Failed(JobTimeout.__name__, message, "", wants(handler.retry, JobTimeout()))
 
 
 def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], Offspring]:

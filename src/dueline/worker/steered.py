@@ -5,17 +5,20 @@ Their tasks are paused, or have limits of which the callers knew nothing.
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from dueline import features
 from dueline.aside import bring_back, clear, put_under, set_aside
+from dueline.attempt import Ended
 from dueline.clock import SECOND_US
 from dueline.handler import Handler
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, Lane
 from dueline.queue import Queues
 from dueline.tuples import field
+from dueline.usercode import Raised, contain
 from dueline.worker.claimer import Taken
+from dueline.worker.execution import failure
 from dueline.worker.triage import queues_of
 
 LATE_US: Final = 60 * SECOND_US
@@ -25,6 +28,21 @@ seen the end and it had not."""
 LANES_MAX: Final = 1_000
 
 _job_of = field(Taken, "job")
+
+
+class Waiting(NamedTuple):
+    """A claimed job that is put out of the way; limits: those it lacks, none for a paused task."""
+
+    job: Job
+    limits: Sequence[str]
+
+
+class Steering(NamedTuple):
+    """Claimed jobs, sorted: those that run, that wait, and whose limits cannot be told."""
+
+    fit: list[Taken]
+    waiting: list[Waiting]
+    failed: list[Ended]
 
 
 class Steered:
@@ -39,19 +57,27 @@ class Steered:
         self._news = news
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
-    def sort(self, taken: list[Taken]) -> tuple[list[Taken], list[Taken]]:
-        """Tell the jobs that are run from those of paused tasks, and from those without limits."""
+    def sort(self, taken: list[Taken]) -> Steering:
+        """Sort claimed jobs by whether this worker may run them."""
         settings = self._queues.catalog.settings
         queues = queues_of(map(_job_of, taken))
         paused = {queue: settings(queue).paused_tasks for queue in queues}
         if not (self._limited or any(paused.values())):
-            return taken, []
-        fit: list[Taken] = []
-        waiting: list[Taken] = []
+            return Steering(taken, [], [])
+        found = Steering([], [], [])
         for one in taken:
-            is_paused = one.job.task in paused[one.job.lane.queue]
-            (waiting if is_paused or self._lacking(one.job) else fit).append(one)
-        return fit, waiting
+            if one.job.task in paused[one.job.lane.queue]:
+                found.waiting.append(Waiting(one.job, ()))
+                continue
+            limits = contain(self._lacking, one.job)
+            if isinstance(limits, Raised):
+                found.failed.append(self._failed(one.job, limits.error))
+                self._news.set()  # its end is to be stored
+            elif limits:
+                found.waiting.append(Waiting(one.job, limits))
+            else:
+                found.fit.append(one)
+        return found
 
     def _lacking(self, job: Job) -> Sequence[str]:
         """Name the limits of its task without which a job was stored.
@@ -62,33 +88,31 @@ class Steered:
             return ()
         return self._limited[job.task].limits_of(job.codec, job.body)
 
-    def set_aside(self, taken: Sequence[Taken]) -> None:
+    def _failed(self, job: Job, error: BaseException) -> Ended:
+        """Return the end of an attempt: a job whose limits are not known is not run without."""
+        ending = failure(error, self._limited[job.task])
+        return Ended(job, ending, 0, self._queues.time.latest_us())
+
+    def set_aside(self, waiting: Sequence[Waiting]) -> None:
         """Put claimed jobs out of the way: into a lane with limits, or that of a pause."""
-        if not taken:
+        if not waiting:
             return
         self._news.set()  # what stood behind them may be due
-        paused: list[Taken] = []
-        unlimited: list[tuple[Job, Sequence[str]]] = []
-        for one in taken:
-            limits = self._lacking(one.job)
-            if limits:
-                unlimited.append((one.job, limits))
-            else:
-                paused.append(one)
+        unlimited = [(one.job, one.limits) for one in waiting if one.limits]
         if unlimited:
             self._queues.catalog.adopt(features.LIMITS)
             put_under(self._queues, unlimited)
-        self._set_aside_paused(paused)
+        self._set_aside_paused([one.job for one in waiting if not one.limits])
 
-    def _set_aside_paused(self, taken: Sequence[Taken]) -> None:
+    def _set_aside_paused(self, jobs: Sequence[Job]) -> None:
         """Set jobs of paused tasks aside, with more that wait beside them."""
-        if not taken:
+        if not jobs:
             return
         now_us = self._queues.time.latest_us()
-        for job, _ in taken:
+        for job in jobs:
             self._touch(job.lane, job.task, now_us)
-        set_aside(self._queues, [job for job, _ in taken])
-        for lane in {one.job.lane for one in taken}:
+        set_aside(self._queues, jobs)
+        for lane in {job.lane for job in jobs}:
             paused = self._queues.catalog.settings(lane.queue).paused_tasks
             for task in paused:
                 self._touch(lane, task, now_us)

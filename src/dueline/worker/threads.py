@@ -5,9 +5,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dueline.attempt import Cancelled, Ended, Ending, Failed, GivenBack
+from dueline.attempt import Cancelled, Ended, Ending, GivenBack
 from dueline.clock import Clock
-from dueline.errors import JobTimeout
 from dueline.job import Claim, Job
 from dueline.policy import learn_run_us
 from dueline.progress import Report
@@ -335,11 +334,13 @@ class ThreadRunner:
         slot.interrupt.enter(assignment)
         offset_us = self._offset_us
         try:
-            ending = self._execution.run(assignment, now_us + offset_us)
-            slot.interrupt.leave()
-        except JobTimeout as error:  # it came after the handler, at most once
-            slot.interrupt.leave()
-            ending = Failed("JobTimeout", error.message, "", retry=True)
+            try:
+                ending = self._execution.run(assignment, now_us + offset_us)
+            finally:
+                slot.interrupt.leave()
+        except BaseException as error:  # noqa: BLE001  (a time limit that came late; or a fault)
+            slot.interrupt.leave()  # again: it may have come just before the first
+            ending = self._execution.failed_outside(error, assignment.job)
         slot.assignment = None
         if self._coroutines is not None:
             with self._work:

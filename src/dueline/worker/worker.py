@@ -244,11 +244,12 @@ class Worker:
         self._held.let_go(sorted_.gone)  # if claimed ahead: where this fails, their leases lapse
         self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
-        fit, waiting = self._steered.sort(sorted_.fit)
-        self._held.let_go([job for job, _ in waiting])
+        fit, waiting, failed = self._steered.sort(sorted_.fit)
+        self._held.let_go([one.job for one in waiting])
         self._guarded(lambda: self._steered.set_aside(waiting))
         self._arrived += fit
-        self._held.add([job for job, _ in fit])
+        self._held.add([*(job for job, _ in fit), *(one.job for one in failed)])
+        self._ended += failed
         self._admit()
 
     def _tell(self) -> None:
@@ -307,8 +308,8 @@ class Worker:
     def _prepare(self, taken: Sequence[Taken]) -> None:
         """See to it that the timer can start jobs; those that it cannot are taken up later."""
         settings = self._queues.catalog.settings
-        fit, _ = self._steered.sort(triage(taken, settings, self._queues.time.latest_us()).fit)
-        plain, _ = parted(fit, settings)
+        sorted_ = triage(taken, settings, self._queues.time.latest_us())
+        plain, _ = parted(self._steered.sort(sorted_.fit).fit, settings)
         gone = {one.job.id for one in self._wishes.refused(plain)}
         jobs = [job for job in plain if job.id not in gone and not is_step(job)]
         self._inform(jobs)
