@@ -29,8 +29,9 @@ from tests.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra import CassandraStore
+    from dueline.stores.cassandra_answer import Rows
     from dueline.stores.cassandra_rows import Found
-    from dueline.stores.cassandra_session import Call, Rows
+    from dueline.stores.cassandra_session import Call
 
 expect_node()
 pytestmark = pytest.mark.cassandra

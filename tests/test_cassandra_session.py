@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dueline.connect import open_store
-from dueline.contract.given import NOW_US, births
+from dueline.contract.given import births
 from dueline.errors import StoreUnavailable, Unknown
 from tests.cassandra_node import expect_node, keyspaces_on_a_node
 
@@ -35,23 +35,6 @@ def test_what_is_sent_does_not_wait_for_more(store: CassandraStore) -> None:
     store.clock_us()
     assert store._session._cluster is not None
     assert any(option[1:] == (1, 1) for option in store._session._cluster.sockopts)
-
-
-def test_rows_of_other_columns_are_no_answer(
-    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (job,) = births(1)
-    store.add([job])
-    assert store.find([job.id]) == [job]
-    driver: Any = store._session._connected()
-    execute_async = driver.execute_async
-    monkeypatch.setattr(
-        driver, "execute_async", lambda _: execute_async("SELECT key FROM system.local")
-    )
-    with pytest.raises(StoreUnavailable, match="answered with the columns key, and not with hop"):
-        store.find([job.id])
-    monkeypatch.undo()
-    assert store.find([job.id]) == [job]
 
 
 def test_what_else_the_driver_raises_is_no_answer(
@@ -84,11 +67,6 @@ def test_what_else_the_driver_raises_is_no_answer(
         with pytest.raises(StoreUnavailable, match="the driver failed with"):
             store.clock_us()
     assert store.find([job.id]) == [job]
-
-
-def test_a_conditional_write_is_not_taken_for_done_by_another_answer(store: CassandraStore) -> None:
-    answer = store._session._to_answer(("pos_us", "id"), [(NOW_US, b"x")])
-    assert isinstance(answer, Unknown)
 
 
 def test_a_node_that_hangs_is_given_up_within_the_time_of_a_request(store: CassandraStore) -> None:

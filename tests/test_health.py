@@ -22,8 +22,10 @@ from tests.streams.stage import Stage
 from tests.world import World, world_on
 
 SOUND = {
-    "server": "5.0.8",
+    "server": "5.0.9",
     "server needed": "4.1",
+    "stream guard": "on",
+    "stray answers": "0 dropped, 0 connections closed, in this process",
     "nodes' clocks apart": "3ms",
     "replication": "NetworkTopologyStrategy",
     "replicas": "east: 3",
@@ -56,6 +58,23 @@ def checks(**facts: str) -> dict[str, Check]:
     told = SOUND | {name.replace("_", " "): text for name, text in facts.items()}
     queues = Queues(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
     return {check.name: check for check in examine(queues).checks}
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict"), [("5.0.8", "bad"), ("4.1.10", "bad"), ("5.0.9", "good")]
+)
+def test_a_server_that_mixes_answers_up_needs_the_guard(server: str, verdict: str) -> None:
+    check = checks(server=server, stream_guard="off")["server"]
+    assert check.verdict == verdict
+    assert verdict == "good" or "dueline cannot drop such answers" in check.finding
+
+
+@pytest.mark.parametrize("told", ["3 dropped, 0", "0 dropped, 1"])
+def test_answers_that_were_dropped_are_told(told: str) -> None:
+    check = checks(stray_answers=f"{told} connections closed, in this process")["stray answers"]
+    assert check.verdict == "warning"
+    assert check.finding.startswith(told)
+    assert "5.0.9" in check.advice
 
 
 def test_a_sound_cluster_is_good_all_over() -> None:
@@ -111,10 +130,13 @@ def judged_of(world: World, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("fact", "told", "name", "verdict", "finding"),
     [
-        ("server", "4.1.0", "server", "good", "4.1.0"),
+        ("server", "5.0.10", "server", "good", "5.0.10"),
+        ("server", "5.0.8", "server", "warning", "may give one request the answer to another"),
+        ("server", "4.1.10", "server", "warning", "dueline drops such answers"),
+        ("server", "5.0.8, 5.0.9", "server", "warning", "5.0.8, 5.0.9: may give one request"),
         ("server", "4.0.17, 5.0.8", "server", "bad", "4.0.17"),
         ("server", "3.11.19", "server", "bad", "3.11.19"),
-        ("server", "4.1.9, 5.0.8", "server", "warning", "4.1.9, 5.0.8"),
+        ("server", "5.0.9, 5.1.0", "server", "warning", "5.0.9, 5.1.0"),
         ("server", "10.0", "server", "good", "10.0"),
         ("nodes_that_are_silent", "10.0.0.3", "nodes", "warning", "no answer from 10.0.0.3"),
         ("nodes'_clocks_apart", "999ms", "nodes' clocks", "good", "in step"),

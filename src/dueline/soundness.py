@@ -18,6 +18,9 @@ TOMBSTONES_MAX: Final = 10_000
 """Crossing so many deleted rows takes some 30 ms, and a server fails a read at 100,000. In a drain
 of a million jobs p99 was 4,000: reads of whole lanes, before they are unlisted."""
 
+STREAMS_SAFE: Final = (5, 0, 9)
+"""The first release of Cassandra that answers every request on its own stream."""
+
 Verdict = Literal["good", "warning", "bad"]
 
 
@@ -62,13 +65,38 @@ def _server(versions: str, store: Mapping[str, str]) -> Check:
     several = versions.split(", ")
     if any(_version(one) < _version(needed) for one in several):
         return Check("server", "bad", versions, f"Bring every node to {needed} or later.")
+    if "stream guard" in store and any(_version(one) < STREAMS_SAFE for one in several):
+        return _misroutes(versions, is_guarded=store["stream guard"] == "on")
     if len(several) > 1:
         return Check("server", "warning", versions, "End the upgrade of the servers.")
     return Check("server", "good", versions)
 
 
+def _misroutes(versions: str, *, is_guarded: bool) -> Check:
+    """Judge servers that may answer on the stream of another request."""
+    least = ".".join(map(str, STREAMS_SAFE))
+    finding = f"{versions}: may give one request the answer to another (CASSANDRA-21508)"
+    advice = f"Upgrade every node to {least} or later."
+    if is_guarded:
+        return Check("server", "warning", f"{finding}; dueline drops such answers", advice)
+    finding += ", and dueline cannot drop such answers with the installed cassandra-driver"
+    return Check("server", "bad", finding, f"{advice} Until then, use cassandra-driver 3.30.1.")
+
+
+def _strays(told: str, _: Mapping[str, str]) -> Check:
+    """Judge the answers that no request of this process waited for."""
+    if not any(map(int, re.findall(r"\d+", told))):
+        return Check("stray answers", "good", told)
+    return Check(
+        "stray answers",
+        "warning",
+        f"{told}: the server answered requests on streams that are not theirs",
+        "Upgrade every node to 5.0.9 or later, and find out why requests wait in its queue.",
+    )
+
+
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", text)[:2]))
+    return tuple(map(int, re.findall(r"\d+", text)[:3]))
 
 
 def _silent(hosts: str, _: Mapping[str, str]) -> Check:
@@ -207,6 +235,7 @@ _JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
     "integrity": _integrity,
     "damaged rows": _damaged,
     "server": _server,
+    "stray answers": _strays,
     "nodes that are silent": _silent,
     "nodes' clocks apart": _apart,
     "replication": _replication,

@@ -26,7 +26,8 @@ from tests.streams.stage import Stage, values
 from tests.world import World
 
 if TYPE_CHECKING:  # the driver may be absent
-    from dueline.stores.cassandra_session import CassandraSession, Rows
+    from dueline.stores.cassandra_answer import Rows
+    from dueline.stores.cassandra_session import CassandraSession
 
 expect_node()
 pytestmark = pytest.mark.cassandra

@@ -25,8 +25,9 @@ from tests.calls import row_of
 from tests.engine.lives import Stage
 
 if TYPE_CHECKING:
+    from dueline.stores.cassandra_answer import Answer
     from dueline.stores.cassandra_rows import Found
-    from dueline.stores.cassandra_session import Answer, Call
+    from dueline.stores.cassandra_session import Call
 
 Level = Literal["calls", "writes"]
 Step = Callable[[str], object]

@@ -22,7 +22,8 @@ from tools.cassandra.ring import Ring
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dueline.stores.cassandra_session import Call, Rows
+    from dueline.stores.cassandra_answer import Rows
+    from dueline.stores.cassandra_session import Call
 
 expect_node()
 pytestmark = pytest.mark.cassandra

@@ -14,9 +14,10 @@ from dueline.lane import Lane
 from dueline.recall import Key, Page, Recall, Seen, Visit, key_of
 from dueline.store import Claimed, Want
 from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_answer import Answer
 from dueline.stores.cassandra_pages import LanePages, Slice
 from dueline.stores.cassandra_rows import BATCH_ROWS_MAX, Found
-from dueline.stores.cassandra_session import Answer, Call, CassandraSession
+from dueline.stores.cassandra_session import Call, CassandraSession
 
 LANES_AT_ONCE: Final = 16
 VAIN_ROUNDS_MAX: Final = 6

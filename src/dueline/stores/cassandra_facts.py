@@ -9,9 +9,11 @@ from uuid import UUID
 
 from dueline.clock import SECOND_US, Clock
 from dueline.span import span_text
+from dueline.stores.cassandra_answer import Rows
 from dueline.stores.cassandra_connection import VERSION_MIN
+from dueline.stores.cassandra_guard import STRAY_ANSWERS, StrayAnswers, is_effective
 from dueline.stores.cassandra_schema import check
-from dueline.stores.cassandra_session import CassandraSession, Rows
+from dueline.stores.cassandra_session import CassandraSession
 from dueline.stores.cassandra_tables import describe_tables
 
 NOW: Final = "SELECT now() FROM system.local"
@@ -81,6 +83,8 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
         "keyspace": str(session.place),
         "server": _all([version for version, _ in answers]),
         "server needed": ".".join(map(str, VERSION_MIN)),
+        "stream guard": "on" if is_effective() else "off",
+        "stray answers": _strays(STRAY_ANSWERS),
         "nodes": _counts(session.centres()),
         **({"nodes that are silent": ", ".join(silent)} if silent else {}),
         "nodes' clocks apart": span_text(
@@ -97,6 +101,10 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
         "survives loss of power": _loss(told.get("commit log")),
         "survives loss of the machine": _LOST_MACHINES[min(len(_LOST_MACHINES) - 1, least)],
     }
+
+
+def _strays(found: StrayAnswers) -> str:
+    return f"{found.dropped} dropped, {found.closed} connections closed, in this process"
 
 
 def _loss(commit_log: str | None) -> str:

@@ -12,9 +12,10 @@ from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import NOTHING_CLOSED, Head, Shard
 from dueline.recall import PAGE_MAX, START, Page
 from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_answer import Rows
 from dueline.stores.cassandra_pages import LanePages, Slice
 from dueline.stores.cassandra_rows import chunks
-from dueline.stores.cassandra_session import Call, CassandraSession, Rows
+from dueline.stores.cassandra_session import Call, CassandraSession
 
 LISTINGS_A_DAY: Final = 8640
 """How many listing buckets share a partition: a day of them where a bucket has ten seconds."""

@@ -15,9 +15,10 @@ from dueline.job import JobId
 from dueline.lane import Lane
 from dueline.recall import END, Key, Page
 from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_answer import Rows
 from dueline.stores.cassandra_connection import TooManyTombstones
 from dueline.stores.cassandra_rows import Found
-from dueline.stores.cassandra_session import Call, CassandraSession, Rows
+from dueline.stores.cassandra_session import Call, CassandraSession
 
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """How much the whole rows of one reading should be, in all of its lanes."""

@@ -5,7 +5,8 @@ from typing import Final
 
 from dueline.errors import StoreUnavailable, Unknown
 from dueline.store import NO_VERSION, Commit, Delete, Put, Record, Write
-from dueline.stores.cassandra_session import Answer, Call, CassandraSession
+from dueline.stores.cassandra_answer import Answer
+from dueline.stores.cassandra_session import Call, CassandraSession
 
 NEVER_US: Final = 2**63 - 1
 """When a record expires that does not; compared with, so never null."""
@@ -96,7 +97,12 @@ class CassandraRecords:
         )
         for commit, answer in zip(commits, answers, strict=True):
             if isinstance(answer, Answer):
-                assert answer.is_applied
+                if not answer.is_applied:  # nothing was expected, so that nothing can refuse it
+                    raise Unknown(
+                        f"The records of {commit.partition} may have been written or not: a write "
+                        "without a condition was answered as refused.",
+                        hint="Read them, or write them again.",
+                    )
             elif not isinstance(answer, Unknown) or not _is_done(
                 commit.writes, self._present(commit.partition, commit.writes, lost=answer)
             ):

@@ -7,14 +7,25 @@ No write is ever repeated by the driver (rule U1).
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Cluster, ResultSet, Session
 from cassandra.query import BatchStatement
 
 from dueline.errors import DuelineError, StoreUnavailable, Unknown
+from dueline.stores.cassandra_answer import (
+    Answer,
+    MixedUpError,
+    Rows,
+    answer_of,
+    nothing_of,
+    rows_of,
+    token_of,
+    with_token,
+)
 from dueline.stores.cassandra_binding import batch_of
 from dueline.stores.cassandra_connection import connect, translated
 from dueline.stores.cassandra_place import CONSISTENCIES, Place
@@ -28,40 +39,30 @@ IN_FLIGHT_MAX: Final = 32
 KEYSPACE: Final = "{keyspace}"
 """Stands for the keyspace's name in statements: servers warn of names without it."""
 
-APPLIED: Final = "[applied]"
-"""The first column of what a conditional write is answered."""
-
 Call = tuple[str, Sequence[object]]
 """A statement and its values."""
-
-Rows = list[tuple[Any, ...]]
 
 Outcome = TypeVar("Outcome")
 
 
-class Answer(NamedTuple):
-    """What became of a conditional batch.
-
-    rows: when it was refused, the present values of the key and condition columns of each row
-    that exists.
-    """
-
-    is_applied: bool
-    rows: Sequence[Mapping[str, Any]]
-
-
 class _Prepared(NamedTuple):
-    """A statement as the driver knows it, and the columns that its answers had at first."""
+    """A statement as the driver knows it.
+
+    columns: of a read, those that its answers have. bears_token: the first of them is the token of
+    the partition. partition: where the values of the partition key are, by column.
+    """
 
     statement: Any
     columns: Sequence[str]
+    bears_token: bool
+    partition: Mapping[str, int]
 
 
-class _Asked(NamedTuple):
-    """What is sent. columns: of a read, what it is to be answered with."""
+class _Asked(NamedTuple, Generic[Outcome]):
+    """What is sent, and how its answer is read, by the names of its columns and its rows."""
 
     statement: Any
-    columns: Sequence[str] | None = None
+    take: Callable[[Sequence[str], Rows], Outcome]
 
 
 class CassandraSession:
@@ -96,10 +97,7 @@ class CassandraSession:
 
     def try_read_many(self, calls: Sequence[Call]) -> list[Rows | DuelineError]:
         """Read with several statements at once; tell of each how it failed."""
-        outcomes = self._gather((self._asked(*call) for call in calls), is_write=False)
-        return [
-            outcome if isinstance(outcome, DuelineError) else outcome[1] for outcome in outcomes
-        ]
+        return self._gather((self._asked(*call) for call in calls), is_write=False)
 
     def read_serial(self, text: str, values: Sequence[object]) -> Rows:
         """Read what is decided, ending conditional writes that are half done."""
@@ -107,8 +105,7 @@ class CassandraSession:
         asked.statement.consistency_level = ConsistencyLevel.name_to_value[
             CONSISTENCIES[self.place.consistency]
         ]
-        _, rows = _or_raise(self._gather([asked], is_write=False)[0])
-        return rows
+        return _or_raise(self._gather([asked], is_write=False)[0])
 
     def read_back(self, lost: Unknown, text: str, values: Sequence[object]) -> Rows:
         """Read what came of a write; if nobody says, its answer stays lost (rule U2)."""
@@ -121,8 +118,7 @@ class CassandraSession:
 
     def write_many(self, batches: Sequence[Sequence[Call]]) -> list[DuelineError | None]:
         """Write batches at once, each of one partition and whole; tell of each how it failed."""
-        outcomes = self._gather_batches(batches)
-        return [outcome if isinstance(outcome, DuelineError) else None for outcome in outcomes]
+        return self._gather_batches(batches, lambda _: nothing_of)
 
     def write(self, batches: Sequence[Sequence[Call]]) -> None:
         """Write batches; the first that failed is raised."""
@@ -132,11 +128,9 @@ class CassandraSession:
 
     def decide_many(self, batches: Sequence[Sequence[Call]]) -> list[Answer | DuelineError]:
         """Write conditional batches at once, each of one partition, whole or not at all."""
-        outcomes = self._gather_batches(batches)
-        return [
-            outcome if isinstance(outcome, DuelineError) else self._to_answer(*outcome)
-            for outcome in outcomes
-        ]
+        return self._gather_batches(
+            batches, lambda batch: partial(answer_of, partition=self._partition(*batch[0]))
+        )
 
     def decide(self, batch: Sequence[Call]) -> Answer:
         """Write one conditional batch."""
@@ -196,44 +190,57 @@ class CassandraSession:
 
     # Statements and answers
 
-    def _asked(self, text: str, values: Sequence[object]) -> _Asked:
+    def _asked(self, text: str, values: Sequence[object]) -> _Asked[Rows]:
         """Bind a read."""
-        prepared, columns = self._prepare(text)
-        return _Asked(prepared.bind(values), columns)
+        prepared = self._prepare(text)
+        bound = prepared.statement.bind(values)
+        token = token_of(bound.routing_key) if prepared.bears_token else None
+        return _Asked(bound, partial(rows_of, columns=prepared.columns, token=token))
+
+    def _partition(self, text: str, values: Sequence[object]) -> Mapping[str, object]:
+        """Return the partition key that a statement is bound to."""
+        return {name: values[place] for name, place in self._prepare(text).partition.items()}
 
     def _batch(self, calls: Sequence[Call]) -> BatchStatement:
         return batch_of(calls, lambda text: self._prepare(text).statement)
 
     def _gather_batches(
-        self, batches: Sequence[Sequence[Call]]
-    ) -> list[tuple[Sequence[str], Rows] | DuelineError]:
+        self,
+        batches: Sequence[Sequence[Call]],
+        take: Callable[[Sequence[Call]], Callable[[Sequence[str], Rows], Outcome]],
+    ) -> list[Outcome | DuelineError]:
         # All before the first is sent: what fails here has written nothing.
         for text in {text for batch in batches for text, _ in batch}:
             self._prepare(text)
-        asked = (_Asked(self._batch(batch)) for batch in batches)
+        asked = (_Asked(self._batch(batch), take(batch)) for batch in batches)
         return self._gather(asked, is_write=True)
 
     def _prepare(self, text: str) -> _Prepared:
         prepared = self._prepared.get(text)
         if prepared is None:
             session = self._connected()
+            whole, bears_token = with_token(text)
             try:
-                statement = session.prepare(text.replace(KEYSPACE, self.place.keyspace))
+                statement = session.prepare(whole.replace(KEYSPACE, self.place.keyspace))
             except Exception as error:
                 raise translated(error, self.place, is_write=False) from error
             columns = tuple(name for _, _, name, _ in statement.result_metadata or ())
-            prepared = self._prepared[text] = _Prepared(statement, columns)
+            marks = [column.name for column in statement.column_metadata]
+            places = statement.routing_key_indexes or ()
+            partition = {marks[place]: place for place in places}
+            prepared = _Prepared(statement, columns, bears_token, partition)
+            self._prepared[text] = prepared
         return prepared
 
     def _gather(
-        self, asked: Iterable[_Asked], *, is_write: bool
-    ) -> list[tuple[Sequence[str], Rows] | DuelineError]:
+        self, asked: Iterable[_Asked[Outcome]], *, is_write: bool
+    ) -> list[Outcome | DuelineError]:
         """Send statements, at most IN_FLIGHT_MAX under way; answers in their order."""
         session = self._connected()
-        under_way: deque[tuple[_Asked, Any]] = deque()
-        outcomes: list[tuple[Sequence[str], Rows] | DuelineError] = []
+        under_way: deque[tuple[_Asked[Outcome], Any]] = deque()
+        outcomes: list[Outcome | DuelineError] = []
 
-        def send(one: _Asked) -> Any:  # noqa: ANN401  (the driver's future, or why there is none)
+        def send(one: _Asked[Outcome]) -> Any:  # noqa: ANN401  (a future, or why there is none)
             try:
                 return session.execute_async(one.statement)
             except Exception as error:  # noqa: BLE001
@@ -246,11 +253,11 @@ class CassandraSession:
                 return
             try:
                 result = future.result()
-                names, rows = tuple(result.column_names or ()), list(result)
+                outcomes.append(one.take(tuple(result.column_names or ()), list(result)))
+            except MixedUpError as error:
+                outcomes.append(self._mixed_up(error, is_write=is_write))
             except Exception as error:  # noqa: BLE001
                 outcomes.append(translated(error, self.place, is_write=is_write))
-            else:
-                outcomes.append(self._mixed_up(one.columns, names) or (names, rows))
 
         for one in asked:
             if len(under_way) >= IN_FLIGHT_MAX:
@@ -260,30 +267,16 @@ class CassandraSession:
             take()
         return outcomes
 
-    def _mixed_up(self, columns: Sequence[str] | None, names: Sequence[str]) -> DuelineError | None:
-        """See that an answer has the columns that were asked for.
-
-        Once in some million reads, while a node was killed and paused all the time, the driver
-        gave rows with other columns (November 2026): they must not be taken for what was asked.
-        """
-        if columns is None or names == columns:
-            return None
-        return StoreUnavailable(
-            f"{self.place} answered with the columns {', '.join(names) or 'of nothing'}, and not "
-            f"with {', '.join(columns)}.",
-            hint="Another try may do. If it comes again, report it.",
-        )
-
-    def _to_answer(self, names: Sequence[str], rows: Rows) -> Answer | DuelineError:
-        """Read what a conditional batch was answered."""
-        if names[:1] != (APPLIED,):
+    def _mixed_up(self, error: MixedUpError, *, is_write: bool) -> DuelineError:
+        """Say that an answer belongs to another question, so that this one has none."""
+        if is_write:
             return Unknown(
-                f"{self.place} did not say whether a write happened, but answered with the "
-                f"columns {', '.join(names) or 'of nothing'}."
+                f"{self.place} did not say whether a write happened, but answered with {error}."
             )
-        has_rows = len(names) > 1  # not where no row exists, or none is told since all held
-        present = [dict(zip(names, row, strict=True)) for row in rows] if has_rows else []
-        return Answer(rows[0][0], present)
+        return StoreUnavailable(
+            f"{self.place} answered a read with {error}.",
+            hint="Try again. If it happens again, report it.",
+        )
 
     # The connection
 

@@ -17,8 +17,9 @@ from dueline.marks import LaneList
 from dueline.recall import Key, Recall, Seen, key_of
 from dueline.store import Drop, Extend, Move, Verdict
 from dueline.stores import cassandra_rows as rows
+from dueline.stores.cassandra_answer import Answer
 from dueline.stores.cassandra_rows import BATCH_ROWS_MAX, Found
-from dueline.stores.cassandra_session import Answer, Call, CassandraSession
+from dueline.stores.cassandra_session import Call, CassandraSession
 
 TRIES_MAX: Final = 6
 """How often a verdict goes out: beside stale ones, once more for the list, after a lost answer."""

@@ -10,8 +10,9 @@ from typing import Any, Final
 from dueline.errors import Unknown
 from dueline.frontier import NOTHING_CLOSED, Frontier, Shelf
 from dueline.store import Row, RowPage
+from dueline.stores.cassandra_answer import Rows
 from dueline.stores.cassandra_rows import chunks
-from dueline.stores.cassandra_session import Call, CassandraSession, Rows
+from dueline.stores.cassandra_session import Call, CassandraSession
 
 BUCKET_US: Final = 60_000_000
 """How much of a shard is one partition: at a thousand rows a second, sixty thousand rows."""

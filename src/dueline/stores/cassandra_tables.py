@@ -11,7 +11,8 @@ from typing import Final
 from dueline.clock import SECOND_US
 from dueline.errors import DuelineError
 from dueline.span import span_text
-from dueline.stores.cassandra_session import CassandraSession, Rows
+from dueline.stores.cassandra_answer import Rows
+from dueline.stores.cassandra_session import CassandraSession
 
 _DEFINED: Final = (
     "SELECT table_name, compaction, gc_grace_seconds FROM system_schema.tables"
