@@ -6,6 +6,8 @@ There, with `--centres`, each node stands in a data centre of its own, and each 
 them; with `--astray` the clocks of half the processes are ten minutes off, as on other machines.
 `--store full-disk` for a file on a small disk that is full now and then; root may mount it, and
 for others it is skipped. `--jumping` for processes whose wall clocks jump by ten minutes.
+With `--silence 15 40 --struck paused --timeout 60 --threads 1 --version 5.0.8` nodes stand still
+for longer than they let requests wait in their queues, and answer some on foreign streams.
 KILLS, PAUSES, JOBS and NODES, from the environment, say how many where the options do not;
 STRIKES how often something happens to Cassandra's nodes themselves, FILLS how often the disk is
 full.
@@ -24,7 +26,9 @@ from simulation.judge import Report
 from tests.kills.disk import MountError, small_disk
 from tests.kills.jumps import NoLibraryError
 from tests.kills.loop import Loop
-from tests.kills.ring import struck_ring
+from tests.kills.ring import OF_LINES, OF_THREE, SILENT_S, TIMEOUT_S, Silence, struck_ring
+from tools.cassandra.config import REQUEST_THREADS
+from tools.cassandra.jars import CASSANDRA_VERSION
 
 DEFAULTS = {
     "sqlite": {"KILLS": 50, "PAUSES": 10, "JOBS": 20_000},
@@ -46,6 +50,35 @@ def main() -> int:
     parser.add_argument("--centres", action="store_true", help="Cassandra: one for each node")
     parser.add_argument("--jumping", action="store_true", help="SQLite: all wall clocks jump")
     parser.add_argument("--astray", action="store_true", help="Cassandra: clocks of some are off")
+    parser.add_argument(
+        "--silence",
+        type=float,
+        nargs=2,
+        metavar=("LEAST", "MOST"),
+        default=SILENT_S,
+        help="Cassandra: how long a node is away, in seconds; default: %(default)s",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT_S,
+        help="Cassandra: how long an answer is waited for, in seconds; default: %(default)s",
+    )
+    parser.add_argument("--version", default=CASSANDRA_VERSION, help="Cassandra: of the server")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=REQUEST_THREADS,
+        help="Cassandra: requests that a node serves at once; default: %(default)s",
+    )
+    parser.add_argument(
+        "--struck",
+        nargs="+",
+        choices=OF_THREE + OF_LINES,
+        default=(),
+        metavar="KIND",
+        help="Cassandra: what happens to nodes, in turn; default: everything",
+    )
     chosen = parser.parse_args()
     seed = chosen.seed
     began = time.monotonic()
@@ -91,7 +124,19 @@ def _run(chosen: argparse.Namespace, seed: int, asked: Mapping[str, int | None])
             with small_disk(server) as disk:
                 return loop(diaries, disk=disk, fills=counts["FILLS"]).run()
         nodes, strikes = counts["NODES"], counts["STRIKES"]
-        with struck_ring(server, nodes=nodes, seed=seed, centres=chosen.centres) as ring:
+        least_s, most_s = chosen.silence
+        silence = Silence(
+            least_s,
+            most_s,
+            timeout_s=chosen.timeout,
+            version=chosen.version,
+            threads=chosen.threads,
+            kinds=chosen.struck,
+            in_turn=chosen.silence != SILENT_S,
+        )
+        with struck_ring(
+            server, nodes=nodes, seed=seed, centres=chosen.centres, silence=silence
+        ) as ring:
             return loop(diaries, ring=ring, ring_strikes=strikes, is_astray=chosen.astray).run()
 
 

@@ -26,6 +26,7 @@ from tests.kills.jumps import JUMPS_VARIABLE, OFF_S, clock_off, jumps_in
 from tests.kills.processes import children_of, processes_with, signal_all, told_in
 from tests.kills.producer import GATE
 from tests.kills.ring import StruckRing
+from tests.kills.strays import strays_in
 from tests.kills.used import last_used
 from tests.kills.workload import FOLDER_VARIABLE, LEASE_S, QUEUE, STORE_VARIABLE, file_in
 
@@ -247,6 +248,9 @@ class Loop:
 
     def _strike_ring(self) -> None:
         assert self._ring is not None
+        while not self._ring.may_strike():
+            self._watch()
+            time.sleep(LOOK_S)
         self._ring.strike()
 
     def _pause_one(self) -> None:
@@ -380,6 +384,7 @@ class Loop:
             "pauses": self._pauses,
             "full disks": self._fills,
             **(self._ring.counts if self._ring else {}),
+            **({"stray answers": strays_in(self._folder)} if self._ring else {}),
             "clock jumps": jumps_in(self._folder),
         }
         return Report({**counts, **report.counts}, report.faults)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.refusals.keyspaces import migrate
-from tools.cassandra.jars import CassandraError
+from tools.cassandra.config import REQUEST_THREADS
+from tools.cassandra.jars import CASSANDRA_VERSION, CassandraError
 from tools.cassandra.line import Line
 from tools.cassandra.node import Node
 from tools.cassandra.ring import Ring
@@ -38,6 +39,24 @@ OF_LINES: Final = ("cut off", "ragged line")
 """What may happen to a node alone, to three, and to their lines where these can be cut."""
 
 
+class Silence(NamedTuple):
+    """How nodes are struck.
+
+    least_s, most_s: how long a node is away, or a line is cut. timeout_s: how long the loop's
+    processes wait for an answer. version: of the server. threads: how many requests a node
+    serves at once; others wait in its queue. kinds: what happens; empty for everything. in_turn:
+    what happens lasts its time, before the next thing does.
+    """
+
+    least_s: float = SILENT_S[0]
+    most_s: float = SILENT_S[1]
+    timeout_s: float = TIMEOUT_S
+    version: str = CASSANDRA_VERSION
+    threads: int = REQUEST_THREADS
+    kinds: Sequence[str] = ()
+    in_turn: bool = False
+
+
 class _Over(NamedTuple):
     """When something is over (monotonic), and what ends it."""
 
@@ -48,19 +67,20 @@ class _Over(NamedTuple):
 class StruckRing:
     """A ring of one or three nodes whose commit log is synced before a write is acknowledged."""
 
-    def __init__(self, ring: Ring, seed: int) -> None:
-        """Take a ring that runs, and the seed of what happens to it."""
+    def __init__(self, ring: Ring, seed: int, silence: Silence) -> None:
+        """Take a ring that runs, the seed of what happens to it, and how."""
         assert ring.commitlog == "batch"
         self._nodes: Sequence[Node] = ring.nodes
         self._lines = {node.host: Line(node.host) for node in ring.nodes}
         self._choice = random.Random(seed)
-        kinds = ALONE if len(ring.nodes) == 1 else OF_THREE + _of_lines()
+        kinds = silence.kinds or (ALONE if len(ring.nodes) == 1 else OF_THREE + _of_lines())
         self._kinds: Iterator[str] = itertools.cycle(self._choice.sample(kinds, len(kinds)))
+        self._silence = silence
         self._struck: Counter[str] = Counter()
         self._over: list[_Over] = []
         self._ragged: tuple[Line, float] | None = None
         self.urls = [
-            f"{ring.url(KEYSPACE, node=node.settings.number)}&timeout={TIMEOUT_S:g}s"
+            f"{ring.url(KEYSPACE, node=node.settings.number)}&timeout={silence.timeout_s:g}s"
             for node in ring.nodes
         ]
         self.url = self.urls[0]
@@ -70,12 +90,16 @@ class StruckRing:
         """How often what happened to the server."""
         return {f"server {kind}": times for kind, times in sorted(self._struck.items())}
 
+    def may_strike(self) -> bool:
+        """Tell whether the next thing may happen."""
+        return not (self._silence.in_turn and self._over)
+
     def strike(self) -> None:
         """Let the next thing happen, and what has happened before be over."""
         self.heal(math.inf)
         kind = next(self._kinds)
         self._struck[kind] += 1
-        for_s = self._choice.uniform(*SILENT_S)
+        for_s = self._choice.uniform(self._silence.least_s, self._silence.most_s)
         one, *others = self._choice.sample(self._nodes, len(self._nodes))
         match kind:
             case "killed":
@@ -143,13 +167,24 @@ def _of_lines() -> tuple[str, ...]:
 
 
 @contextmanager
-def struck_ring(folder: Path, *, nodes: int, seed: int, centres: bool) -> Iterator[StruckRing]:
+def struck_ring(
+    folder: Path, *, nodes: int, seed: int, centres: bool, silence: Silence
+) -> Iterator[StruckRing]:
     """Run a ring of the loop's own, with an empty keyspace, in an empty folder.
 
     Args: centres: each node stands in a data centre of its own.
     """
-    with Ring(folder, nodes=nodes, first=FIRST, fast_start=True, centres=centres) as ring:
-        struck = StruckRing(ring, seed)
+    ring = Ring(
+        folder,
+        nodes=nodes,
+        first=FIRST,
+        fast_start=True,
+        centres=centres,
+        version=silence.version,
+        threads=silence.threads,
+    )
+    with ring:
+        struck = StruckRing(ring, seed, silence)
         migrate(struck.url)
         try:
             yield struck

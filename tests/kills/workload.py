@@ -19,6 +19,7 @@ from dueline.options import read_options
 from dueline.store import Store
 from simulation.recorder import RecordingStore
 from tests.kills.jumps import JUMPS_VARIABLE, JumpingClock, mend_sleep, true_us
+from tests.kills.strays import note_strays
 
 FOLDER_VARIABLE = "DUELINE_KILLS_FOLDER"
 STORE_VARIABLE = "DUELINE_KILLS_STORE"
@@ -93,6 +94,8 @@ def record() -> None:
     """Have this process write down what it asks of the store, whose clock never jumps."""
     store = RecordingStore(open_store(app.url), diary, event_of, noted)
     app.__dict__["store"] = cast("Store", store)  # in the place of the one that it would open
+    if app.url.startswith("cassandra:"):
+        note_strays(FOLDER)
 
 
 def wait_for_store() -> None:

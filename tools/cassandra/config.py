@@ -21,6 +21,7 @@ STORAGE_PORT = 7000
 JMX_PORT_BASE = 7100
 NODES_ALLOWED = (1, 3)
 KEYSTORE_PASSWORD = "dueline"  # noqa: S105  (of files for tests)
+REQUEST_THREADS = 16
 FIRST_MAX = 252  # the last address of three is then 127.0.0.254
 
 _TOKEN_MIN = -(2**63)
@@ -71,6 +72,7 @@ class Settings:
             node also speaks TLS, on the same port. Empty for none.
         centres: each node stands in a data centre of its own, dc1 to dc3
         version: the release of the server
+        threads: how many requests of clients are served at once; others wait in a queue
     """
 
     folder: Path
@@ -83,6 +85,7 @@ class Settings:
     keystore: str = ""
     centres: bool = False
     version: str = CASSANDRA_VERSION
+    threads: int = REQUEST_THREADS
 
     @property
     def centre(self) -> str:
@@ -175,7 +178,7 @@ memtable_flush_writers: 1
 concurrent_reads: 8
 concurrent_writes: 8
 concurrent_compactors: 1
-native_transport_max_threads: 16
+native_transport_max_threads: {settings.threads}
 key_cache_size: 4MiB
 file_cache_enabled: false
 networking_cache_size: 16MiB

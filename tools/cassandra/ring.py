@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Self
 
 from tools.cassandra import cql
-from tools.cassandra.config import FIRST_MAX, NODES_ALLOWED, CommitLog, Settings, store_url
+from tools.cassandra.config import (
+    FIRST_MAX,
+    NODES_ALLOWED,
+    REQUEST_THREADS,
+    CommitLog,
+    Settings,
+    store_url,
+)
 from tools.cassandra.jars import CACHE, CASSANDRA_VERSION, CassandraError
 from tools.cassandra.node import READY_TIMEOUT_S, Node, poll
 
@@ -26,7 +33,7 @@ class Ring:
         fast_start: start in half the time and run slower; for tests that measure nothing
         first: last number of the first node's address 127.0.0.x, 1 to 252; rings whose
             addresses differ run side by side
-        logins, keystore, centres, version: see `Settings`
+        logins, keystore, centres, version, threads: see `Settings`
         cache: the folder above the folders of the jars
     """
 
@@ -42,6 +49,7 @@ class Ring:
         keystore: str = "",
         centres: bool = False,
         version: str = CASSANDRA_VERSION,
+        threads: int = REQUEST_THREADS,
         cache: Path = CACHE,
     ) -> None:
         if nodes not in NODES_ALLOWED:
@@ -66,6 +74,7 @@ class Ring:
                     keystore=keystore,
                     centres=centres,
                     version=version,
+                    threads=threads,
                 ),
                 cache=cache,
             )

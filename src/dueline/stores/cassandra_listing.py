@@ -103,21 +103,32 @@ class CassandraBoard:
 
     def heads(self, lanes: Sequence[Lane]) -> Sequence[Head]:
         """Read the first rows of lanes, many at once."""
-        read = self._pages.read([Slice(lane, _HEAD) for lane in lanes])
         return [
-            Head([rows.thin(row)[1].at_us for row in answer], is_all=len(answer) < _HEAD.limit)
-            for answer in read
+            Head(
+                [rows.thin(row)[1].at_us for row in reading.rows],
+                is_all=reading.is_at_once and len(reading.rows) < _HEAD.limit,
+            )
+            for reading in self._pages.readings([Slice(lane, _HEAD) for lane in lanes])
         ]
 
     def ats_us(self, lane: Lane) -> Iterator[int]:
-        """Read `at_us` of every row of a lane."""
-        page = Page(START, PAGE_MAX)
-        while True:
-            read = [rows.thin(row) for row in self._pages.read([Slice(lane, page)])[0]]
-            yield from (seen.at_us for _, seen in read)
-            if len(read) < page.limit:
-                break
-            page = page._replace(after=read[-1][0])
+        """Read `at_us` of every row of a lane.
+
+        Where no row is found in pieces, they are read again: a row may have moved to a piece that
+        had been read (rule S3).
+        """
+        for _ in range(2):
+            page, is_at_once, is_empty = Page(START, PAGE_MAX), True, True
+            while True:
+                (reading,) = self._pages.readings([Slice(lane, page)])
+                read = [rows.thin(row) for row in reading.rows]
+                yield from (seen.at_us for _, seen in read)
+                is_at_once, is_empty = is_at_once and reading.is_at_once, is_empty and not read
+                if len(read) < page.limit:
+                    break
+                page = page._replace(after=read[-1][0])
+            if is_at_once or not is_empty:
+                return
 
     def read(
         self, shard: Shard, *, until: int, after: Pointer | None, limit: int

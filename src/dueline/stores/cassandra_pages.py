@@ -48,6 +48,13 @@ class Slice(NamedTuple):
         return rows.thin_page(self.lane, self.page, until=self.until, ats_us=self.ats_us)
 
 
+class Reading(NamedTuple):
+    """The rows of a slice. is_at_once: as they were at one moment; False where read in pieces."""
+
+    rows: Rows
+    is_at_once: bool
+
+
 class LanePages:
     """Reads slices of lanes. Threads may share it: what it remembers are guesses."""
 
@@ -95,7 +102,11 @@ class LanePages:
     # Deleted rows
 
     def read(self, slices: Sequence[Slice]) -> list[Rows]:
-        """Read slices of lanes at once.
+        """Read slices of lanes at once."""
+        return [reading.rows for reading in self.readings(slices)]
+
+    def readings(self, slices: Sequence[Slice]) -> list[Reading]:
+        """Read slices of lanes at once; tell of each whether it was read as a whole.
 
         One that the server fails for its deleted rows is read in pieces, one after the other.
         Where they had to be cut is remembered for the next time.
@@ -110,12 +121,13 @@ class LanePages:
     def _is_cut(self, part: Slice) -> bool:
         return any(part.page.after < cut < part.until for cut in self._cuts.get(part.lane, ()))
 
-    def _told(self, part: Slice, answer: Rows | DuelineError | None) -> Rows:
+    def _told(self, part: Slice, answer: Rows | DuelineError | None) -> Reading:
         if answer is None or isinstance(answer, TooManyTombstones):
-            return self._in_pieces(part, has_failed=answer is not None)
+            rows = self._in_pieces(part, has_failed=answer is not None)
+            return Reading(rows, is_at_once=False)
         if isinstance(answer, DuelineError):
             raise answer
-        return answer
+        return Reading(answer, is_at_once=True)
 
     def _in_pieces(self, part: Slice, *, has_failed: bool) -> Rows:
         """Read a slice piece by piece, in order; a piece that fails is cut in eight.
