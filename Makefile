@@ -31,8 +31,12 @@ CASSANDRA_KILLS ?= NODES=3 KILLS=6 PAUSES=0 JOBS=600 STRIKES=4
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
 
+# The node of `make guard`, beside a developer's own ring.
+GUARD_DIR := .cache/cassandra/guard
+GUARD_FIRST := 131
+
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check models mutants simulate calls kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities clean
+.PHONY: help demo demo-spark test test-spark check models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -72,6 +76,12 @@ simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all 
 
 calls: $(VENV)/.project ## lead scripted lives in which each call of the store fails in turn (13,000)
 	$(PY) -m simulation --calls
+
+guard: $(VENV)/.project ## test against a Cassandra that may answer on foreign streams (5.0.8), on a node of its own
+	@trap '$(PYTHON) -m tools.cassandra down --remove --dir $(GUARD_DIR)' EXIT; \
+	$(PYTHON) -m tools.cassandra up --version 5.0.8 --first $(GUARD_FIRST) --dir $(GUARD_DIR) --fast-start && \
+	DUELINE_REQUIRE=cassandra DUELINE_TEST_CASSANDRA=127.0.0.$(GUARD_FIRST) $(PY) -m pytest -q \
+	  tests/test_cassandra_guard.py tests/test_cassandra_faults.py tests/test_cassandra_answer.py tests/cli/test_cassandra.py
 
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full disks, 16 writers for 30 s, power failures
 	$(PY) -m tests.kills

@@ -1,4 +1,4 @@
-"""Frames of Cassandra's protocol, version 5, as bytes, and connections that are fed with them."""
+"""Frames of the protocol of Cassandra, version 5, and connections fed with them."""
 
 import struct
 from collections.abc import Callable, Iterator

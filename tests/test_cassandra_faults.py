@@ -1,4 +1,4 @@
-"""A node whose answers are mixed up, cut and lost on the way, by a server in between."""
+"""A node whose answers are mixed up or cut on the way, by a server in between."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ def examine(queues: Queues) -> Report:
         *judged(store),
         _clock("this machine", queues.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
+        *(_strays(one) for one in workers if one.stray_answers),
         _alive(workers),
         elected(queues, workers),
         *recurring(queues, workers),
@@ -112,6 +113,15 @@ def _clock(whose: str, skew_us: int) -> Check:
     if abs(skew_us) >= SKEW_US_MAX:
         return Check(name, "bad", away, "Have the machine keep time (NTP).")
     return Check(name, "good", "in step with the store's" if abs(skew_us) < SECOND_US else away)
+
+
+def _strays(worker: Presence) -> Check:
+    return Check(
+        f"worker {worker.worker}",
+        "warning",
+        f"{worker.stray_answers} answers of the server belonged to no request of it",
+        "Upgrade every node to Cassandra 5.0.9 or later, and find out why requests wait there.",
+    )
 
 
 def _alive(workers: Sequence[Presence]) -> Check:

@@ -10,6 +10,18 @@ from dueline.recipes.registry import Presence, announce
 from tests.cli.conftest import Shell
 
 
+def test_a_worker_that_dropped_answers_is_told(shell: Shell) -> None:
+    app = Dueline("sqlite:///jobs.db")
+    now_us = app.clock.wall_us()
+    presence = Presence("host:1:ab", ("default",), (), 4, 0, now_us, now_us, 0, stray_answers=12)
+    announce(app.store, presence, version=app.queues.ids.token(), beat_every_us=60 * SECOND_US)
+    app.close()
+    answer = shell.app("doctor")
+    assert answer.code == 0
+    assert "worker host:1:ab: warning" in answer.err
+    assert answer.why == "12 answers of the server belonged to no request of it"
+
+
 def test_it_prints_what_the_store_promises_and_what_was_checked(shell: Shell) -> None:
     answer = shell.app("doctor")
     assert (answer.code, answer.err) == (0, "")

@@ -19,6 +19,7 @@ class Presence:
     worker: `<host>:<pid>:<random>`. queues, tasks: the names that it serves and knows.
     slots, held: jobs that it can run at once, and has claimed now. clock_skew_us: its wall clock
     minus the store's. version: of dueline; empty where the worker is too old to say.
+    stray_answers: answers of the store's server that belonged to no request of the worker.
     running: handlers that run now; None where the worker is too old to say.
     gathering: claimed jobs that wait for more jobs of their batch. is_draining: it claims
     nothing any more. own: per queue with slots of its own, these and the claimed jobs that take
@@ -34,6 +35,7 @@ class Presence:
     beat_us: int
     clock_skew_us: int
     version: str = ""
+    stray_answers: int = 0
     running: int | None = None
     gathering: int = 0
     is_draining: bool = False

@@ -34,6 +34,7 @@ from dueline.store import (
 from dueline.stores import cassandra_facts, cassandra_find, cassandra_schema
 from dueline.stores.cassandra_census import CassandraCensus
 from dueline.stores.cassandra_claim import Claims, Terms
+from dueline.stores.cassandra_guard import STRAY_ANSWERS
 from dueline.stores.cassandra_listing import CassandraBoard
 from dueline.stores.cassandra_pages import LanePages
 from dueline.stores.cassandra_place import Place
@@ -83,6 +84,10 @@ class CassandraStore:
     def describe(self) -> Mapping[str, str]:
         """Say what this store is and what it promises."""
         return {"store": "cassandra", **cassandra_facts.describe(self._session, self._clock)}
+
+    def stray_answers(self) -> int:
+        """Return the number of answers that belonged to no request of this process."""
+        return STRAY_ANSWERS.dropped + STRAY_ANSWERS.closed
 
     def close(self) -> None:
         """Close the connections."""

@@ -9,6 +9,7 @@ from dueline.queue import Queues
 from dueline.recipes import roster
 from dueline.recipes.registry import BEATS_MISSED_MAX, Presence, announce, leave
 from dueline.recipes.roster import Member
+from dueline.strays import stray_answers_of
 from dueline.whereabouts import own
 from dueline.worker.beat import BEATS_A_LEASE
 
@@ -66,6 +67,7 @@ class Attendance:
             started_us=self._started_us,
             beat_us=now_us,
             clock_skew_us=queues.time.skew_us(),
+            stray_answers=stray_answers_of(queues.store),
             running=load.running,
             gathering=load.gathering,
             is_draining=load.is_draining,
