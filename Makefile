@@ -81,7 +81,7 @@ guard: $(VENV)/.project ## test against a Cassandra that may answer on foreign s
 	@trap '$(PYTHON) -m tools.cassandra down --remove --dir $(GUARD_DIR)' EXIT; \
 	$(PYTHON) -m tools.cassandra up --version 5.0.8 --first $(GUARD_FIRST) --dir $(GUARD_DIR) --fast-start && \
 	DUELINE_REQUIRE=cassandra DUELINE_TEST_CASSANDRA=127.0.0.$(GUARD_FIRST) $(PY) -m pytest -q \
-	  tests/test_cassandra_guard.py tests/test_cassandra_faults.py tests/test_cassandra_answer.py tests/cli/test_cassandra.py
+	  tests/test_cassandra_guard.py tests/test_cassandra_faults.py
 
 kills: $(VENV)/.project ## kill -9 workers and producers (KILLS=50 JOBS=20000), jumping clocks, full disks, 16 writers for 30 s, power failures
 	$(PY) -m tests.kills

@@ -28,7 +28,9 @@ PARTITIONS: Final[Mapping[str, str]] = {
 }
 """The columns of each table's partition key."""
 
-_OF_PARTITION: Final = re.compile(r"SELECT (?!DISTINCT)(?P<columns>.+?) FROM \{keyspace\}\.(\w+) ")
+_OF_PARTITION: Final = re.compile(
+    r"SELECT (?!DISTINCT)(?P<columns>.+?) FROM \{keyspace\}\.(\w+) WHERE "
+)
 
 
 class Answer(NamedTuple):
