@@ -25,6 +25,8 @@ _TOLD_MAX = 100_000
 
 _NO_CLAIM = -1
 
+Key = bytes | tuple[str, int, int]
+
 LATE_US = 5 * SECOND_US
 """Who follows a history reads so far back again: rows are written some time after their end."""
 
@@ -77,6 +79,19 @@ def row_of_happening(told: Attempt, job: Job, cause: bytes) -> Row:
     """Make its row: one for each cause, the same for every repeat."""
     row_id = derived(cause + told.outcome.encode(), _NO_CLAIM)
     return Row(told.queue + HISTORY_SUFFIX, job.lane.shard, told.ended_us, row_id, encode(told))
+
+
+def _key_of(row_id: bytes, told: Attempt) -> Key:
+    """Return what tells apart the claims, and the enqueue events, of a history; else the row's id.
+
+    Versions that ran side by side may have given rows of one claim different ids, and an older
+    one the same ids to those of two runs of a job.
+    """
+    if told.worker:
+        return told.job, told.enqueued_us, told.fence
+    if told.outcome == "enqueued":
+        return told.job, told.enqueued_us, _NO_CLAIM
+    return row_id
 
 
 def rows_of_done(done: Sequence[Ended]) -> list[Row]:
@@ -141,15 +156,16 @@ def attempts(
     claimer.
     """
     for shard in range(shards):
-        told: set[bytes] = set()
+        told: set[Key] = set()
         after = None if since_us is None else (since_us, b"")
         for row in rows_in(streams, queue + HISTORY_SUFFIX, shard, after=after):
             for row_id, one in attempts_in(row):
-                if row_id in told:
+                key = _key_of(row_id, one)
+                if key in told:
                     continue
                 if len(told) >= _TOLD_MAX:
                     told.clear()
-                told.add(row_id)
+                told.add(key)
                 if everything or one.worker:
                     yield one
 
@@ -175,7 +191,7 @@ class Follower:
         self._streams = streams
         self._since_us = since_us
         self._newest_us = since_us
-        self._told: dict[bytes, int] = {}
+        self._told: dict[Key | tuple[int, bytes], int] = {}
 
     def read(self, shards: Mapping[str, int]) -> list[Attempt]:
         """Read what ended, and was not told of before, in the order of the ends.
@@ -183,7 +199,7 @@ class Follower:
         Args: shards: of each queue to be read.
         """
         after_us = max(self._since_us, self._newest_us - LATE_US)
-        self._told = {row_id: at_us for row_id, at_us in self._told.items() if at_us >= after_us}
+        self._told = {key: at_us for key, at_us in self._told.items() if at_us >= after_us}
         found: list[Attempt] = []
         for queue, number in shards.items():
             for shard in range(number):
@@ -196,11 +212,12 @@ class Follower:
         return found
 
     def _new(self, row: Row) -> list[Attempt]:
-        if row.id in self._told:
+        place = row.at_us, row.id
+        if place in self._told:
             return []
-        each = dict(attempts_in(row))
-        new = [one for row_id, one in each.items() if one.worker and row_id not in self._told]
-        self._told |= dict.fromkeys((row.id, *each), row.at_us)
+        each = {_key_of(row_id, one): one for row_id, one in attempts_in(row)}
+        new = [one for key, one in each.items() if one.worker and key not in self._told]
+        self._told |= dict.fromkeys((place, *each), row.at_us)
         return new
 
 

@@ -222,3 +222,16 @@ def test_attempts_are_read_from_an_instant_on(store: Store) -> None:
     store.append([row_of(ended(job, NOW_US + n), job) for n, job in enumerate(jobs)])
     found = attempts(store, "mail", 1, since_us=NOW_US + 7)
     assert [attempt.ended_us - NOW_US for attempt in found] == [7, 8, 9]
+
+
+def test_a_claim_whose_rows_have_other_ids_is_read_once_and_each_run_of_a_job(store: Store) -> None:
+    # F3: as versions side by side write them, and as the version before wrote two runs of a job
+    job = claimed()
+    again = job._replace(enqueued_us=job.enqueued_us + 7)
+    rows = [row_of(ended(job), job), row_of(died(job), job)._replace(id=b"7" * 16)]
+    rows.append(row_of(ended(again, NOW_US + 95), again)._replace(id=rows[0].id))
+    store.append(rows)
+    follower = Follower(store, since_us=NOW_US - 1)
+    for found in (list(attempts(store, "mail", 1)), follower.read({"mail": 1})):
+        assert [one.enqueued_us for one in found] == [job.enqueued_us, again.enqueued_us]
+    assert follower.read({"mail": 1}) == []
