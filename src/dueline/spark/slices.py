@@ -63,21 +63,33 @@ def behind(mark_us: int) -> Position:
 
 
 def cut_rows(store: Store, whole: RowSlice, parts: int) -> list[RowSlice]:
-    """Cut a slice into at most so many, by time; none where it holds nothing."""
+    """Cut a slice into up to `parts`, by time; none where it holds nothing.
+
+    A slice may end inside a timestamp. No cut lies at or beyond its end, so what the parts hold
+    together is what it holds.
+    """
     stream, shard, after, until, is_asked = whole
     few = 1 if parts == 1 else -(-PROBE // ATTEMPTS_MAX)
-    rows = store.tail(stream, shard, after=after, limit=few, until_us=until[0]).rows
-    if not rows or rows[0][2:4] > until:
+    rows = _first_rows(store, whole, few)
+    if not rows:
         return []
     if parts == 1 or len(rows) < few:
         return [whole]
     if sum(map(size_of, rows)) < PROBE:
-        rows = store.tail(stream, shard, after=after, limit=PROBE, until_us=until[0]).rows
+        rows = _first_rows(store, whole, PROBE)
     if sum(map(size_of, rows)) < PROBE:
         return [whole]
     last_us = _last(partial(_has_row_after, store, whole), rows[0].at_us, until[0])
-    cuts = [after, *map(behind, _cuts(rows[0].at_us, last_us, parts)), until]
+    places = map(behind, _cuts(rows[0].at_us, last_us, parts))
+    cuts = [after, *(place for place in places if after < place < until), until]
     return [RowSlice(stream, shard, *ends, is_asked) for ends in pairwise(cuts)]
+
+
+def _first_rows(store: Store, whole: RowSlice, limit: int) -> Sequence[Row]:
+    """Read the first rows of a slice; none beyond its end, which may lie inside a timestamp."""
+    stream, shard, after, until, _ = whole
+    rows = store.tail(stream, shard, after=after, limit=limit, until_us=until[0]).rows
+    return rows[: bisect_right(rows, until, key=_position)]
 
 
 def rows_of(store: Store, one: RowSlice, *, page: int) -> Iterator[list[Row]]:
@@ -115,6 +127,7 @@ def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
     while after is not None:
         read = store.tail(one.stream, one.shard, after=after, limit=limit, until_us=one.until[0])
         rows = read.rows[: bisect_right(read.rows, one.until, key=_position)]
+        is_last = len(rows) < len(read.rows) or len(read.rows) < limit
         ids = set(map(_id, rows))
         if len(ids) < len(rows) or not told.isdisjoint(ids):  # as it never is in most stores
             first = {row.id: row for row in reversed(rows) if row.id not in told}
@@ -123,7 +136,7 @@ def _sized(store: Store, one: RowSlice, page: int) -> Iterator[tuple[Row, int]]:
             told.clear()
         told |= ids
         yield from zip(rows, map(size_of, rows), strict=True)
-        after = read.after if len(read.rows) == limit else None
+        after = None if is_last else read.after
 
 
 # Rows of jobs
