@@ -156,13 +156,31 @@ def test_a_span_of_time_can_be_asked_for(shop: Dueline) -> None:
     assert [int(row["id"]) for row in rows] == [7, 8]
 
 
-def test_what_is_read_stays_as_it_is_when_a_task_reads_it_again(shop: Dueline) -> None:
+def test_a_task_that_reads_again_reads_nothing_later_than_the_plan(shop: Dueline) -> None:
     shop.store.append([Row("again", 0, 5, b"a", b"{}")])
     reader = reader_of(shop, table="stream", stream="again")
     part = reader.partitions()[0]
     first = [batch.to_pylist() for batch in reader.read(part)]
-    shop.store.append([Row("again", 0, 4, b"b", b"{}"), Row("again", 0, 6, b"c", b"{}")])
+    shop.store.append([Row("again", 0, shop.store.clock_us() + 1, b"c", b"{}")])
     assert [batch.to_pylist() for batch in reader.read(part)] == first
+
+
+def test_reading_once_writes_nothing_to_the_store(shop: Dueline, tmp_path: Path) -> None:
+    import sqlite3
+
+    from dueline.spark import tables
+
+    shop.store.append([Row("still", 0, 5, b"a", b"{}")])
+    marks = [shop.store.close_until(name, 0, at_us=-1) for name in ("still", "mail!history")]
+    with sqlite3.connect(shop.url.removeprefix("sqlite:///").partition("?")[0]) as other:
+        before = other.execute("PRAGMA data_version").fetchone()
+        for table in tables.COLUMNS:
+            rows = list(rows_of(reader_of(shop, table=table, stream="still")))
+            assert rows or table == "workers"
+        assert other.execute("PRAGMA data_version").fetchone() == before
+    assert marks == [
+        shop.store.close_until(name, 0, at_us=-1) for name in ("still", "mail!history")
+    ]
 
 
 @pytest.mark.parametrize(

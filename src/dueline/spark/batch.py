@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from dueline.clock import to_us
 from dueline.errors import BadInput
+from dueline.frontier import SEALED_US
 from dueline.lane import Lane, dead_queue, tenant_of
 from dueline.queue import Queues
 from dueline.spark import shelves, slices, standing, tables
@@ -38,7 +39,10 @@ class Part(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Plans slices on the driver, and reads them where Spark says; each task connects by itself."""
+    """Plans slices on the driver, and reads them where Spark says; each task connects by itself.
+
+    Nothing is written to the store: rows are read up to the present, and no watermark is raised.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         """Take the options, and the columns that are asked for."""
@@ -97,11 +101,12 @@ class BatchReader(DataSourceReader):
             if self._may_hold("queue", shelf.name) and self._may_hold("shard", shelf.shard)
         ]
         start, end = self._bounds()
-        marks = shelves.close(queues.store, found)
+        present_us = queues.store.clock_us()
         known = shelves.gone_of(queues.store, found)
         short: list[slices.RowSlice] = []
         for shelf in found:
-            until = min(slices.behind(marks[shelf]), end.get(str(shelf), end[""]))
+            last_us = SEALED_US if shelf.is_old else present_us
+            until = min(slices.behind(last_us), end.get(str(shelf), end[""]))
             after = start.get(str(shelf), start[""])
             whole = slices.RowSlice(
                 shelf.stream, shelf.shard, after, until, is_asked=after != slices.START
