@@ -255,7 +255,7 @@ def writings(spark: Any, folder: Path, rows: int) -> dict[str, Act]:  # noqa: AN
     def put(number: int, mode: str) -> None:
         url = queue_at(folder / f"{mode}-{number}.db")
         counts = enqueue(frame, url, queue="mail", task="shop.charge", writeMode=mode)
-        assert counts == (rows, rows), counts
+        assert counts[:2] == (rows, rows), counts
 
     same = the_same(frame.toArrow())
 

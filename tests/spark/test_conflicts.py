@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dueline import Dueline
+from dueline import BadInput, Conflict, Dueline
 from dueline.clock import SECOND_US, SystemClock
 from dueline.ids import Ids
 from dueline.job import Job
@@ -47,7 +47,6 @@ def write(app: Dueline, due: datetime | None, priority: int = 0, **options: Any)
     import pyarrow as pa
 
     from dueline.spark import tables
-    from dueline.spark.sink import written
     from pyspark_dueline import DefaultSource
 
     cells = {"payload": "[]", "due": due, "priority": priority}
@@ -62,7 +61,14 @@ def write(app: Dueline, due: datetime | None, priority: int = 0, **options: Any)
     source = DefaultSource({"store": app.url, "queue": "mail", "task": "note"} | texts)
     writer: Any = source.writer(tables.struct_of(COLUMNS), overwrite=False)
     writer.commit([writer.write(iter([batch]))])
-    return written(app.store, texts["writeId"]).added
+    return counts(app, texts["writeId"])[1]
+
+
+def counts(app: Dueline, write_id: str) -> tuple[int, ...]:
+    """Read what a write came to: rows, added, elsewhere."""
+    from dueline.spark.sink import written
+
+    return written(app.store, write_id)
 
 
 def rows(app: Dueline) -> Sequence[Job]:
@@ -160,7 +166,7 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
         some = [Birth(one, "mail", "note", 0, b"[]", due_us, 0, "") for one in ids]
         return put_all(queues, [some], name, 0, keep_us=SECOND_US * 60, on_conflict=on_conflict)
 
-    assert put("first", late_us, "existing") == (3, 3)
+    assert put("first", late_us, "existing") == (3, 3, 0)
     make = putting.moves
 
     def stale(living: Sequence[Job], *args: Any, **terms: Any) -> Any:
@@ -169,6 +175,52 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
         return [first._replace(job=first.job._replace(token=queues.ids.token())), *found[1:]]
 
     monkeypatch.setattr(putting, "moves", stale)
-    assert put("second", late_us - SECOND_US, "earliest") == (3, 0)
+    assert put("second", late_us - SECOND_US, "earliest") == (3, 0, 0)
     times = sorted(job.at_us for job in store.find(ids) if job)
     assert times == [late_us - SECOND_US, late_us - SECOND_US, late_us]
+
+
+def test_an_id_that_lives_in_another_queue_is_an_error_by_default(app: Dueline, mode: str) -> None:
+    write(app, day(3), queue="charge", writeMode=mode)
+    before = list(app.queues.jobs_of("charge"))
+    for on_conflict in ("existing", "replace"):
+        with pytest.raises(
+            Conflict, match=r"ids of jobs in another queue: 2, such as \w+ in charge"
+        ):
+            write(app, day(1), queue="ship", writeMode=mode, onConflict=on_conflict)
+        terms: dict[str, Any] = {
+            "writeMode": mode,
+            "onConflict": on_conflict,
+            "onOtherQueue": "existing",
+        }
+        assert write(app, day(1), 0, queue="ship", writeId=on_conflict, **terms) == 0
+        assert counts(app, on_conflict) == (2, 0, 2)
+    assert list(app.queues.jobs_of("ship")) == []
+    assert list(app.queues.jobs_of("charge")) == before
+    assert write(app, day(3), queue="charge", writeMode=mode) == 0  # its own queue's: as ever
+
+
+@pytest.mark.parametrize("chunk", ["1", "100"])
+def test_rows_of_one_table_that_give_an_id_to_two_queues_are_an_error(
+    app: Dueline, mode: str, chunk: str
+) -> None:
+    import pyarrow as pa
+
+    from dueline.spark import tables
+    from pyspark_dueline import DefaultSource
+
+    some = [{"job_id": "a", "payload": "[]", "queue": queue} for queue in ("charge", "ship")]
+
+    def put(**options: str) -> tuple[int, ...]:
+        texts = {"task": "note", "writeId": "two", "writeMode": mode, "chunkRows": chunk} | options
+        source = DefaultSource({"store": app.url} | texts)
+        kinds = dict.fromkeys(some[0], "string")
+        writer: Any = source.writer(tables.struct_of(kinds), overwrite=False)
+        writer.commit([writer.write(iter([pa.RecordBatch.from_pylist(some)]))])
+        return counts(app, "two")
+
+    with pytest.raises(Conflict, match="in another queue: 1"):
+        put()
+    assert put(onOtherQueue="existing") == (2, int((mode, chunk) != ("direct", "1")), 1)
+    with pytest.raises(BadInput, match="Use one of reject, existing"):
+        put(onOtherQueue="replace")

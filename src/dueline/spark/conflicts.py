@@ -6,6 +6,7 @@ from typing import Final
 from dueline.changes import Change, changed
 from dueline.errors import Conflict
 from dueline.job import Job, JobId, State
+from dueline.lane import living_queue
 from dueline.options import is_step
 from dueline.queue import Queues
 from dueline.spark.births import Birth
@@ -16,6 +17,32 @@ EXISTING, REJECT, EARLIEST, REPLACE = "existing", "reject", "earliest", "replace
 ON_CONFLICT: Final = (EXISTING, REJECT, EARLIEST, REPLACE)
 """It is left as it is (the default), an error, due at the earlier of both times, or due when the
 row says and of the row's priority."""
+
+
+ON_OTHER_QUEUE: Final = (REJECT, EXISTING)
+"""What becomes of rows whose jobs are alive in another queue: an error (the default), or the jobs
+are left as they are, and counted."""
+
+
+def elsewhere(living: Iterable[Job], births: Mapping[JobId, Birth]) -> dict[JobId, str]:
+    """Return the jobs that are alive in another queue than their rows name, with that queue."""
+    queues = {row.id: living_queue(row.lane.queue) for row in living}
+    return {one: queue for one, queue in queues.items() if queue != births[one].queue}
+
+
+def reject_elsewhere(found: Mapping[JobId, str]) -> None:
+    """Refuse rows that have the ids of jobs in another queue, if there are any.
+
+    Raises: Conflict.
+    """
+    if found:
+        one = min(found)
+        raise Conflict(
+            f"Rows of this write have the ids of jobs in another queue: {len(found)}, such as"
+            f" {one.hex()} in {found[one]}.",
+            hint="Name jobs by dedupe_key or idColumns, which keep queues apart, or make the queue"
+            " part of job_id; onOtherQueue=existing leaves those jobs as they are.",
+        )
 
 
 def reject(living: Collection[JobId]) -> None:
@@ -50,6 +77,8 @@ def moves(
         if row.fence or row.state != State.WAITING or row.outcome or is_step(row):
             continue
         birth = births[row.id]
+        if living_queue(row.lane.queue) != birth.queue:
+            continue
         at_us = max(now_us if birth.due_us is None else birth.due_us, now_us)
         if on_conflict == EARLIEST and at_us >= row.at_us:
             continue

@@ -35,6 +35,10 @@ Moves = Callable[[Sequence[Job], int], Sequence[Move]]
 """Makes the changes of jobs that are alive by another write, at an instant."""
 
 
+Check = Callable[[Sequence[Job]], None]
+"""Raises an error where a write must not meet one of these jobs."""
+
+
 class Chunk(NamedTuple):
     """A chunk as it was recorded. is_whole: each of its jobs was put.
 
@@ -82,12 +86,15 @@ class Ledger:
         ids: Sequence[JobId],
         make: Make,
         moves: Moves = lambda _living, _now_us: (),
+        check: Check = lambda _living: None,
         *,
         now_us: int,
     ) -> int:
         """Put the jobs of some ids, each once and for all; tell how many were not there before.
 
-        Args: moves: of those that are alive by another write; repeated where one was refused.
+        Args:
+          moves: of those that are alive by another write; repeated where one was refused.
+          check: of all that are alive, also by this write; called before any is put.
 
         Raises:
           StoreUnavailable: some may have been put; putting them again puts the rest.
@@ -99,6 +106,8 @@ class Ledger:
             fresh = wanted
             if not self._put.isdisjoint(wanted):
                 fresh = [one for one in wanted if one not in self._put]
+                own = self._store.find([one for one in wanted if one in self._put])
+                check([row for row in own if row is not None])
             begun = self._begun(fresh)
             again = 0
             for key, some in begun.items():
@@ -114,7 +123,9 @@ class Ledger:
             if self._rejects and len(born) < len(fresh):
                 self._read("")  # another task of this write may just have put them
                 reject(set(fresh) - set(born) - self._known())
-            changes = moves([row for row in rows if row is not None], now_us)
+            living = [row for row in rows if row is not None]
+            check(living)
+            changes = moves(living, now_us)
             if not fresh or self._put_chunk(fresh, make(born, now_us, {}), changes, now_us):
                 self._put.update(wanted)
                 return len(born) + again

@@ -36,6 +36,7 @@ WRITING: Final = (
     "keepDays",
     "writeMode",
     "onConflict",
+    "onOtherQueue",
 )
 ALIASES: Final = {"maxoffsetspertrigger": "maxRowsPerTrigger", "subscribe": "stream"}
 OF_SPARK: Final = ("path", "checkpointlocation", "queryname")

@@ -1,12 +1,13 @@
 """Putting jobs of data, each once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import add
 from typing import Final, NamedTuple
 
 from dueline.job import Job, JobId
 from dueline.queue import Queues
 from dueline.spark.births import Birth, in_order, jobs_of
-from dueline.spark.conflicts import EXISTING, REJECT, moves
+from dueline.spark.conflicts import EXISTING, REJECT, elsewhere, moves, reject_elsewhere
 from dueline.spark.ledger import Dues, Ledger
 from dueline.store import Move
 
@@ -15,14 +16,35 @@ CHUNK: Final = 20_000
 
 
 class Written(NamedTuple):
-    """What a write came to. rows: of the data. added: jobs that were not there before."""
+    """What a write came to.
+
+    rows: of the data. added: jobs that were not there before. elsewhere: rows that were left out,
+    since a job with their id was in another queue.
+    """
 
     rows: int = 0
     added: int = 0
+    elsewhere: int = 0
 
     def plus(self, other: "Written") -> "Written":
         """Add what another part came to."""
-        return Written(self.rows + other.rows, self.added + other.added)
+        return Written(*map(add, self, other))
+
+
+def split(some: Iterable[Birth], by_id: Mapping[JobId, Birth]) -> dict[JobId, str]:
+    """Return the ids that rows of one chunk give to jobs of several queues, each with one."""
+    return {one.id: one.queue for one in some if one.queue != by_id[one.id].queue}
+
+
+def rows_elsewhere(
+    some: Iterable[Birth], by_id: Mapping[JobId, Birth], living: Mapping[JobId, str]
+) -> int:
+    """Count the rows of a chunk that were left out since their job is in another queue.
+
+    Args: by_id: the rows that jobs are made of. living: the jobs that are alive in another queue
+    than these say, each with that queue.
+    """
+    return sum(one.queue != living.get(one.id, by_id[one.id].queue) for one in some)
 
 
 def put_all(
@@ -33,10 +55,17 @@ def put_all(
     *,
     keep_us: int,
     on_conflict: str = EXISTING,
+    on_other_queue: str = REJECT,
 ) -> Written:
     """Put chunks of a partition of a write; what this write has put before is not put again.
 
-    Args: keep_us: how long that is known. on_conflict: see `ON_CONFLICT`.
+    Args:
+      keep_us: how long that is known.
+      on_conflict, on_other_queue: see `ON_CONFLICT` and `ON_OTHER_QUEUE`.
+
+    Raises:
+      Conflict: jobs are alive by another write, or in another queue, and that is to be an error;
+        of their chunk nothing was put.
     """
     expires_us = queues.time.earliest_us() + keep_us
     token = queues.ids.token
@@ -51,6 +80,9 @@ def put_all(
     done = Written()
     for some in chunks:
         by_id = {birth.id: birth for birth in in_order(some)}
+        if on_other_queue == REJECT:
+            reject_elsewhere(split(some, by_id))
+        found: dict[JobId, str] = {}
         made: list[Job] = []
         moved: list[Move] = []
 
@@ -65,8 +97,13 @@ def put_all(
             moved[:] = moves(living, by_id, on_conflict, queues=queues, now_us=now_us)  # noqa: B023
             return moved  # noqa: B023
 
-        added = ledger.put(list(by_id), make, change, now_us=queues.time.earliest_us())
-        done = done.plus(Written(len(some), added))
+        def check(living: Sequence[Job]) -> None:
+            found.update(elsewhere(living, by_id))  # noqa: B023
+            if on_other_queue == REJECT:
+                reject_elsewhere(found)  # noqa: B023
+
+        added = ledger.put(list(by_id), make, change, check, now_us=queues.time.earliest_us())
+        done = done.plus(Written(len(some), added, rows_elsewhere(some, by_id, found)))
         queues.landed(made)
         queues.wake((move.job.lane.queue, move.at_us) for move in moved)
     ledger.close()

@@ -22,7 +22,7 @@ from dueline.ids import Ids
 from dueline.paging import record_at
 from dueline.spark import staging
 from dueline.spark.births import Form, check_columns, chunks_of
-from dueline.spark.conflicts import EXISTING, ON_CONFLICT
+from dueline.spark.conflicts import EXISTING, ON_CONFLICT, ON_OTHER_QUEUE, REJECT
 from dueline.spark.garbage import collector_paused, modules_passed_over
 from dueline.spark.options import Options, existing_queues, open_existing
 from dueline.spark.putting import CHUNK, Written, put_all
@@ -44,6 +44,7 @@ class Message(WriterCommitMessage):
     write: str
     rows: int
     added: int
+    elsewhere: int = 0
 
 
 class _Sink:
@@ -72,6 +73,7 @@ class _Sink:
             )
         self._chunk = options.number("chunkRows", CHUNK)
         self._on_conflict = options.one_of("onConflict", ON_CONFLICT, EXISTING)
+        self._on_other_queue = options.one_of("onOtherQueue", ON_OTHER_QUEUE, REJECT)
         self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
         check_columns(schema.fieldNames(), self._form)
 
@@ -91,6 +93,7 @@ class _Sink:
                 partition,
                 keep_us=self._keep_us,
                 on_conflict=self._on_conflict,
+                on_other_queue=self._on_other_queue,
             )
         return Message(write, *done)
 
@@ -101,19 +104,26 @@ class _Sink:
             with existing_queues(self._url) as queues, collector_paused():
                 expires_us = queues.store.clock_us() + self._keep_us
 
-                def told(rows: int, added: int) -> Commit:
-                    put = _counts(staged[0].write, rows, added, expires_us)
+                def told(done: Written) -> Commit:
+                    put = _counts(staged[0].write, done, expires_us)
                     return Commit(WRITES_PARTITION, (put,))
 
                 staging.publish(
-                    queues, staged, told=told, expires_us=expires_us, on_conflict=self._on_conflict
+                    queues,
+                    staged,
+                    told=told,
+                    expires_us=expires_us,
+                    on_conflict=self._on_conflict,
+                    on_other_queue=self._on_other_queue,
                 )
         some = [one for one in messages if isinstance(one, Message)]
         if some:
-            rows, added = sum(one.rows for one in some), sum(one.added for one in some)
+            done = Written()
+            for one in some:
+                done = done.plus(Written(one.rows, one.added, one.elsewhere))
             with closing(open_existing(self._url)) as store:
                 expires_us = store.clock_us() + self._keep_us
-                store.commit(WRITES_PARTITION, [_counts(some[0].write, rows, added, expires_us)])
+                store.commit(WRITES_PARTITION, [_counts(some[0].write, done, expires_us)])
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave what was put, and let go of what was staged."""
@@ -177,6 +187,8 @@ def written(store: Store, write: str) -> Written:
     return Written() if record is None else Written(**decode(record.value, dict[str, int]))
 
 
-def _counts(write: str, rows: int, added: int, expires_us: int) -> Put:
-    told = {"rows": rows, "added": added}
+def _counts(write: str, done: Written, expires_us: int) -> Put:
+    told = done._asdict()
+    if not done.elsewhere:  # so that versions before read it, too
+        del told["elsewhere"]
     return Put(write, Ids().token(), encode(told), expires_us=expires_us)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from dueline.codec import encode
-from dueline.errors import StoreUnavailable
+from dueline.errors import Conflict, StoreUnavailable
 from dueline.paging import record_at
 from dueline.queue import Queues
 from dueline.spark.births import (
@@ -30,9 +30,16 @@ from dueline.spark.births import (
     jobs_of,
     to_arrow,
 )
-from dueline.spark.conflicts import EXISTING, REJECT, moves, reject
+from dueline.spark.conflicts import (
+    EXISTING,
+    REJECT,
+    elsewhere,
+    moves,
+    reject,
+    reject_elsewhere,
+)
 from dueline.spark.ledger import ROUNDS_MAX
-from dueline.spark.putting import CHUNK
+from dueline.spark.putting import CHUNK, Written, rows_elsewhere, split
 from dueline.store import NO_VERSION, Commit, Group, Put
 
 STAGED_PARTITION: Final = "spark-staged"
@@ -67,17 +74,20 @@ def publish(
     queues: Queues,
     some: Sequence[Staged],
     *,
-    told: Callable[[int, int], Commit],
+    told: Callable[[Written], Commit],
     expires_us: int,
     on_conflict: str = EXISTING,
+    on_other_queue: str = REJECT,
 ) -> None:
     """Put all that tasks have laid ready, in one transaction, unless it was put before.
 
-    Args: told: makes the write that keeps the counts (rows, added). on_conflict: see `ON_CONFLICT`.
+    Args:
+      told: makes the write that keeps the counts.
+      on_conflict, on_other_queue: see `ON_CONFLICT` and `ON_OTHER_QUEUE`.
 
     Raises:
-      Conflict: jobs are alive by another write, and that is to be an error; nothing is put, and
-        what was laid ready goes.
+      Conflict: jobs are alive by another write, or in another queue, and that is to be an error;
+        nothing is put, and what was laid ready goes.
       StoreUnavailable: jobs that were to be changed are claimed again and again; nothing is put.
     """
     write, store = some[0].write, queues.store
@@ -89,9 +99,15 @@ def publish(
         by_id = {birth.id: birth for birth in in_order(rows)}
         now_us = queues.time.earliest_us()
         living = [job for job in store.find(list(by_id)) if job is not None]
-        if on_conflict == REJECT and living:
+        found = elsewhere(living, by_id)
+        try:
+            if on_other_queue == REJECT:
+                reject_elsewhere(split(rows, by_id) | found)
+            if on_conflict == REJECT:
+                reject([job.id for job in living])
+        except Conflict:
             clear(some)
-            reject([job.id for job in living])
+            raise
         changes = moves(living, by_id, on_conflict, queues=queues, now_us=now_us)
         alive = {job.id for job in living}
         jobs = jobs_of(
@@ -99,8 +115,9 @@ def publish(
             now_us=now_us,
             settings=queues.catalog.settings,
         )
+        counts = Written(len(rows), len(jobs), rows_elsewhere(rows, by_id, found))
         put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
-        commits = (Commit(STAGED_PARTITION, (put,)), told(len(rows), len(jobs)))
+        commits = (Commit(STAGED_PARTITION, (put,)), told(counts))
         if queues.told.together([Group(changes, commits, jobs)])[0]:
             queues.landed(jobs)
             queues.wake((move.job.lane.queue, move.at_us) for move in changes)
