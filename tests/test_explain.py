@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from dueline import explain as explaining
-from dueline import pausing, throttling
+from dueline import pausing, precedence, throttling
+from dueline.ahead import AHEAD_US, ClaimsAhead
 from dueline.attempt import FinalState, Outcome
 from dueline.clock import SECOND_US
 from dueline.codec import encode
@@ -17,8 +17,8 @@ from dueline.finishing import finish_of
 from dueline.job import JobId
 from dueline.limited import Waiting
 from dueline.recipes import semaphore
-from dueline.store import Move
-from tests.world import World, world_on
+from dueline.store import Move, Want
+from tests.world import LEASE_US, World, world_on
 
 
 @pytest.fixture(
@@ -66,6 +66,28 @@ def test_a_claimed_job_that_is_not_started_waits_for_a_slot(world: World) -> Non
     world.live()
     world.claim(job_id)
     assert "starts it as soon as a slot is free" in why(world, job_id, "claimed").sentence
+
+
+def test_a_job_that_is_claimed_before_its_time_is_not_due(world: World) -> None:
+    # V4
+    if not isinstance(world.store, ClaimsAhead):
+        pytest.skip("no job is claimed ahead there")
+    job_id = world.put(after_s=0.3)
+    world.live()
+    claimed = world.store.claim_ahead(
+        [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us,
+        until_us=world.now_us + AHEAD_US, lease_us=LEASE_US, worker="w1",
+        token=world.queues.ids.token(),
+    )  # fmt: skip
+    assert [one.job.id for one in claimed.jobs] == [job_id]
+    found = why(world, job_id, "scheduled")
+    assert found.sentence.startswith("It is not due until 2026-01-01T00:00:00Z (")
+    assert found.sentence.endswith("; worker w1 has claimed it and starts it then.")
+    assert found.facts["at_us"] == world.now_us + 300_000
+    waiting = world.put(priority=-1)
+    assert why(world, waiting, "waiting").facts["held"] == 0  # it takes no slot yet
+    world.clock.advance(0.3)
+    why(world, job_id, "claimed")
 
 
 def test_a_failed_job_is_tried_again_and_says_why(world: World) -> None:
@@ -136,11 +158,13 @@ def test_a_ready_job_waits_its_turn(world: World) -> None:
     job_id = world.put()
     world.clock.advance(1)
     world.put()
-    world.live(held=4)
-    world.live("w2", held=3)
+    held = [world.put(priority=-50) for _ in range(3)]
+    world.claim(held[0])  # all of their lane
+    world.live()
+    world.live("w2")
     found = why(world, job_id, "waiting")
     assert found.sentence == (
-        "It is ready, at position 3 of the queue q; live workers: 2, jobs that they hold: 7, "
+        "It is ready, at position 3 of the queue q; live workers: 2, jobs that they hold: 3, "
         "slots: 8."
     )
     assert found.facts["position_is_at_least"] is False
@@ -149,7 +173,7 @@ def test_a_ready_job_waits_its_turn(world: World) -> None:
 def test_the_count_of_those_before_a_job_has_an_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explaining, "AHEAD_MAX", 2)
+    monkeypatch.setattr(precedence, "AHEAD_MAX", 2)
     for _ in range(3):
         world.put(priority=1)
     job_id = world.put()
@@ -182,7 +206,7 @@ def test_a_job_of_a_dead_worker_is_due_again_when_the_lease_ends(world: World) -
     found = why(world, job_id, "worker gone")
     assert found.sentence == (
         "Worker w1 claimed it and is gone; it is due again when the lease ends, at "
-        "2026-01-01T00:00:30Z (in 30s)."
+        "2026-01-01T00:00:30Z (in 30s), or sooner, when the monitor releases it."
     )
 
 

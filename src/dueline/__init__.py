@@ -31,6 +31,7 @@ from dueline.errors import (
     StoreUnavailable,
 )
 from dueline.event import Event, Position
+from dueline.explanation import Explanation
 from dueline.handle import Job
 from dueline.handler import Cancel, Context, Snooze, Throttled
 from dueline.options import Unique
@@ -65,6 +66,7 @@ __all__ = [
     "Duplicate",
     "EnqueueUnknown",
     "Event",
+    "Explanation",
     "Flow",
     "HeldLease",
     "Job",

@@ -1,12 +1,17 @@
 """Why a job is not running."""
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, get_args
+from contextlib import suppress
+from itertools import chain
+from typing import Final, NamedTuple, get_args
 
+from dueline.ahead import AHEAD_US
 from dueline.aside import is_aside
 from dueline.attempt import FinalState, Outcome, read_epitaph
-from dueline.errors import NotFound
+from dueline.claims import claims_of
+from dueline.errors import NotFound, StoreCorrupt
 from dueline.explaining_limits import limited
 from dueline.explaining_steps import as_step, parked
 from dueline.explanation import Explanation, Facts, line, when
@@ -14,14 +19,16 @@ from dueline.job import Job, JobId, State
 from dueline.lane import tenant_of
 from dueline.options import read_options
 from dueline.policy import CRASHES_MAX
+from dueline.precedence import Ahead, jobs_before
 from dueline.queue import Queues
-from dueline.recipes.registry import Presence, present
+from dueline.recipes.registry import Presence
 from dueline.status import status_of
+from dueline.workforce import live_workers
 
-AHEAD_MAX = 10_000
-"""How many jobs are counted that stand before a waiting one."""
+CLAIMS_MAX: Final = 10_000
+"""Maximum number of claimed jobs that are counted."""
 
-_PAGE = 500
+_NAMED_MAX: Final = 5
 
 
 def explain(queues: Queues, job_id: JobId) -> Explanation:
@@ -43,10 +50,11 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
 def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     if job.state == State.DEAD:
         return _dead(job.at_us, read_epitaph(job.error)[0], now_us)
-    workers = [one for one in present(queues.store) if job.lane.queue in one.queues]
+    queues.catalog.forget(job.lane.queue)  # as it is set now, not some seconds ago
+    workers = [one for one in live_workers(queues) if job.lane.queue in one.queues]
     status = status_of(job, now_us)
     if status == "running":
-        return _claimed(job, workers, now_us)
+        return _claimed(queues, job, workers, now_us)
     if status == "expired":
         return _expired(job, now_us)
     waits = parked(queues, job, now_us)
@@ -54,7 +62,7 @@ def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
         return waits
     if job.at_us > now_us:
         aside = _paused(queues, job) if is_aside(job) else None
-        return aside or _later(job, workers, now_us)
+        return aside or _later(queues, job, workers, now_us)
     return (
         _paused(queues, job)
         or _unserved(job, workers)
@@ -97,10 +105,10 @@ def _expired(job: Job, now_us: int) -> Explanation:
     )
 
 
-# Somebody has it
+# A worker has claimed it
 
 
-def _claimed(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
+def _claimed(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
     facts: Facts = {
         "worker": job.worker,
         "claimed_us": job.claimed_us,
@@ -108,12 +116,21 @@ def _claimed(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
         "attempt": job.errors + 1,
         "crashes": job.crashes,
     }
-    if job.worker not in {one.worker for one in workers}:
+    holder = next((one for one in workers if one.worker == job.worker), None)
+    if holder is None:
         return Explanation(
             "worker gone",
             f"Worker {job.worker} claimed it and is gone; it is due again when the lease ends, "
-            f"at {when(job.at_us, now_us)}.",
+            f"at {when(job.at_us, now_us)}, or sooner, when the monitor releases it.",
             facts,
+        )
+    start_us = _start_us(queues, job)
+    if start_us > now_us:
+        at = when(start_us, now_us)
+        return Explanation(
+            "scheduled",
+            f"It is not due until {at}; worker {job.worker} has claimed it and starts it then.",
+            {**facts, "at_us": start_us},
         )
     if job.state == State.STARTED:
         return Explanation(
@@ -124,7 +141,7 @@ def _claimed(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
         )
     if job.alone:
         return _suspect(job, facts)
-    return Explanation(
+    return _gathered(job, holder, facts, now_us) or Explanation(
         "claimed",
         f"Worker {job.worker} claimed it at {when(job.claimed_us, now_us)} "
         "and starts it as soon as a slot is free.",
@@ -132,10 +149,35 @@ def _claimed(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
     )
 
 
+def _start_us(queues: Queues, job: Job) -> int:
+    """Return when a job that was claimed before its time is to start; 0: its time had come."""
+    lease_us = queues.catalog.settings(job.lane.queue).lease_us
+    last_us = job.claimed_us + AHEAD_US
+    times = [us for us in (job.at_us - lease_us, job.due_us) if job.claimed_us < us <= last_us]
+    return max(times, default=0) if job.state == State.CLAIMED else 0
+
+
+def _gathered(job: Job, holder: Presence, facts: Facts, now_us: int) -> Explanation | None:
+    """Say of a job whose task takes many at once that it waits for others."""
+    if job.task not in holder.batches:
+        return None
+    size, within_us = holder.batches[job.task]
+    until_us = job.claimed_us + within_us
+    if until_us <= now_us:
+        return None
+    return Explanation(
+        "batch",
+        f"Worker {job.worker} claimed it at {when(job.claimed_us, now_us)} and gathers a batch of "
+        f"up to {size} jobs of its task; it starts when the batch is full, at the latest at "
+        f"{when(until_us, now_us)}.",
+        {**facts, "size": size, "until_us": until_us},
+    )
+
+
 # Its time has not come
 
 
-def _later(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
+def _later(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
     at = when(job.at_us, now_us)
     facts: Facts = {
         "at_us": job.at_us,
@@ -143,10 +185,33 @@ def _later(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
         "errors": job.errors,
         "error": job.error,
     }
-    if job.fence and not job.errors and not job.crashes:
-        if workers and not _knowing(job, workers):
-            return _unserved(job, workers, again_us=job.at_us) or _put_back(at, facts)
-        return _put_back(at, facts)
+    explanation = _waiting_for_time(job, workers, at, facts)
+    pause = _pause_of(queues, job)
+    if pause is None or explanation.reason == "task unknown":
+        return explanation
+    return Explanation(
+        explanation.reason,
+        f"{explanation.sentence[:-1]}, and not before the pause ends: {pause.clause}.",
+        {**pause.facts, **explanation.facts},
+    )
+
+
+def _waiting_for_time(job: Job, workers: Sequence[Presence], at: str, facts: Facts) -> Explanation:
+    put_back = _put_back_by(job)
+    if put_back == "snoozed":
+        failed = f" Attempts that failed before: {job.errors} ({line(job.error)})."
+        return Explanation(
+            "put back",
+            f"Its handler snoozed it until {at}.{failed if job.errors else ''}",
+            facts,
+        )
+    if put_back or (job.fence and not job.errors and not job.crashes):
+        claiming = [one for one in workers if not one.is_draining]
+        if claiming and not _knowing(job, claiming):
+            unknown = _unserved(job, workers, again_us=job.at_us)
+            if unknown is not None:
+                return unknown
+        return Explanation("put back", f"A worker put it back until {at}.", facts)
     if job.errors or job.crashes:
         failed = f"Attempt {job.errors} failed" if job.errors else "A worker died on it"
         return Explanation(
@@ -157,45 +222,53 @@ def _later(job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
     return Explanation("scheduled", f"It is not due until {at}.", facts)
 
 
-def _put_back(at: str, facts: Facts) -> Explanation:
-    return Explanation(
-        "put back",
-        f"It was put back, snoozed or given back by a worker, until {at}.",
-        facts,
-    )
+def _put_back_by(job: Job) -> str:
+    """Return how the last attempt put a job back; empty where it is not known to have."""
+    with suppress(StoreCorrupt):  # whatever runs it says so
+        put_back = read_options(job.opts).put_back
+        if put_back is not None and put_back[1] == job.at_us:
+            return put_back[0]
+    return ""
 
 
 # It is ready
 
 
-def _paused(queues: Queues, job: Job) -> Explanation | None:
+class _Pause(NamedTuple):
+    """What of a queue is paused, and the command that ends it."""
+
+    clause: str
+    facts: Facts
+
+
+def _pause_of(queues: Queues, job: Job) -> _Pause | None:
+    """Return the pause that keeps a job from being claimed."""
     queue = job.lane.queue
-    queues.catalog.forget(queue)  # as it is set now, not some seconds ago
     settings, tenant = queues.catalog.settings(queue), tenant_of(job.lane)
+    resume = ["dueline", "queues", "resume", queue]
     if settings.is_paused:
-        return Explanation(
-            "paused",
-            f"It is ready, but the queue {queue} is paused (`dueline queues resume {queue}`).",
-            {"queue": queue},
-        )
+        return _Pause(f"the queue {queue} is paused (`{shlex.join(resume)}`)", {"queue": queue})
     if job.task in settings.paused_tasks:
-        again = shlex.join(["dueline", "queues", "resume", queue, "--task", job.task])
-        return Explanation(
-            "paused",
-            f"Its time has come, but in the queue {queue} the task {job.task} is paused "
-            f"(`{again}`).",
+        again = shlex.join([*resume, "--task", job.task])
+        return _Pause(
+            f"in the queue {queue} the task {job.task} is paused (`{again}`)",
             {"queue": queue, "task": job.task},
         )
     if tenant in settings.paused_tenants:
-        who = f"the tenant {tenant}" if tenant else "jobs without a tenant"
-        again = shlex.join(["dueline", "queues", "resume", queue, "--tenant", tenant])
-        return Explanation(
-            "paused",
-            f"It is ready, but in the queue {queue} {who} {'is' if tenant else 'are'} paused "
-            f"(`{again}`).",
-            {"queue": queue, "tenant": tenant},
+        who = f"the tenant {tenant} is" if tenant else "jobs without a tenant are"
+        again = shlex.join([*resume, "--tenant", tenant])
+        return _Pause(
+            f"in the queue {queue} {who} paused (`{again}`)", {"queue": queue, "tenant": tenant}
         )
     return None
+
+
+def _paused(queues: Queues, job: Job) -> Explanation | None:
+    pause = _pause_of(queues, job)
+    if pause is None:
+        return None
+    ready = "Its time has come" if "task" in pause.facts else "It is ready"
+    return Explanation("paused", f"{ready}, but {pause.clause}.", pause.facts)
 
 
 def _unserved(
@@ -205,12 +278,15 @@ def _unserved(
     facts: Facts = {"queue": queue, "task": job.task, "workers": len(workers)}
     if again_us is not None:
         facts = {**facts, "at_us": again_us}
-    if not workers:
-        return Explanation(
-            "no worker", f"It is ready, but no live worker serves the queue {queue}.", facts
-        )
-    if not _knowing(job, workers):
-        which = "the live worker" if len(workers) == 1 else f"any of the {len(workers)} workers"
+    claiming = [one for one in workers if not one.is_draining]
+    if not claiming:
+        sentence = f"It is ready, but no live worker serves the queue {queue}"
+        if workers:
+            names = ", ".join(one.worker for one in workers[:_NAMED_MAX])
+            sentence += f" any more: those that did are stopping, and claim nothing ({names})"
+        return Explanation("no worker", f"{sentence}.", facts)
+    if not _knowing(job, claiming):
+        which = "the live worker" if len(claiming) == 1 else f"any of the {len(claiming)} workers"
         return Explanation(
             "task unknown",
             f"The task {job.task} is not known to {which} of the queue {queue}.",
@@ -220,30 +296,92 @@ def _unserved(
 
 
 def _knowing(job: Job, workers: Sequence[Presence]) -> list[Presence]:
-    return [one for one in workers if job.task in one.tasks]
+    """Return the workers that can run a job; every one can run a workflow's own steps."""
+    return [one for one in workers if not job.task or job.task in one.tasks]
 
 
 def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -> Explanation:
-    held, slots = sum(one.held for one in workers), sum(one.slots for one in workers)
-    ahead = _ahead(queues, job, now_us)
+    workers = [one for one in workers if not one.is_draining]
+    knowing = _knowing(job, workers)
+    ahead = min(
+        (jobs_before(queues, job, names, now_us) for names in {one.queues for one in knowing}),
+        key=lambda one: one.jobs,
+    )
+    load = _load(queues, workers, now_us)
+    queue = job.lane.queue
+    own = [one.own[queue][0] for one in workers if queue in one.own]
+    position = ahead.by_queue.get(queue, 0) + 1
     facts: Facts = {
-        "queue": job.lane.queue,
-        "position": ahead.jobs + 1,
+        "queue": queue,
+        "position": position,
         "position_is_at_least": ahead.is_capped,
+        "before_in_other_queues": ahead.jobs + 1 - position,
         "workers": len(workers),
-        "held": held,
-        "slots": slots,
+        "held": sum(load.held.values()),
+        "slots": sum(one.slots for one in workers),
         "crashes": job.crashes,
     }
+    if own:
+        facts = {**facts, "own_slots": sum(own), "own_taken": load.taken(workers, queue)}
     if job.alone:
         return _suspect(job, facts)
-    least = "or later " if ahead.is_capped else ""
+    full = ", none free" if all(load.is_full(one, queue) for one in knowing) else ""
+    some = f" of which the queue may take {sum(own)}" if own else ""
     return Explanation(
         "waiting",
-        f"It is ready, at position {ahead.jobs + 1} {least}of the queue {job.lane.queue}; live "
-        f"workers: {len(workers)}, jobs that they hold: {held}, slots: {slots}.",
+        f"It is ready, at position {_position(queue, position, ahead)}; live workers: "
+        f"{len(workers)}, jobs that they hold: {facts['held']}, slots: {facts['slots']}{some}"
+        f"{full}.",
         facts,
     )
+
+
+def _position(queue: str, position: int, ahead: Ahead) -> str:
+    least = "or later " if ahead.is_capped else ""
+    turns = ", where tenants take turns" if ahead.has_turns else ""
+    others = [f"{name}: {count}" for name, count in ahead.by_queue.items() if name != queue]
+    before = f", behind jobs of other queues that share its slots ({', '.join(others)})"
+    return f"{position} {least}of the queue {queue}{turns}{before if others else ''}"
+
+
+class _Load(NamedTuple):
+    """What workers hold. held: jobs, by worker. slots: taken ones, by worker and queue."""
+
+    held: Counter[str]
+    slots: Counter[tuple[str, str]]
+
+    def taken(self, workers: Sequence[Presence], queue: str) -> int:
+        """Return how many slots jobs of a queue take."""
+        return sum(self.slots[one.worker, queue] for one in workers)
+
+    def is_full(self, one: Presence, queue: str) -> bool:
+        """Return whether a worker has no slot for another job of a queue."""
+        if queue in one.own and self.slots[one.worker, queue] >= one.own[queue][0]:
+            return True
+        return sum(self.slots[one.worker, name] for name in one.queues) >= one.slots
+
+
+def _load(queues: Queues, workers: Sequence[Presence], now_us: int) -> _Load:
+    """Count what workers hold, by the rows: what a worker says of itself is some seconds old.
+
+    A job that was claimed before its time takes no slot yet, and a batch takes one.
+    """
+    by_name = {one.worker: one for one in workers}
+    names = sorted(set(chain.from_iterable(one.queues for one in workers)))
+    load = _Load(Counter(), Counter())
+    batches: Counter[tuple[str, str, str]] = Counter()
+    for job in claims_of(queues, names, CLAIMS_MAX):
+        worker, queue = by_name.get(job.worker), job.lane.queue
+        if worker is None or _start_us(queues, job) > now_us:
+            continue
+        load.held[worker.worker] += 1
+        if job.task not in worker.batches:
+            load.slots[worker.worker, queue] += 1
+        elif job.state == State.STARTED:
+            batches[worker.worker, queue, job.task] += 1
+    for (name, queue, task), count in batches.items():
+        load.slots[name, queue] += -(-count // by_name[name].batches[task][0])
+    return load
 
 
 def _suspect(job: Job, facts: Facts) -> Explanation:
@@ -253,30 +391,3 @@ def _suspect(job: Job, facts: Facts) -> Explanation:
         "only when a worker has nothing else to run beside it.",
         facts,
     )
-
-
-class _Ahead(NamedTuple):
-    jobs: int
-    is_capped: bool
-
-
-def _ahead(queues: Queues, job: Job, now_us: int) -> _Ahead:
-    """Count the ready jobs that stand before one: of higher priority, or earlier."""
-    count = 0
-    for lane in queues.lanes_of(job.lane.queue):
-        if lane.priority < job.lane.priority:
-            continue
-        is_rival = lane.priority == job.lane.priority
-        until_us = min(now_us, job.at_us) if is_rival else now_us
-        after = None
-        while count < AHEAD_MAX:
-            page = queues.store.scan(lane, after=after, until_us=until_us, limit=_PAGE)
-            count += sum(
-                not is_rival or (row.at_us, row.id) < (job.at_us, job.id) for row in page.jobs
-            )
-            after = page.after
-            if after is None:
-                break
-        if count >= AHEAD_MAX:
-            return _Ahead(count, is_capped=True)
-    return _Ahead(count, is_capped=False)

@@ -15,6 +15,7 @@ Reason = Literal[
     "lost",
     "running",
     "claimed",
+    "batch",
     "worker gone",
     "scheduled",
     "retrying",
@@ -37,7 +38,7 @@ _ERROR_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The one reason why a job is not running.
+    """The one reason why a job is not running; as a string, the sentence.
 
     sentence: the reason in words. facts: what it rests on; names that end in `_us` are
     instants, microseconds UTC.
@@ -46,6 +47,10 @@ class Explanation:
     reason: Reason
     sentence: str
     facts: Facts = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.sentence
 
 
 def when(instant_us: int, now_us: int) -> str:

@@ -9,6 +9,8 @@ from dueline.attempt import read_epitaph
 from dueline.clock import Clock, asked_instant_us, asked_span_us, pauses
 from dueline.codec import decode_result
 from dueline.errors import BadInput, JobFailed
+from dueline.explain import explain
+from dueline.explanation import Explanation
 from dueline.job import JobId
 from dueline.options import tags_of
 from dueline.progress import Progress
@@ -108,6 +110,21 @@ class Job(Generic[R_co]):
         As it was at most a second ago; kept for a day after the last report.
         """
         return reports.read(self._queues.store, self._id)
+
+    def explain(self) -> Explanation:
+        """Return the one reason why the job is not running, from the state of its queue now.
+
+        `str(job.explain())` is a sentence for people; `reason` is one word or two, and `facts`
+        are the numbers and names that it rests on. A job that is not known is `unknown`. Reads
+        up to 10,000 rows of the job's queue: it is for people, not for every call.
+        """
+        return explain(self._queues, self._id)
+
+    async def aexplain(self) -> Explanation:
+        """Do as `explain`, in another thread."""
+        import asyncio  # noqa: PLC0415  (slow to load)
+
+        return await asyncio.to_thread(self.explain)
 
     def cancel(self) -> bool:
         """End the job: at once if it waits; if it runs, ask its handler to stop.

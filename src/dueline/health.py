@@ -10,13 +10,14 @@ from dueline.limited import Waiting
 from dueline.queue import Queues
 from dueline.recipes.findings import findings
 from dueline.recipes.offices import holder_of
-from dueline.recipes.registry import Presence, present
+from dueline.recipes.registry import Presence
 from dueline.search import Like, search
 from dueline.shards import LATE_US, shards_of
 from dueline.soundness import SKEW_US_MAX, Check, Verdict, judged
 from dueline.span import instant_text, span_text
 from dueline.stats import count
 from dueline.store import Delete, Put
+from dueline.workforce import live_workers
 
 PROBES = "probes"
 PROBE_KEPT_US = 60 * SECOND_US
@@ -49,7 +50,7 @@ def examine(queues: Queues) -> Report:
     """Look at the store, the clocks, the workers, and whether every queue is served."""
     features = ", ".join(sorted(names_of(queues.store)))
     store = {**queues.store.describe(), "features": features or "none"}
-    workers = present(queues.store)
+    workers = live_workers(queues)
     checks = [
         *judged(store),
         _clock("this machine", queues.time.skew_us()),
@@ -85,7 +86,7 @@ def is_writable(queues: Queues) -> Check:
 def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
     """See whether jobs that are ready are served, where nothing keeps them: no pause, no limit."""
     now_us = queues.time.latest_us()
-    workers = present(queues.store)
+    workers = live_workers(queues)
     waiting = Waiting(queues)
     checks: list[Check] = []
     for name in queues.catalog.names():

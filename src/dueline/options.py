@@ -52,7 +52,8 @@ class CallOptions(Cells, frozen=True, gc=False):
     expires_us: from this instant on the job is not run. unique: the key that it holds.
     tags: words to find it by, sorted. aside: of a job whose task is paused, from where it was set
       aside, and until when; it says nothing once the row is due at another time.
-    step: of a job of a workflow.
+    step: of a job of a workflow. put_back: how its last attempt put it back, as its history calls
+      that, and until when; it says nothing once the row is due at another time.
     """
 
     expires_us: int | None = None
@@ -60,6 +61,7 @@ class CallOptions(Cells, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     aside: tuple[int, int] | None = None
     step: StepPlace | None = None
+    put_back: tuple[str, int] | None = None
 
     def to_bytes(self) -> bytes:
         """Write what is set."""
@@ -69,6 +71,7 @@ class CallOptions(Cells, frozen=True, gc=False):
             "tags": self.tags or None,
             "aside": self.aside,
             "step": self.step,
+            "put_back": self.put_back,
         }
         given = {name: value for name, value in cells.items() if value is not None}
         return encode(given) if given else b""

@@ -8,6 +8,7 @@ from dueline import gone, groups, retention
 from dueline.catalog import Catalog, Entry
 from dueline.chores import departed, diary, permits, vanish
 from dueline.job import Job
+from dueline.lane import Lane
 from dueline.queue import Queues
 from dueline.recipes import notes, semaphore
 from dueline.recipes.checkpoint import Checkpoint
@@ -45,14 +46,12 @@ def whoever_is_silent_is_dead(patch: Patch) -> None:
 
 
 def whoever_is_in_no_registry_is_dead(patch: Patch) -> None:
-    held_in = departed._held_in
+    free = departed._free
 
-    def of_anybody(queues: Queues, lane: object, worker: str) -> object:
-        assert worker
-        names = ("by hand", worker)
-        return (jobs for name in names for jobs in held_in(queues, lane, name))  # type: ignore[arg-type]
+    def of_anybody(queues: Queues, worker: str, lane: Lane) -> int:
+        return sum(free(queues, name, lane) for name in ("by hand", worker))
 
-    patch.setattr(departed, "_held_in", of_anybody)
+    patch.setattr(departed, "_free", of_anybody)
 
 
 def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:

@@ -5,14 +5,15 @@ store's clock, or its process has ended for certain. That may be wrong: whoever 
 finds the token changed, and its verdicts refused, as after a lease. Its permits go the same way.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from dueline.ahead import AHEAD_US
 from dueline.chores import permits
 from dueline.chores.chore import Report
+from dueline.claims import claims_in, lanes_with_claims
 from dueline.clock import SECOND_US
-from dueline.job import Job, JobId
+from dueline.job import Job
 from dueline.lane import Lane, bucket_of, limits_of
 from dueline.limiting import semaphore_of
 from dueline.queue import Queues
@@ -24,8 +25,6 @@ from dueline.waker import place_of
 from dueline.whereabouts import Whereabouts, is_gone, own
 
 EVERY_US = 2 * SECOND_US
-
-_PAGE = 500
 
 HasEnded = Callable[[Member], bool | None]
 
@@ -58,7 +57,9 @@ def free(queues: Queues, after: str | None, *, has_ended: HasEnded = has_ended_h
         if said is not None and not (ended and _sign_off(queues, said)):
             continue
         freed, semaphores = 0, set[str]()
-        for lane in chain.from_iterable(_lanes(queues, queue) for queue in member.queues):
+        for lane in chain.from_iterable(
+            lanes_with_claims(queues, queue) for queue in member.queues
+        ):
             freed += _free(queues, member.worker, lane)
             semaphores.update(map(semaphore_of, limits_of(lane)))
         freed += permits.give_back(queues, member.worker, semaphores)
@@ -74,27 +75,11 @@ def _sign_off(queues: Queues, said: Presence) -> bool:
 
 def _free(queues: Queues, worker: str, lane: Lane) -> int:
     """Free what a worker holds in a lane; answer how many jobs."""
-    return sum(_let_lapse(queues, worker, jobs) for jobs in _held_in(queues, lane, worker))
-
-
-def _lanes(queues: Queues, queue: str) -> Iterator[Lane]:
-    settings = queues.catalog.settings(queue)
-    until_us = queues.time.latest_us() + settings.lease_us + AHEAD_US
-    for page in queues.pages_of(queue, bucket_of(until_us, settings.width_us)):
-        yield from (lane for _, lane in page.pointers if page.heads.get(lane, 0) is not None)
-
-
-def _held_in(queues: Queues, lane: Lane, worker: str) -> Iterator[Sequence[Job]]:
-    """Read the claims of a worker that have not lapsed, page by page."""
-    now_us = queues.time.earliest_us()
-    until_us = now_us + queues.catalog.settings(lane.queue).lease_us + SECOND_US
-    after: tuple[int, JobId] | None = (now_us, JobId(b""))
-    while after is not None:
-        page = queues.store.scan(lane, after=after, until_us=until_us, limit=_PAGE)
-        after = page.after
-        jobs = [job for job in page.jobs if job.worker == worker and job.is_claimed()]
-        if jobs:
-            yield jobs
+    freed = 0
+    for claimed in claims_in(queues, lane):
+        jobs = [job for job in claimed if job.worker == worker]
+        freed += _let_lapse(queues, worker, jobs) if jobs else 0
+    return freed
 
 
 def _let_lapse(queues: Queues, worker: str, jobs: Sequence[Job]) -> int:

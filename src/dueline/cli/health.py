@@ -9,9 +9,9 @@ from dueline.cli.output import Entry, Output
 from dueline.cli.session import session_of
 from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.health import elected, is_ready, is_writable
-from dueline.recipes.registry import present
 from dueline.soundness import Check
 from dueline.span import parse_span
+from dueline.workforce import live_workers
 
 MAX_AGE = "5m"
 
@@ -40,7 +40,7 @@ def health(
     try:
         with session.queues() as queues:
             output = Output.of(context, queues)
-            checks = [is_writable(queues), elected(queues, present(queues.store))]
+            checks = [is_writable(queues), elected(queues, live_workers(queues))]
             if ready or max_age is not None:
                 checks += is_ready(queues, max_age_us=limit_us)
     except (StoreUnavailable, StoreCorrupt) as error:

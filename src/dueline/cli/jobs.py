@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dueline import precedence
 from dueline.cli import entries
 from dueline.cli.failure import Exit, show_error
 from dueline.cli.matching import change_matching, check_which, like_of
@@ -62,7 +63,11 @@ def list_jobs(
     tag: TagOption = None,
     limit: LimitOption = LIMIT,
 ) -> None:
-    """List jobs, those that are touched next first; ended ones by --state, the latest first."""
+    """List jobs by their times, the earliest first; ended ones by --state, the latest first.
+
+    A job's time is when it is due, or when its lease ends. See `dueline jobs next` for the order
+    in which ready jobs start.
+    """
     like = Like(state, queue, task, tenant, tag=tag)
     with session_of(context).queues() as queues:
         output = Output.of(context, queues)
@@ -77,6 +82,31 @@ def list_jobs(
             columns, more, is_capped = entries.LIST_COLUMNS, rows.more, rows.is_capped
         output.entries(shown, columns, count=len(shown), more=more, capped=is_capped)
     tell_rest(len(shown), more=more, is_capped=is_capped)
+
+
+@jobs.command("next")
+def next_jobs(
+    context: typer.Context,
+    queue: Annotated[str, typer.Option("-q", "--queue", metavar="NAME", help="Of this queue.")],
+    *,
+    limit: LimitOption = LIMIT,
+) -> None:
+    """List ready jobs in the order in which they start.
+
+    As a worker that serves this queue alone, with one slot, claims them: by priority, aged where
+    the queue says so, tenants in turn. Jobs that a pause or a limit keeps are left out.
+
+    Example: dueline jobs next -q mail
+    """
+    with session_of(context).queues() as queues:
+        (name,) = queues.catalog.chosen(queue)
+        now_us = queues.time.latest_us()
+        found = precedence.next_jobs(queues, name, now_us, limit=limit + 1)
+        shown = [entries.of_row(one, now_us) for one in found[:limit]]
+        more = len(found) > limit
+        output = Output.of(context, queues)
+        output.entries(shown, entries.LIST_COLUMNS, count=len(shown), more=more)
+    tell_rest(len(shown), more=more, is_capped=False)
 
 
 def tell_rest(count: int, *, more: bool, is_capped: bool) -> None:

@@ -17,11 +17,12 @@ from dueline.clock import SECOND_US, SystemClock
 from dueline.errors import BadInput
 from dueline.mass import Changed, cancel_all, drain, waiting_in
 from dueline.queue import Queues
-from dueline.recipes.registry import Presence, present
+from dueline.recipes.registry import Presence
 from dueline.settings import QueueSettings
 from dueline.span import parse_span
 from dueline.stats import Counts, count
 from dueline.steering import asked_quota
+from dueline.workforce import live_workers
 
 COLUMNS = (
     "queue",
@@ -57,7 +58,7 @@ TaskOption = Annotated[
 def list_queues(context: typer.Context) -> None:
     """List the queues with their numbers of jobs."""
     with session_of(context).queues() as opened:
-        workers = present(opened.store)
+        workers = live_workers(opened)
         counts = [count(opened, name, workers) for name in opened.catalog.names()]
         shown = [numbers_of(one) for one in counts]
         Output.of(context, opened).entries(shown, COLUMNS, count=len(shown))
@@ -71,7 +72,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
     """Show a queue: its numbers of jobs, its settings, its live workers."""
     with session_of(context).queues() as opened:
         (name,) = opened.catalog.chosen(name)
-        workers = [one for one in present(opened.store) if name in one.queues]
+        workers = [one for one in live_workers(opened) if name in one.queues]
         counts = count(opened, name, workers)
         settings = opened.catalog.settings(name)
         shown = {

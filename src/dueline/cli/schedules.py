@@ -12,9 +12,9 @@ from dueline.cli.session import session_of
 from dueline.codec import JSON
 from dueline.health import recurring
 from dueline.queue import Queues
-from dueline.recipes.registry import present
 from dueline.recipes.schedule import Schedule, Timing, coming
 from dueline.span import instant_text, parse_span
+from dueline.workforce import live_workers
 
 COLUMNS = ("schedule", "task", "when", "next", "paused", "stored", "skipped")
 NEXT_MAX = 1000
@@ -52,7 +52,7 @@ def list_schedules(context: typer.Context) -> None:
         now_us = queues.time.latest_us()
         shown = [_entry(one.name, one.schedule, now_us) for one in engine.everything(queues)]
         Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
-        for check in recurring(queues, present(queues.store)):
+        for check in recurring(queues, live_workers(queues)):
             note(f"{check.finding[0].upper()}{check.finding[1:]}. {check.advice}")
     if not shown:
         note("There is no schedule yet; `dueline schedules add` or app.schedule(...) makes one.")

@@ -5,7 +5,7 @@ import typer
 from dueline.cli.output import Output, note
 from dueline.cli.queues import worker_entry
 from dueline.cli.session import session_of
-from dueline.recipes.registry import present
+from dueline.workforce import live_workers
 
 COLUMNS = ("worker", "queues", "held", "running", "slots", "version", "clock_offset", "beat")
 
@@ -19,7 +19,7 @@ def list_workers(context: typer.Context) -> None:
     Example: dueline workers list
     """
     with session_of(context).queues() as queues:
-        shown = [worker_entry(one) for one in present(queues.store)]
+        shown = [worker_entry(one) for one in live_workers(queues)]
         Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("No worker is alive.")

@@ -23,7 +23,7 @@ class Presence:
     running: handlers that run now; None where the worker is too old to say.
     gathering: claimed jobs that wait for more jobs of their batch. is_draining: it claims
     nothing any more. own: per queue with slots of its own, these and the claimed jobs that take
-    one.
+    one. batches: per task whose jobs are gathered, their maximum number and how long they wait.
     """
 
     worker: str
@@ -40,6 +40,7 @@ class Presence:
     gathering: int = 0
     is_draining: bool = False
     own: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:

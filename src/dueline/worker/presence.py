@@ -41,13 +41,20 @@ class Attendance:
     """One worker in the registry, from its first beat to its end."""
 
     def __init__(
-        self, queues: Queues, worker: str, *, serving: tuple[str, ...], tasks: tuple[str, ...]
+        self,
+        queues: Queues,
+        worker: str,
+        *,
+        serving: tuple[str, ...],
+        tasks: tuple[str, ...],
+        batches: Mapping[str, tuple[int, int]] = _NO_SLOTS,
     ) -> None:
         """Take what is said with each beat; says nothing yet."""
         self._queues = queues
         self._worker = worker
         self._serving = serving
         self._tasks = tasks
+        self._batches = batches
         self._started_us = queues.time.latest_us()
         self._enrolled_until_us = 0
         self._told: Load | None = None
@@ -72,6 +79,7 @@ class Attendance:
             gathering=load.gathering,
             is_draining=load.is_draining,
             own=dict(load.own),
+            batches=dict(self._batches),
         )
         self._told, self._told_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE

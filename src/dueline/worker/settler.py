@@ -8,6 +8,7 @@ from itertools import groupby
 from dueline import features
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
 from dueline.chunked import ChunkHandler
+from dueline.errors import StoreCorrupt
 from dueline.finishing import (
     Finished,
     complete,
@@ -24,6 +25,7 @@ from dueline.history import attempt_of, died, row_of
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.lane import LIMIT_MARK, bucket_of, limits_of
+from dueline.options import read_options
 from dueline.policy import Again, Decision, Retry, cancelled, decide
 from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
@@ -36,6 +38,9 @@ from dueline.worker.log import log, log_ending, log_over
 from dueline.worker.triage import Over
 
 _DEFAULT_RETRY = Retry()
+
+PUT_BACK = ("snoozed", "given_back")
+"""Endings of attempts after which a job waits for a time without having failed."""
 
 
 class Settler:
@@ -314,12 +319,24 @@ class Settler:
             again.crashes,
             again.alone,
             error=again.error,
+            opts=_opts_after(ended, again),
         )
         return Group((move,), rows=rows)
 
 
 _job_of, _ending_of = field(Ended, "job"), field(Ended, "ending")
 _lane_of, _task_of, _opts_of = (field(Job, name) for name in ("lane", "task", "opts"))
+
+
+def _opts_after(ended: Ended, again: Again) -> bytes | None:
+    """Note in a job's options that its attempt did not fail; None where it did, or runs on now."""
+    if again.word not in PUT_BACK or again.at_us <= ended.ended_us:
+        return None
+    try:
+        options = read_options(ended.job.opts)
+    except StoreCorrupt:  # whatever runs it says so
+        return None
+    return options.changed(put_back=(again.word, again.at_us)).to_bytes()
 
 
 def _queues_of(ended: Sequence[Ended]) -> set[str]:

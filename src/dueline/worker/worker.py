@@ -102,7 +102,13 @@ class Worker:
         self._buffer = Buffer(runner, self._careful, clock)
         self._flushed_us = 0
         self._attendance = Attendance(
-            queues, settings.worker, serving=tuple(settings.serving), tasks=tuple(settings.tasks)
+            queues,
+            settings.worker,
+            serving=tuple(settings.serving),
+            tasks=tuple(settings.tasks),
+            batches={
+                n: (one.chunk.size, one.chunk.within_us) for n, one in settler.chunked.items()
+            },
         )
         self._is_stopping = self._is_hurried = False
         self._beat = Beat(self._extend_all, self._attend, news=news)
