@@ -3,6 +3,7 @@
 import json
 import signal
 
+from dueline import Dueline
 from dueline.attempt import Attempt
 from dueline.cli.entries import of_attempt
 from dueline.cli.output import Span
@@ -32,6 +33,19 @@ def test_a_missed_deadline_is_told() -> None:
     assert shown(NOW_US, priority=priority) is None
     assert shown(NOW_US + 5, priority=5) is None
     assert shown(NOW_US + 5, priority=priority, claimed_us=0) is None  # such as its birth
+
+
+def test_what_was_never_claimed_has_no_time_of_a_claim(shell: Shell) -> None:
+    # V9
+    app = Dueline("sqlite:///jobs.db")
+    app.queue("default", history="all")
+    app.queues.catalog.settings("default")
+    shell("--store", "sqlite:///jobs.db", "queues", "list")
+    shell.enqueue("tasks.add", "0")
+    (event,) = shell.app("events", "-o", "ndjson").out.splitlines()
+    assert json.loads(event)["outcome"] == "enqueued"
+    assert json.loads(event)["claimed"] is None
+    app.close()
 
 
 def test_events_can_be_followed(shell: Shell) -> None:

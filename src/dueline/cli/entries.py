@@ -83,7 +83,7 @@ def of_attempt(attempt: Attempt) -> dict[str, Value]:
         "ended": Instant(attempt.ended_us),
         "due": Instant(attempt.due_us),
         "enqueued": Instant(attempt.enqueued_us),
-        "claimed": Instant(attempt.claimed_us),
+        "claimed": Instant(attempt.claimed_us) if attempt.claimed_us else None,
         "started": Instant(began_us) if began_us else None,
         "took": Span(attempt.ended_us - began_us) if began_us else None,
         "worker": attempt.worker,
