@@ -13,6 +13,7 @@ from dueline.store import (
 )
 
 HOUR_US = 3_600_000_000
+SOON_US = 20_000
 ONE, TWO, THREE = (bytes(token_of(number)) for number in (1, 2, 3))
 
 
@@ -116,6 +117,14 @@ class RecordLaws:
         assert records_in(store, "p") == []
         assert store.commit("p", [Put("a", ONE, b"1", NO_VERSION)])
         assert records_in(store, "p") == [Record("a", ONE, b"1")]
+
+    def test_a_record_that_is_still_stored_is_absent_once_it_expires(self, store: Store) -> None:
+        until_us = store.clock_us() + SOON_US
+        assert store.commit("p", [Put("a", ONE, b"1", expires_us=until_us)])
+        while store.clock_us() <= until_us:
+            continue
+        assert not store.commit("p", [Put("a", TWO, b"2", expect=ONE)])
+        assert store.commit("p", [Put("a", TWO, b"2", expect=NO_VERSION)])
 
     def test_records_are_there_when_the_store_is_opened_again(self, factory: StoreFactory) -> None:
         url = factory.fresh()
