@@ -117,7 +117,7 @@ class Context:
           Cancel: somebody asked for the job to be cancelled.
         """
         if self._control.is_lost(self._claim):
-            raise LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
+            raise self._lost()
         if self._control.is_cancelled(self._claim):
             raise Cancel("Its end was asked for.")
 
@@ -129,9 +129,17 @@ class Context:
 
         Args: done, total: in a unit of your own, 0 or more. note: at most 500 characters.
 
-        Raises: BadInput: these are not two numbers and a text.
+        Raises:
+          BadInput: these are not two numbers and a text.
+          LeaseLost: the claim ended, and another worker may hold the job: let it pass. What is
+            said until that is known changes nothing either.
         """
+        if self._control.is_lost(self._claim):
+            raise self._lost()
         self._control.tell(self._claim, report_of(done, total, note))
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
 
     @property
     def _claim(self) -> Claim:

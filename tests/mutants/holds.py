@@ -1,9 +1,16 @@
 """Rules of what a worker holds, broken."""
 
+from collections.abc import Mapping
+
 import pytest
 
+from dueline.job import Claim, JobId
+from dueline.progress import Progress
+from dueline.recipes import reports
+from dueline.store import Group
 from dueline.worker.buffer import Buffer
 from dueline.worker.controls import Controls
+from dueline.worker.reports import Reports
 
 Patch = pytest.MonkeyPatch
 
@@ -25,3 +32,24 @@ def what_was_released_is_claimed_again_at_once(patch: Patch) -> None:
 
 def claims_last_for_ever(patch: Patch) -> None:
     patch.setattr(Controls, "has_lapsed", lambda *_: False)
+
+
+def progress_is_written_over_a_later_claims(patch: Patch) -> None:
+    written = reports.written
+
+    def anyhow(job_id: JobId, progress: Progress | None, **terms: object) -> Group:
+        group = written(job_id, progress, **terms)  # type: ignore[arg-type]
+        (commit,) = group.commits
+        writes = tuple(put._replace(expect=None) for put in commit.writes)
+        return Group(commits=(commit._replace(writes=writes),))
+
+    patch.setattr(reports, "written", anyhow)
+
+
+def a_later_claim_does_not_open_the_progress(patch: Patch) -> None:
+    put = Reports._put
+
+    def but_opening(self: Reports, some: Mapping[Claim, Progress | None]) -> list[Claim]:
+        return [] if some.keys() - self._unwritten.keys() else put(self, some)
+
+    patch.setattr(Reports, "_put", but_opening)

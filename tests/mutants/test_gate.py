@@ -49,6 +49,7 @@ from tests.waking import test_sockets as sockets
 from tests.worker import test_buffer as buffers
 from tests.worker import test_lapses as lapses
 from tests.worker import test_limits as limits
+from tests.worker import test_progress as progress
 from tests.worker import test_rates as rates
 from tests.worker import test_roll as rolls
 from tests.worker import test_settler as settling
@@ -129,6 +130,10 @@ EACH_TIME_ONCE = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.AFT
 BROKEN_OFF = Named(storing.each_time_is_one_job, lambda: ("steps", Fault.BEFORE))
 WITHDRAWN = Named(storing.a_change_is_seen_through, lambda: ("steps", Fault.AFTER))
 REPLACED = Named(succession.the_one_before_is_asked_to_end, lambda: ("memory", Fault.BEFORE))
+OLD_CLAIM = Named(
+    progress.test_an_old_claim_changes_nothing_once_a_later_one_began,
+    lambda: ((world := world_on("memory", Path())).queues, world.clock),
+)
 SLOW_JOB = Named(
     buffers.test_what_waits_behind_a_slow_job_is_released_in_time,
     lambda: ((world := world_on("memory", Path())).queues, world.clock),
@@ -227,6 +232,10 @@ MUTANTS = (
            Named(vanishing.hurried_producer_against_monitor)),
     Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
            Named(vanishing.hurried_producer_against_monitor)),
+    Mutant("L2", holds.progress_is_written_over_a_later_claims, OLD_CLAIM),
+    Mutant("L2", holds.a_later_claim_does_not_open_the_progress,
+           Named(progress.test_nor_where_nothing_was_reported_before,
+                 lambda: ((world := world_on("memory", Path())).queues, world.clock))),
     Mutant("H1", holds.what_waits_behind_a_slow_job_is_kept, SLOW_JOB),
     Mutant("H1", holds.what_was_released_is_claimed_again_at_once, SLOW_JOB),
     Mutant("H2", holds.claims_last_for_ever,

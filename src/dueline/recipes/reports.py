@@ -1,12 +1,18 @@
-"""How far running jobs have come, kept for a while."""
+"""How far running jobs have come, kept for a while.
 
-from collections.abc import Mapping
+One record for each job. It names the fence of the claim under which it was written, and each
+write is conditional on what was there: what an older claim says is refused once a later claim has
+opened the record (rule L2).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from dueline.clock import DAY_US
 from dueline.codec import decode, encode
 from dueline.job import JobId
 from dueline.progress import Progress
-from dueline.store import Commit, Group, Put, Records, Store
+from dueline.store import NO_VERSION, Commit, Group, Put, Records
 
 KEEP_US = DAY_US
 """How long the last report of a job is kept, whether it has ended or waits to be tried again."""
@@ -14,22 +20,59 @@ KEEP_US = DAY_US
 _KEY = "last"
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A report as it is stored; at_us is 0 where the record was only opened."""
+
+    done: float
+    total: float
+    note: str
+    at_us: int
+    fence: int = 0
+
+
+class Known(NamedTuple):
+    """A job's record as it was read: 0, NO_VERSION and None where there is none."""
+
+    progress: Progress | None
+    fence: int
+    version: bytes
+
+
 def _place(job_id: JobId) -> str:
     """Name a partition of the job's own: workers that report at once never wait for each other."""
     return f"progress/{job_id.hex()}"
 
 
-def write(store: Store, reports: Mapping[JobId, Progress], *, version: bytes) -> None:
-    """Keep the last reports of jobs, all in one call. version: random, for the records."""
-    groups = []
-    for job_id, progress in reports.items():
-        put = Put(_KEY, version, encode(progress), expires_us=progress.at_us + KEEP_US)
-        groups.append(Group(commits=(Commit(_place(job_id), (put,)),)))
-    store.together(groups)
+def look(records: Records, job_id: JobId) -> Known:
+    """Read how far a job has come, under which claim it said so, and the record's version."""
+    for record in records.read(_place(job_id), after=None, limit=1):
+        found = decode(record.value, _Record)
+        progress = Progress(found.done, found.total, found.note, found.at_us)
+        return Known(progress if found.at_us else None, found.fence, record.version)
+    return Known(None, 0, NO_VERSION)
 
 
 def read(records: Records, job_id: JobId) -> Progress | None:
     """Read how far a job has come; None where it has not said so, or long ago."""
-    for record in records.read(_place(job_id), after=None, limit=1):
-        return decode(record.value, Progress)
-    return None
+    return look(records, job_id).progress
+
+
+def written(
+    job_id: JobId,
+    progress: Progress | None,
+    *,
+    fence: int,
+    now_us: int,
+    expect: bytes,
+    version: bytes,
+) -> Group:
+    """Make the write of a report under a claim; without one it only opens the record.
+
+    Args: expect: the version that the record has; version: the one that it gets.
+    """
+    said = progress or Progress(0, 0, "", 0)
+    value = encode(_Record(said.done, said.total, said.note, said.at_us, fence))
+    until_us = (said.at_us or now_us) + KEEP_US
+    put = Put(_KEY, version, value, expect=expect, expires_us=until_us)
+    return Group(commits=(Commit(_place(job_id), (put,)),))

@@ -226,7 +226,7 @@ class _Engine:
     def _admit(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
         """Run a job, or let it wait for others of its chunk."""
         keep = self._queues.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
-        last = self._reports.last([job]).get(job.id)
+        last = self._reports.last([job])[0].get(job.id)
         assignment = Assignment(job, keep, last=last, given=given)
         handler = self._app.tasks.get(job.task)
         key = handler.key_of(assignment) if isinstance(handler, ChunkHandler) else None

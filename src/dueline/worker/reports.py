@@ -2,25 +2,40 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
+from dueline.errors import Conflict
 from dueline.job import Claim, Job, JobId
 from dueline.progress import Progress, Report
 from dueline.queue import Queues
 from dueline.recipes import reports
+from dueline.recipes.reports import Known
+from dueline.store import NO_VERSION
+
+_ROUNDS_MAX: Final = 5
+_KNOWN_MAX: Final = 10_000
 
 
 class Reports:
-    """Takes reports from the handlers, and writes the last of each job to the store."""
+    """Takes reports from the handlers, and writes the last of each job to the store.
+
+    A record names the claim under which it was written. A claim that is not a job's first opens
+    the record before its handler is called, so an older claim writes nothing from then on, and
+    learns that it was lost (rule L2).
+    """
 
     def __init__(self, queues: Queues, take: Callable[[], Mapping[Claim, Report]]) -> None:
         """Take the engine, and what answers the reports since its last call."""
         self._queues = queues
         self._take = take
         self._unwritten: dict[Claim, Progress] = {}
+        self._versions: dict[Claim, bytes] = {}  # of the records as these claims wrote them
         self._guard = threading.Lock()
 
-    def write(self, only: Collection[Claim] | None = None) -> None:
+    def write(self, only: Collection[Claim] | None = None) -> list[Claim]:
         """Write the last reports, of some claims only or of all, in one call.
+
+        Returns: the claims that were lost: a later one has opened the record.
 
         Raises: StoreUnavailable: they are kept for the next call.
         """
@@ -33,23 +48,82 @@ class Reports:
                 )
             chosen = self._unwritten if only is None else self._unwritten.keys() & set(only)
             some = {claim: self._unwritten[claim] for claim in chosen}
-            if not some:
-                return
-            version = self._queues.ids.token()
-            by_job = {claim.job_id: progress for claim, progress in some.items()}
-            reports.write(self._queues.store, by_job, version=version)
-            self._unwritten = {
-                claim: progress for claim, progress in self._unwritten.items() if claim not in some
-            }
+            lost: list[Claim] = []
+            for _ in range(_ROUNDS_MAX):
+                refused = self._put(some) if some else []
+                for claim in some.keys() - set(refused):
+                    self._unwritten.pop(claim, None)
+                some = {claim: some[claim] for claim in refused}
+                for claim in refused:
+                    if self._look(claim).fence > claim.fence:
+                        lost.append(claim)
+                        del some[claim], self._unwritten[claim]
+                if not some:
+                    break
+            return lost
 
     def forget(self, claims: Collection[Claim]) -> None:
         """Drop what was not written of claims: they were lost, and others may report now."""
         with self._guard:
             for claim in claims:
                 self._unwritten.pop(claim, None)
+                self._versions.pop(claim, None)
 
-    def last(self, jobs: Sequence[Job]) -> dict[JobId, Progress]:
-        """Read how far jobs had come in the claims before their present ones."""
-        store = self._queues.store
-        found = {job.id: reports.read(store, job.id) for job in jobs if job.fence > 1}
-        return {job_id: progress for job_id, progress in found.items() if progress is not None}
+    def last(self, jobs: Sequence[Job]) -> tuple[dict[JobId, Progress], list[Job]]:
+        """Read how far jobs had come in the claims before, and open their records.
+
+        Returns: the reports, and the jobs whose claims were lost meanwhile.
+        """
+        again = {job.claim(): job for job in jobs if job.fence > 1}
+        found: dict[JobId, Progress] = {}
+        lost: list[Job] = []
+        left: Collection[Claim] = again
+        with self._guard:
+            for _ in range(_ROUNDS_MAX):
+                if not left:
+                    return found, lost
+                opening: dict[Claim, Progress | None] = {}
+                for claim in left:
+                    known = self._look(claim)
+                    if known.progress is not None:
+                        found[claim.job_id] = known.progress
+                    if known.fence > claim.fence:
+                        lost.append(again[claim])
+                    elif known.fence < claim.fence:
+                        opening[claim] = known.progress
+                left = self._put(opening) if opening else []
+        if left:
+            raise Conflict("Other workers write the progress of jobs that were claimed here.")
+        return found, lost
+
+    def _look(self, claim: Claim) -> Known:
+        """Read a record, and remember which version it has."""
+        known = reports.look(self._queues.store, claim.job_id)
+        self._remember({claim: known.version})
+        return known
+
+    def _put(self, some: Mapping[Claim, Progress | None]) -> list[Claim]:
+        """Write records in one call; return the claims whose records are not as was known."""
+        version, now_us = self._queues.ids.token(), self._queues.time.latest_us()
+        groups = [
+            reports.written(
+                claim.job_id,
+                progress,
+                fence=claim.fence,
+                now_us=now_us,
+                expect=self._versions.get(claim, NO_VERSION),
+                version=version,
+            )
+            for claim, progress in some.items()
+        ]
+        held = dict(zip(some, self._queues.store.together(groups), strict=True))
+        self._remember({claim: version for claim, sure in held.items() if sure})
+        return [claim for claim, sure in held.items() if not sure]
+
+    def _remember(self, versions: Mapping[Claim, bytes]) -> None:
+        """Remember versions; what is forgotten is read again where it is needed."""
+        for claim, version in versions.items():
+            self._versions.pop(claim, None)
+            self._versions[claim] = version
+        while len(self._versions) > _KNOWN_MAX:
+            self._versions.pop(next(iter(self._versions)))

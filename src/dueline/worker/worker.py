@@ -1,14 +1,14 @@
 """The loop that claims, runs and settles."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from dueline.attempt import Crashed, Done, Ended, Ending, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.flushing import flush_claims
-from dueline.job import Job, JobId
+from dueline.job import Claim, Job, JobId
 from dueline.options import is_step
 from dueline.queue import Queues
 from dueline.waker import Ear
@@ -131,7 +131,7 @@ class Worker:
             self._early.close()
             self._runner.close()
             self._lookout.close()
-        self._guarded(self._reports.write)
+        self._guarded(self._report)
         self._guarded(self._permits.close)
         self._guarded(self._attendance.end)
 
@@ -190,13 +190,19 @@ class Worker:
         self._flushed_us = now_us
         tried = [one.job.claim() for one in self._ended if not isinstance(one.ending, Done)]
         if tried:  # what they reported is there before anyone runs them again
-            self._reports.write(tried)
+            self._report(tried)
         lost = self._settler.settle(self._ended, starts, self._wishes)
         self._held.marked.update(job.claim() for job in starts)
         self._held.let_go([one.job for one in self._ended])
         self._steps.settled(self._ended, lost)
         self._ended = []
         self._lose(lost)
+
+    def _report(self, only: Collection[Claim] | None = None) -> None:
+        """Write what handlers reported, and find out about lost claims."""
+        lost = self._reports.write(only)
+        if lost:
+            self._lose([job for job in self._held.jobs() if job.claim() in lost])
 
     def _lose(self, lost: Sequence[Job]) -> None:
         mine = [job for job in lost if job in self._held]
@@ -289,7 +295,9 @@ class Worker:
         """Get ready what handlers are told: a fence that lasts, and how far the job has come."""
         if self._settler.tells_fences(jobs):
             flush_claims(self._queues.store)
-        self._held.last |= self._reports.last(self._settler.taking_context(jobs))
+        last, lost = self._reports.last(self._settler.taking_context(jobs))
+        self._held.last |= last
+        self._lose(lost)
 
     def _held_by_runner(self) -> int:
         return self._slots.taken() - len(self._careful)
@@ -410,7 +418,7 @@ class Worker:
     def _attend(self) -> None:
         """Between beats: pass on what has changed, what handlers report, and wishes for them."""
         self._attendance.tell_of_change(self._load())
-        self._reports.write()
+        self._report()
         if self._held and self._wishes.read():
             self._news.set()
 
