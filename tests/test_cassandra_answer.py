@@ -67,6 +67,18 @@ def test_rows_of_other_columns_are_no_answer(
     assert store.find([job.id]) == [job]
 
 
+def test_a_clock_is_not_read_off_another_answer(
+    store: CassandraStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver: Any = store._session._connected()
+    execute = driver.execute
+    monkeypatch.setattr(driver, "execute", lambda _: execute("SELECT host_id FROM system.local"))
+    with pytest.raises(StoreUnavailable, match="the columns host_id in place of"):
+        store.clock_us()
+    monkeypatch.undo()
+    assert store.clock_us() > 0
+
+
 def test_rows_of_another_partition_are_no_answer(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,9 @@ class CassandraStore:
 
     def clock_us(self) -> int:
         """Read the coordinator's clock: microseconds UTC."""
-        return cassandra_facts.instant_us(self._session.ask(cassandra_facts.NOW)[0][0])
+        return cassandra_facts.instant_us(
+            self._session.ask(cassandra_facts.NOW, columns=cassandra_facts.NOW_COLUMNS)[0][0]
+        )
 
     def migrate(self) -> Migration:
         """Make the keyspace and its tables where they are not there yet."""

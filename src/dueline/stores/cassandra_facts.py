@@ -17,6 +17,7 @@ from dueline.stores.cassandra_session import CassandraSession
 from dueline.stores.cassandra_tables import describe_tables
 
 NOW: Final = "SELECT now() FROM system.local"
+NOW_COLUMNS: Final = ("system.now()",)
 
 _VERSION: Final = "SELECT release_version, now() FROM system.local"
 _UUID_EPOCH_US: Final = -12_219_292_800 * SECOND_US  # 1582-10-15, where version 1 counts from

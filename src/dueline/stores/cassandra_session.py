@@ -154,11 +154,18 @@ class CassandraSession:
         with self._lock:
             self._prepared = {}
 
-    def ask(self, text: str) -> Rows:
-        """Read from the node's own tables, which needs no keyspace."""
+    def ask(self, text: str, *, columns: Sequence[str] | None = None) -> Rows:
+        """Read from the node's own tables, which needs no keyspace.
+
+        Args: columns: those that the answer must have, where a wrong one would do harm.
+        """
         session = self._connected()
         try:
-            return list(session.execute(text))
+            result = session.execute(text)
+            names, rows = tuple(result.column_names or ()), list(result)
+            return rows_of(names, rows, columns=names if columns is None else columns, token=None)
+        except MixedUpError as error:
+            raise self._mixed_up(error, is_write=False) from error
         except Exception as error:
             raise translated(error, self.place, is_write=False) from error
 
