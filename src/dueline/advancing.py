@@ -9,10 +9,12 @@ parked a step looks once more, since its last need may have ended in between (ru
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from dueline.catalog import Catalog
 from dueline.clock import DAY_US, SECOND_US, StoreTime
+from dueline.errors import StoreCorrupt
 from dueline.ids import Ids
 from dueline.job import Job, JobId, State
 from dueline.joining import Held, Pointless, Waits, Word, judge, reason
@@ -72,13 +74,22 @@ def advance(
                 sure_of[found[0]].append(found[1])
     count = 0
     for flow, steps in steps_of.items():
-        layout = layouts.get(engine.store, flow)
-        if layout is not None:
-            known = layouts.ended(flow)
-            for step in sure_of[flow]:
-                known[step // BLOCK].add(step)
-            count += wake_steps(engine, flow, _complete(engine, flow, layout, steps, known))
+        with suppress(StoreCorrupt):  # its steps look for themselves, and say what is wrong
+            count += _advance(engine, layouts, flow, steps, sure_of[flow])
     return count
+
+
+def _advance(
+    engine: Engine, layouts: Layouts, flow: JobId, steps: set[int], sure: Iterable[int]
+) -> int:
+    """Let go on what waited for steps of one workflow; return how many go on."""
+    layout = layouts.get(engine.store, flow)
+    if layout is None:
+        return 0
+    known = layouts.ended(flow)
+    for step in sure:
+        known[step // BLOCK].add(step)
+    return wake_steps(engine, flow, _complete(engine, flow, layout, steps, known))
 
 
 def _complete(

@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from dueline.clock import SECOND_US, Clock
 from dueline.codec import decode, encode
-from dueline.errors import Conflict, NotFound, StoreUnavailable, Unknown
+from dueline.errors import (
+    Conflict,
+    NotFound,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreUnavailable,
+    Unknown,
+)
 from dueline.features import Features
 from dueline.ids import Ids
 from dueline.lane import Lane, living_queue
@@ -64,6 +71,7 @@ class Catalog:
         self._clock = clock
         self._defaults = defaults
         self._settings: dict[str, Entry] = {}
+        self._known: dict[str, QueueSettings] = {}
         self.features = Features(records, ids=ids)
 
     @property
@@ -74,13 +82,24 @@ class Catalog:
     def settings(self, queue: str) -> QueueSettings:
         """Read a queue's settings, as they stood at most 5 s ago; the first use makes it.
 
-        Raises: SchemaMismatch: the store uses a feature that this version does not know.
+        A record that cannot be read changes nothing of what was read before.
+
+        Raises:
+          SchemaMismatch: the store uses a feature that this version does not know.
+          StoreCorrupt: the queue's record cannot be read, and never could.
         """
         cached = self._settings.get(queue)
         now_us = self._clock.monotonic_us()
         if cached is not None and now_us - cached.read_us < SETTINGS_AGE_US_MAX:
             return cached.settings
-        return self._read(queue).settings
+        try:
+            return self._read(queue).settings
+        except SchemaMismatch:
+            raise
+        except StoreCorrupt:  # jobs that are held are finished under what was known
+            if (known := self._known.get(queue)) is None:
+                raise
+            return known
 
     def is_current(self, queue: str, version: bytes) -> bool:
         """Tell whether the cached settings are of this version, which `lanes` has just answered.
@@ -215,6 +234,7 @@ class Catalog:
             if entry is not None:
                 self.features.check()
                 self._settings[queue] = entry
+                self._known[queue] = entry.settings
                 return entry
             self._put(queue, self._defaults, NO_VERSION)
         raise Conflict(f"The queue {queue} cannot be made.", hint="Try again.")

@@ -16,10 +16,11 @@ from dueline.codec import decode, encode
 from dueline.errors import Conflict, NotFound
 from dueline.event import Event
 from dueline.frontier import SEALED_US
-from dueline.paging import record_at, records_in
+from dueline.paging import record_at
 from dueline.parking import Note
 from dueline.queue import Queues
 from dueline.recipes.checkpoint import Checkpoint, Place
+from dueline.recipes.readable import readable
 from dueline.settings import Cut, StreamSettings, check_stream_settings, shard_of
 from dueline.store import NO_VERSION, Put, Row, Store
 
@@ -183,8 +184,9 @@ def settings_of(store: Store, name: str) -> StreamSettings | None:
 
 
 def streams(store: Store) -> list[tuple[str, StreamSettings]]:
-    """List the streams that were used, each with its settings."""
-    return [(one.key, decode(one.value, StreamSettings)) for one in records_in(store, PARTITION)]
+    """List the streams that were used, each with its settings; damaged ones are left out."""
+    some = readable(store, PARTITION, StreamSettings)
+    return [(record.key, settings) for record, settings in some]
 
 
 def streams_after(store: Store, after: str | None, limit: int) -> list[tuple[str, StreamSettings]]:

@@ -1,10 +1,13 @@
 """What is wrong with a store."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from dueline import cuts, groups, schedules
 from dueline.clock import SECOND_US
+from dueline.damage import unreadable_in
+from dueline.errors import SchemaMismatch, StoreCorrupt
 from dueline.features import names_of
 from dueline.limited import Waiting
 from dueline.queue import Queues
@@ -21,6 +24,9 @@ from dueline.workforce import live_workers
 
 PROBES = "probes"
 PROBE_KEPT_US = 60 * SECOND_US
+
+UNREADABLE_MAX = 100
+"""Maximum number of damaged records and jobs that are named."""
 
 SCAN_MAX = 10_000
 """Jobs of one queue that are read for the check whether somebody serves them."""
@@ -53,18 +59,34 @@ def examine(queues: Queues) -> Report:
     workers = live_workers(queues)
     checks = [
         *judged(store),
+        *_unreadable(queues),
         _clock("this machine", queues.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
         *(_strays(one) for one in workers if one.stray_answers),
         _alive(workers),
-        elected(queues, workers),
-        *recurring(queues, workers),
-        *_found_by_audits(queues),
-        *_unserved(queues, workers),
-        *neglected(queues, queues.catalog.names(), workers),
-        *standing(queues, max_age_us=LATE_US, verdict="warning"),
     ]
+    more: Sequence[Callable[[], Iterable[Check]]] = (
+        lambda: [elected(queues, workers)],
+        lambda: recurring(queues, workers),
+        lambda: _found_by_audits(queues),
+        lambda: _unserved(queues, workers),
+        lambda: neglected(queues, queues.catalog.names(), workers),
+        lambda: standing(queues, max_age_us=LATE_US, verdict="warning"),
+    )
+    for look in more:
+        try:
+            checks += look()
+        except SchemaMismatch:
+            raise
+        except StoreCorrupt as error:  # the other checks go on
+            checks.append(Check("store", "bad", error.message, error.hint))
     return Report(checks, store, workers)
+
+
+def _unreadable(queues: Queues) -> Iterator[Check]:
+    advice = "Was it written by another program, or a newer dueline? Correct or delete it."
+    for place, why in islice(unreadable_in(queues, most=SCAN_MAX), UNREADABLE_MAX):
+        yield Check(place, "bad", why, advice)
 
 
 def is_writable(queues: Queues) -> Check:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dueline.config import place_of
-from dueline.errors import ConfigError
+from dueline.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.handler import Handler
 from dueline.plan import Application, Plan
+from dueline.queue import Queues
 from dueline.signals import passed_on
 from dueline.waker import FALLBACK_US
 from dueline.watch import Watch
@@ -62,8 +63,7 @@ def make_worker(
       make_runner: makes what runs handlers, if not as the plan says; takes the event that it sets.
     """
     queues = app.queues
-    for name in plan.serving:
-        queues.catalog.settings(name)  # makes the queue, so that it can be seen
+    plan = _without_unreadable(queues, plan)
     news = threading.Event()
     name = worker_name()
     ear = queues.waker.listen([*plan.serving, name], news)  # permits call it by its name
@@ -84,6 +84,28 @@ def make_worker(
         ear=ear,
         pace=Pace(FALLBACK_US if ear.is_open else GAP_US_MAX_UNHEARD, random.random),
     )
+
+
+def _without_unreadable(queues: Queues, plan: Plan) -> Plan:
+    """Make the queues, so that they can be seen; leave out those whose settings are damaged.
+
+    Raises:
+      StoreCorrupt: those of all queues are.
+    """
+    serving: dict[str, int | None] = {}
+    for name, slots in plan.serving.items():
+        try:
+            queues.catalog.settings(name)
+        except SchemaMismatch:
+            raise
+        except StoreCorrupt as error:
+            log.error("the queue %s is not served: %s", name, error)
+            failure = error
+        else:
+            serving[name] = slots
+    if not serving:
+        raise failure
+    return plan._replace(serving=serving)
 
 
 def run(app: Application, plan: Plan, worker: Worker) -> None:

@@ -20,6 +20,7 @@ from dueline.joining import End
 from dueline.layout import BLOCK, Layout, read_layout
 from dueline.options import StepPlace, read_options
 from dueline.paging import record_at, records_in
+from dueline.recipes.readable import Unreadable
 from dueline.store import NO_VERSION, Commit, Delete, Put, Records
 from dueline.tuples import made
 
@@ -87,6 +88,17 @@ def read(records: Records, flow: JobId) -> Layout | None:
     """Read how a workflow is laid out; None: there is none, or nothing is kept of it."""
     record = record_at(records, _place(flow), _LAYOUT)
     return None if record is None else read_layout(record.value)
+
+
+def unreadable_in(records: Records) -> Iterator[Unreadable]:
+    """Yield damaged records of workflows: layouts, and how steps ended."""
+    for flow, _ in listed(records):
+        try:
+            layout = read(records, flow)
+            if layout is not None:
+                ends(records, flow, layout.blocks(), with_values=False)
+        except StoreCorrupt as error:
+            yield Unreadable(f"workflow {flow.hex()}", error.message)
 
 
 def listed(records: Records) -> Iterator[tuple[JobId, str]]:
@@ -188,14 +200,23 @@ def _told(records: Records, flow: JobId, block: int) -> Iterator[tuple[int, str,
     before "-".
     """
     for key, _, data in records_in(records, _block(flow, block), page_size=_ENDS_A_PAGE):
-        text = data.decode()
-        if key[_DIGITS : _DIGITS + 1] == "+":
-            for line in text.split(_BETWEEN):
-                step, at_us, value = line.split(" ", 2)
-                yield int(step), "done", int(at_us), value
-        else:
-            state, at_us, value = text.split(" ", 2)
-            yield int(key[:_DIGITS]), state, int(at_us), value
+        try:
+            yield from _ends_in(key, data.decode())
+        except ValueError as error:
+            raise StoreCorrupt(
+                f"The record {_block(flow, block)}/{key}, of how steps of a workflow ended, cannot "
+                f"be read: {error}."
+            ) from error
+
+
+def _ends_in(key: str, text: str) -> Iterator[tuple[int, str, int, str]]:
+    if key[_DIGITS : _DIGITS + 1] == "+":
+        for line in text.split(_BETWEEN):
+            step, at_us, value = line.split(" ", 2)
+            yield int(step), "done", int(at_us), value
+    else:
+        state, at_us, value = text.split(" ", 2)
+        yield int(key[:_DIGITS]), state, int(at_us), value
 
 
 def put_full(flow: JobId, step: int, block: int, *, version: bytes) -> Commit:

@@ -5,7 +5,7 @@ a burst it is a bucket: one token comes back each `span / number`, and no more t
 in it. Without, it is a sliding window: no span of that length ever sees more than the number.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from dueline.errors import BadInput
 from dueline.ids import Ids
 from dueline.limiting import check_semaphore, semaphore_of
 from dueline.paging import record_at, records_in
+from dueline.recipes.readable import Unreadable, readable, unreadable
 from dueline.store import NO_VERSION, Delete, Put, Records
 
 GRAINS: Final = 100
@@ -166,5 +167,18 @@ def forget(records: Records, name: str) -> None:
 
 
 def rates(records: Records) -> Mapping[str, Rate]:
-    """Read all rates that were made, by name."""
-    return {one.key: decode(one.value, Rate) for one in records_in(records, _RATES)}
+    """Read all rates that were made, by name; damaged ones are left out."""
+    return {record.key: one for record, one in readable(records, _RATES, Rate)}
+
+
+def damaged(records: Records) -> list[str]:
+    """Name the rates whose records are damaged."""
+    known = rates(records)
+    return [one.key for one in records_in(records, _RATES) if one.key not in known]
+
+
+def unreadable_of(records: Records, names: Iterable[str]) -> Iterator[Unreadable]:
+    """Yield damaged records: of rates, and of the meters of those that are named."""
+    yield from unreadable(records, _RATES, Rate)
+    for name in names:
+        yield from unreadable(records, _partition(name), Meter)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dueline.codec import decode, encode
+from dueline.codec import encode
 from dueline.paging import records_in
+from dueline.recipes.readable import readable
 from dueline.store import Delete, Put, Records
 from dueline.version import VERSION
 
@@ -68,4 +69,4 @@ def names(records: Records) -> Sequence[str]:
 
 def present(records: Records) -> Sequence[Presence]:
     """Read who is alive, by worker id."""
-    return [decode(record.value, Presence) for record in records_in(records, PARTITION)]
+    return [presence for _, presence in readable(records, PARTITION, Presence)]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dueline.codec import decode, encode
-from dueline.paging import records_in
+from dueline.codec import encode
+from dueline.recipes.readable import readable
 from dueline.store import Delete, Put, Records
 
 PARTITION = "roster"
@@ -46,6 +46,5 @@ def strike(records: Records, worker: str, *, version: bytes | None = None) -> bo
 def members(records: Records) -> Sequence[Entry]:
     """Read the roster, by worker id."""
     return [
-        Entry(decode(record.value, Member), record.version)
-        for record in records_in(records, PARTITION)
+        Entry(member, record.version) for record, member in readable(records, PARTITION, Member)
     ]

@@ -20,7 +20,8 @@ from dueline.codec import decode, encode
 from dueline.errors import BadInput
 from dueline.ids import derived
 from dueline.job import JobId
-from dueline.paging import record_at, records_in
+from dueline.paging import record_at
+from dueline.recipes.readable import readable
 from dueline.store import Commit, Delete, Put, Records
 
 CatchUp = Literal["skip", "last", "all"]
@@ -347,9 +348,10 @@ def stored(records: Records, name: str) -> Stored | None:
 
 
 def all_stored(records: Records) -> list[Stored]:
-    """Read all schedules, by name."""
+    """Read all schedules, by name; damaged ones are left out."""
     return [
-        _read(record.key, record.value, record.version) for record in records_in(records, PARTITION)
+        Stored(record.key, schedule, record.version)
+        for record, schedule in readable(records, PARTITION, Schedule)
     ]
 
 

@@ -11,7 +11,7 @@ that need several semaphores never keep each other waiting for long: all semapho
 worker to go first.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from dueline.codec import decode, encode
 from dueline.ids import Ids
 from dueline.limiting import semaphore_of
 from dueline.paging import record_at, records_in
+from dueline.recipes.readable import Unreadable, readable, unreadable
 from dueline.store import NO_VERSION, Commit, Delete, Put, Records, Write
 
 CAPACITY_DEFAULT: Final = 1
@@ -275,7 +276,17 @@ def forget(records: Records, semaphore: str) -> None:
 
 
 def capacities(records: Records) -> Mapping[str, int]:
-    """Read the capacities of all semaphores that were made, by name."""
-    return {
-        one.key: decode(one.value, _Semaphore).capacity for one in records_in(records, _SEMAPHORES)
-    }
+    """Read the capacities of all semaphores that were made, by name.
+
+    A semaphore whose record is damaged allows nothing.
+    """
+    found = {one.key: 0 for one in records_in(records, _SEMAPHORES)}
+    some = readable(records, _SEMAPHORES, _Semaphore)
+    return found | {record.key: semaphore.capacity for record, semaphore in some}
+
+
+def unreadable_of(records: Records, names: Iterable[str]) -> Iterator[Unreadable]:
+    """Yield damaged records: of semaphores, and of the permits of those that are named."""
+    yield from unreadable(records, _SEMAPHORES, _Semaphore)
+    for name in names:
+        yield from unreadable(records, _partition(name), Permits)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dueline.ahead import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
 from dueline.clock import SECOND_US
-from dueline.errors import StoreUnavailable
+from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
 from dueline.planner import plan, prospects, weighed
@@ -20,7 +20,8 @@ from dueline.waker import WAKE_AHEAD_US
 from dueline.weights import LOOKED_AT, Weights
 from dueline.worker.affinity import Affinity, Place, affinity_of
 from dueline.worker.blocked import Blocked
-from dueline.worker.permits import Permitting
+from dueline.worker.log import log
+from dueline.worker.permits import Granted, Permitting
 from dueline.worker.roll import Roll
 
 READERS_MAX = 8
@@ -28,6 +29,10 @@ READERS_MAX = 8
 
 MOMENT_US = 10 * SECOND_US
 """A burst waits so long for a limit."""
+
+DAMAGED_US = 60 * SECOND_US
+"""How long a limit or queue whose record cannot be read is left alone; longer than MOMENT_US, so
+that a burst does not wait for it."""
 
 HEADS_MAX = 100
 """How many lanes' first jobs are looked at in a refresh, where jobs age."""
@@ -78,6 +83,7 @@ class Claimer:
         self._rota = Rota()
         self._rolls: dict[tuple[str, int], Roll] = {}
         self._aging: dict[str, int] = {}
+        self._warned_us: dict[str, int] = {}
         self._turn = 0
         self._weights = Weights()
         self._readers: ThreadPoolExecutor | None = None
@@ -251,9 +257,13 @@ class Claimer:
         lane, now_us = wants[0].lane, self._asked_us
         lacking: Collection[str] = self._limited.among(limits, now_us)
         if not lacking:
-            granted = self._permits.take(
-                limits, most, priority=lane.priority, queue=lane.queue, lease_us=lease_us
-            )
+            try:
+                granted = self._permits.take(
+                    limits, most, priority=lane.priority, queue=lane.queue, lease_us=lease_us
+                )
+            except StoreCorrupt as error:  # lanes with other limits go on
+                self._warn(f"limits {', '.join(limits)}", error)
+                granted = Granted(0, 0, dict.fromkeys(limits, now_us + DAMAGED_US))
             if granted.jobs:
                 return granted.jobs, granted.until_us
             self._limited.refused(granted.lacking)
@@ -262,6 +272,13 @@ class Claimer:
         until_us = self._limited.let_be(lanes, lacking, self._rota.next_at_us)
         self._rota.visited(dict.fromkeys(lanes, until_us))
         return 0, 0
+
+    def _warn(self, what: str, error: StoreCorrupt) -> None:
+        """Log what cannot be read, once in a while."""
+        now_us = self._queues.time.earliest_us()
+        if now_us - self._warned_us.get(what, -DAMAGED_US) >= DAMAGED_US:
+            self._warned_us[what] = now_us
+            log.error("%s cannot be read, and what needs it waits: %s", what, error)
 
     def _unused(self, limits: Sequence[str], count: int) -> None:
         if self._permits is not None and count:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from dueline.errors import StoreUnavailable
+from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import rate
@@ -88,7 +88,7 @@ class Meters:
                 reading = self.look(name, one)
                 if self._write(name, one, reading, reading.meter):
                     return
-        except StoreUnavailable:  # it counts as used
+        except (StoreUnavailable, StoreCorrupt):  # it counts as used
             return
 
     def _write(self, name: str, one: Rate, reading: Reading, meter: Meter) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dueline.clock import SECOND_US
+from dueline.errors import StoreCorrupt
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, limits_of
 from dueline.limiting import semaphore_of
@@ -19,6 +20,7 @@ from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate
 from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wish
+from dueline.worker.log import log
 from dueline.worker.meters import Meters
 
 RETRY_US: Final = SECOND_US // 4
@@ -260,15 +262,23 @@ class HeldPermits:
         used = used_by(held())
         with self._lock:
             for name, count in [*self._told.items()]:
-                if count > used[name]:
+                if count <= used[name]:
+                    continue
+                try:
                     self._lower(name, used[name], wakes=count - used[name] > raised[name])
+                except StoreCorrupt as error:  # nothing can be given back: it lapses
+                    log.warning("permits of %s cannot be given back: %s", name, error)
+                    del self._told[name]
 
     def close(self) -> None:
         """Give back everything, and wait for nothing any more."""
         self.settle(list)
         with self._lock:
             for name in [*self._waiting]:
-                seen = self._see(name)
+                try:
+                    seen = self._see(name)
+                except StoreCorrupt:  # the wait lapses by itself
+                    continue
                 nothing = Wish(0, 0, seen.now_us, "")
                 permits = semaphore.turned(seen.permits, self._worker, nothing, seen.now_us)
                 semaphore.write(  # where it fails, the wait lapses by itself
@@ -302,7 +312,11 @@ class HeldPermits:
                 if not mine:
                     continue
                 lease_us = max(self._lease_us(job) for job in mine)
-                kept = self._renew(name, lease_us)
+                try:
+                    kept = self._renew(name, lease_us)
+                except StoreCorrupt as error:  # they last as long as was written before
+                    log.warning("permits of %s cannot be extended: %s", name, error)
+                    continue
                 lost += mine[kept:] if kept < used[name] else []
         return list(dict.fromkeys(lost))
 
@@ -340,8 +354,13 @@ class HeldPermits:
 
     def _read_definitions(self, now_us: int) -> None:
         if self._read_us is None or now_us - self._read_us > DEFINITIONS_AGE_US:
-            self._capacities = semaphore.capacities(self._queues.store)
-            self._rates = rate.rates(self._queues.store)
+            store = self._queues.store
+            self._rates = rate.rates(store)
+            # What has a rate that cannot be read starts no job: its number is not known.
+            self._capacities = {
+                **semaphore.capacities(store),
+                **dict.fromkeys(rate.damaged(store), 0),
+            }
             self._read_us = now_us
 
     def _capacity(self, name: str) -> int:

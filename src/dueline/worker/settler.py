@@ -8,6 +8,7 @@ from itertools import groupby
 from dueline import features
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
 from dueline.chunked import ChunkHandler
+from dueline.clock import SECOND_US
 from dueline.errors import StoreCorrupt
 from dueline.finishing import (
     Finished,
@@ -36,6 +37,9 @@ from dueline.worker.controls import Remembered
 from dueline.worker.events import settle_event
 from dueline.worker.log import log, log_ending, log_over
 from dueline.worker.triage import Over
+
+UNREADABLE_US = 60 * SECOND_US
+"""How long a job is set aside whose outcome cannot be read: a newer version may read it."""
 
 _DEFAULT_RETRY = Retry()
 
@@ -242,9 +246,38 @@ class Settler:
                 self._hooks.tell(outcome.state, event)
 
     def complete(self, jobs: Sequence[Job]) -> None:
-        """Finish what another worker decided and did not see through."""
-        if jobs:
-            complete(self._queues.store, [stored(job) for job in jobs])
+        """Finish what another worker decided and did not see through.
+
+        A job whose outcome cannot be read is set aside for a while, as it is: it has ended, so
+        its handler must not run, and how it ended is not known.
+        """
+        ends: list[Finished] = []
+        unread: list[Verdict] = []
+        for job in jobs:
+            try:
+                ends.append(stored(job))
+            except StoreCorrupt as error:
+                log.error("job %s is set aside: %s", job.id.hex(), error)
+                unread.append(self._set_aside(job, error))
+        if unread:
+            self._queues.store.settle(unread)
+        if ends:
+            complete(self._queues.store, ends)
+
+    def _set_aside(self, job: Job, error: StoreCorrupt) -> Move:
+        at_us = self._queues.time.latest_us() + UNREADABLE_US
+        width_us = self._queues.catalog.settings(job.lane.queue).width_us
+        return Move(
+            job,
+            at_us,
+            self._queues.ids.token(),
+            bucket_of(at_us, width_us),
+            job.errors,
+            job.crashes,
+            job.alone,
+            outcome=job.outcome,
+            error=f"How the job ended cannot be read. {error.message}",
+        )
 
     def tell_died(self, taken: Sequence[Taken]) -> None:
         """Write the history of attempts whose workers died, which only the next claimer can."""

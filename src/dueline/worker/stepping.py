@@ -1,11 +1,13 @@
 """A worker's part in workflows."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from dueline.advancing import advance, ask, park, wake_steps
 from dueline.attempt import Done, Ended, Expired, FinalState, Outcome
 from dueline.clock import SECOND_US
+from dueline.errors import StoreCorrupt
 from dueline.flows import cancel_group
 from dueline.history import attempt_of
 from dueline.job import Job, JobId
@@ -16,6 +18,7 @@ from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
 from dueline.tuples import field
 from dueline.worker.claimer import Taken
+from dueline.worker.log import log
 from dueline.worker.settler import Settler
 from dueline.worker.triage import Over
 
@@ -65,7 +68,11 @@ class Stepping:
             if place is None or (one.job.task and not place.parked_us):
                 found.fit.append(one)  # of no workflow, or one that needs nothing
                 continue
-            word = self._ask(one.job)
+            try:
+                word = self._ask(one.job)
+            except StoreCorrupt as error:  # it looks again later, and the others go on
+                log.error("step %s is parked: %s", one.job.id.hex(), error)
+                word = 0
             if isinstance(word, Broken):
                 found.broken.append(one.job)
             elif isinstance(word, Fit):
@@ -142,10 +149,14 @@ class Stepping:
     def _look_again(self, parked: Iterable[Job]) -> None:
         """Ask of steps that were just parked once more (rule W5)."""
         for job in parked:
-            if not isinstance(self._ask(job), int | Broken):
-                found = recipe.step_of(job)
-                assert found is not None
-                self._note(wake_steps(self._queues, found[0], [found[1]]))
+            with suppress(StoreCorrupt):
+                self._ask_again(job)
+
+    def _ask_again(self, job: Job) -> None:
+        if not isinstance(self._ask(job), int | Broken):
+            found = recipe.step_of(job)
+            assert found is not None
+            self._note(wake_steps(self._queues, found[0], [found[1]]))
 
     def ended(self, jobs: Iterable[Job]) -> None:
         """Note jobs that may have ended."""

@@ -1,0 +1,41 @@
+"""Records of one kind, without those that are damaged.
+
+A record that cannot be read must not keep its neighbours from being read. `dueline doctor` names
+those that are skipped here.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+from dueline.codec import decode
+from dueline.errors import StoreCorrupt
+from dueline.paging import records_in
+from dueline.store import Record, Records
+
+T = TypeVar("T")
+
+
+class Unreadable(NamedTuple):
+    """A record or a job that cannot be read. place: where it is. why: what is wrong with it."""
+
+    place: str
+    why: str
+
+
+def readable(records: Records, partition: str, kind: type[T]) -> Iterator[tuple[Record, T]]:
+    """Yield the records of a partition and their values; damaged ones are skipped."""
+    for record in records_in(records, partition):
+        try:
+            value = decode(record.value, kind)
+        except StoreCorrupt:
+            continue
+        yield record, value
+
+
+def unreadable(records: Records, partition: str, kind: type[T]) -> Iterator[Unreadable]:
+    """Yield the damaged records of a partition."""
+    for record in records_in(records, partition):
+        try:
+            decode(record.value, kind)
+        except StoreCorrupt as error:
+            yield Unreadable(f"record {partition}/{record.key}", error.message)
