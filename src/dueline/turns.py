@@ -1,9 +1,13 @@
 """Tenants in turn, and of each its sets of limits in turn."""
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TypeVar
 
-from dueline.lane import LIMIT_MARK
+from dueline.lane import LIMIT_MARK, Lane, tenant_of
+
+T = TypeVar("T")
 
 _Limits = OrderedDict[str, None]
 
@@ -91,3 +95,31 @@ class Turns:
 
 
 _NOBODY: _Limits = OrderedDict()
+
+
+def interleaved(found: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
+    """Let tenants of one priority take turns in what was claimed, by how many jobs each has.
+
+    A claim goes lane by lane, so without this all jobs of one tenant would start before those of
+    the next. The jobs of a tenant stay in their order.
+
+    Args: lanes: of each of what was found.
+    """
+    kinds = {(lane.priority, tenant_of(lane)) for lane, _ in groupby(lanes)}
+    if len(kinds) <= 1:
+        return [*found]
+    ordered: list[T] = []
+    for _, some in groupby(zip(found, lanes, strict=True), key=_priority_of):
+        run = list(some)
+        tenants = [tenant_of(lane) for _, lane in run]
+        counts, seen = Counter(tenants), Counter[str]()
+        places: list[tuple[float, int]] = []
+        for number, tenant in enumerate(tenants):
+            places.append(((seen[tenant] + 0.5) / counts[tenant], number))
+            seen[tenant] += 1
+        ordered += [run[number][0] for _, number in sorted(places)]
+    return ordered
+
+
+def _priority_of(found: tuple[object, Lane]) -> int:
+    return found[1].priority

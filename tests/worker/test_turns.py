@@ -86,3 +86,23 @@ def test_who_was_last_waits_for_all_other_tenants_and_no_longer(
         turns = [place for place, one in enumerate(began) if one == tenant]
         assert all(turn < 50 * n + 50 + 3 for n, turn in enumerate(turns))
         assert len(turns) == 3
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_tenants_take_turns_by_starts_however_quick_jobs_are(
+    queues: Queues, clock: HandClock, threads: int
+) -> None:
+    # T4: a claim brings hundreds of quick jobs, lane by lane
+    queues.catalog.configure("default", weights=(("acme", 3),))
+    put(queues, *(call(n, tenant="acme") for n in range(900)))
+    put(queues, *(call(1000 + n, tenant="other") for n in range(300)))
+    bench = Bench(queues, clock, threads=threads)
+    bench.runner.run_us = 100.0
+    began = bench.run()
+    assert len(began) == 1200
+    for first in range(0, 1200, 40):
+        some = began[first : first + 40]
+        assert abs(sum(number < 1000 for number in some) - 30) <= 3
+    for tenant in (0, 1000):
+        mine = [number for number in began if tenant <= number < tenant + 1000]
+        assert mine == sorted(mine)

@@ -16,6 +16,7 @@ from dueline.queue import Queues
 from dueline.rota import Rota
 from dueline.store import Want
 from dueline.tuples import made
+from dueline.turns import interleaved
 from dueline.waker import WAKE_AHEAD_US
 from dueline.weights import LOOKED_AT, Weights
 from dueline.worker.affinity import Affinity, Place, affinity_of
@@ -202,6 +203,8 @@ class Claimer:
             taken = self._visit(wants, limit, room, now_us)
             if weighs:
                 self._weights.given((job.lane.priority, tenant_of(job.lane)) for job, _ in taken)
+            if len(wants) > 1 and not self._aging:  # jobs that age start by how long they waited
+                taken = interleaved(taken, [job.lane for job, _ in taken])
             if taken or not wants:
                 return taken
             kinds *= 2
