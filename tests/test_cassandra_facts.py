@@ -189,6 +189,16 @@ def test_replicas_say_what_a_lost_machine_takes_along(
     assert told["survives loss of the machine"].startswith(lost)
 
 
+def test_a_cluster_whose_tokens_are_others_is_refused() -> None:
+    from dueline.stores.cassandra_connection import _refuse_partitioner  # noqa: PLC0415
+
+    place = place_of("cassandra://127.0.0.1/jobs", {})
+    _refuse_partitioner(place, "org.apache.cassandra.dht.Murmur3Partitioner")
+    with pytest.raises(ConfigError, match="uses RandomPartitioner") as refusal:
+        _refuse_partitioner(place, "org.apache.cassandra.dht.RandomPartitioner")
+    assert refusal.value.hint == "Use Murmur3Partitioner."
+
+
 @pytest.mark.parametrize(("timeout", "connect_s"), [("100ms", 5), ("10s", 5), ("60s", 30)])
 def test_connecting_may_take_half_as_long_as_a_request_and_five_seconds(
     timeout: str, connect_s: float

@@ -15,6 +15,7 @@ from dueline.contract.given import born, lane_of
 from dueline.errors import StoreUnavailable, Unknown
 from dueline.job import Job
 from dueline.recall import START, Page
+from dueline.soundness import STREAMS_SAFE, judged
 from dueline.store import Put
 from tests.cassandra_frames import RESULT, Frame, answer, overloaded
 from tests.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node, node_url
@@ -85,8 +86,14 @@ def test_a_node_that_answers_on_stream_0_confuses_no_read(
             assert found == job
     assert cassandra_guard.STRAY_ANSWERS.dropped >= dropped + 1200
     told = store.describe()
+    count = cassandra_guard.STRAY_ANSWERS.dropped
     assert told["stream guard"] == "on"
-    assert told["stray answers"].startswith(f"{cassandra_guard.STRAY_ANSWERS.dropped} dropped")
+    assert told["stray answers"].startswith(f"{count} dropped")
+    assert store.stray_answers() >= count
+    verdicts = {check.name: check.verdict for check in judged(told)}
+    is_safe = tuple(map(int, told["server"].split("."))) >= STREAMS_SAFE
+    assert verdicts["server"] == ("good" if is_safe else "warning")
+    assert verdicts["stray answers"] == "warning"
 
 
 def test_a_node_that_answers_where_none_waits_is_connected_to_anew(

@@ -64,6 +64,10 @@ def lane() -> Lane:
 
 @pytest.fixture
 def board(lane: Lane) -> CassandraBoard:
+    return board_on(lane)
+
+
+def board_on(lane: Lane) -> CassandraBoard:
     session = cast("CassandraSession", lane)
     return CassandraBoard(session, LanePages(session))
 

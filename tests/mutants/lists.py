@@ -14,6 +14,7 @@ from dueline.store import Jobs, LanePage
 from dueline.stores.memory_cluster import Node
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.worker import roll
+from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch
 
@@ -121,6 +122,12 @@ def a_lane_listed_later_is_not_read_again(patch: Patch) -> None:
         return bool(self.acknowledge({lane: listing}, lambda: None)[1])
 
     patch.setattr(LaneList, "_is_needed", is_needed)
+
+
+def a_lane_in_pieces_is_read_once(patch: Patch) -> None:
+    from dueline.stores.cassandra_listing import CassandraBoard  # noqa: PLC0415  (needs the driver)
+
+    change_source(patch, CassandraBoard, "ats_us", "range(2)", "range(1)")
 
 
 def the_cursor_passes_late_births(patch: Patch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from dueline.contract.failing import Fault
 from dueline.stores.sqlite_waker import SocketWaker
+from tests import test_cassandra_pieces as pieces
 from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
 from tests.chores import test_departed_permits as departed_permits
@@ -109,6 +110,11 @@ def on_a_lane(test: Callable[[test_recall.FakeLane], None]) -> Named:
     return Named(test, lambda: (test_recall.FakeLane(),))
 
 
+def on_pieces() -> Sequence[object]:
+    """Give a test a lane that is read in pieces, and its board."""
+    return (lane := pieces.Lane(), pieces.board_on(lane))
+
+
 def in_a_world(test: Callable[[World], None]) -> Named:
     """Give a test a world on the model without transactions."""
     return Named(test, lambda: (world_on("steps", Path()),))
@@ -151,6 +157,8 @@ MUTANTS = (
            on_a_board(test_marks.test_closed_is_read_before_any_lane_is_looked_at)),
     Mutant("S2", lists.a_sweep_reads_one_row,
            on_a_board(test_marks.test_a_lane_is_read_to_its_end_before_it_is_listed_later)),
+    Mutant("S2", lists.a_lane_in_pieces_is_read_once,
+           Named(pieces.test_a_row_that_moves_to_a_piece_that_was_read_is_found, on_pieces)),
     Mutant("S3", lists.a_lane_listed_later_is_not_read_again,
            on_a_board(test_marks.test_a_lane_that_is_listed_later_is_read_once_more)),
     Mutant("S4", lists.one_mark, LATE_ADD),
