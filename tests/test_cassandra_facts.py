@@ -212,3 +212,22 @@ def test_connecting_may_take_half_as_long_as_a_request_and_five_seconds(
     finally:
         cluster.shutdown()
     assert limits_s == (connect_s, connect_s)
+
+
+@pytest.mark.parametrize(
+    ("off_us", "middle_off_us"),
+    [([0], 0), ([0, -3], 0), ([0, 0, -3], 0), ([3, 0, 0], 0), ([-3, -2, 0, 1], 0)],
+)
+def test_the_middle_clock_counts_whichever_node_is_off(
+    off_us: Sequence[int], middle_off_us: int
+) -> None:
+    from dueline.stores.cassandra_facts import middle_us  # noqa: PLC0415  (needs the driver)
+
+    readings = [(NOW_US + off * SECOND_US, 5) for off in off_us]
+    assert middle_us(readings, 5) == NOW_US + middle_off_us * SECOND_US
+
+
+def test_answers_that_came_earlier_are_carried_on() -> None:
+    from dueline.stores.cassandra_facts import middle_us  # noqa: PLC0415  (needs the driver)
+
+    assert middle_us([(NOW_US, 100)], 300) == NOW_US + 100

@@ -9,9 +9,11 @@ from dueline.job import JobId, Token
 from dueline.lane import Lane
 from dueline.recall import (
     AGE_US_MAX,
+    BEHIND_US,
     FIRST_PAGE_MAX,
     LATE_US,
     PAGE_MAX,
+    REREAD_US,
     START,
     Key,
     Page,
@@ -181,10 +183,31 @@ def test_a_birth_that_lands_late_is_found_at_once_within_a_second(lane: FakeLane
     assert lane.claim(NOW_US + 1) == [late]
 
 
+def test_a_row_of_a_producer_that_is_behind_is_found_within_a_second(lane: FakeLane) -> None:
+    lane.born(NOW_US - 50 * SECOND_US, 9)
+    lane.claim(NOW_US)
+    late = lane.born(NOW_US - BEHIND_US)
+    assert lane.claim(NOW_US + REREAD_US - 1) == []
+    assert lane.claim(NOW_US + REREAD_US) == [late]
+
+
+def test_rows_are_read_again_once_a_second_and_no_others(lane: FakeLane) -> None:
+    old = lane.born(NOW_US - 2 * BEHIND_US, 1)
+    young = lane.born(NOW_US - BEHIND_US, 2)
+    lane.claim(NOW_US)
+    lane.claim(NOW_US + REREAD_US)
+    assert (old in lane.read, young in lane.read) == (False, True)
+    lane.claim(NOW_US + REREAD_US + 1)
+    assert lane.read == []
+    lane.drop(young)
+    lane.claim(NOW_US + 2 * REREAD_US)
+    assert young not in lane.visit(NOW_US + 2 * REREAD_US).rows
+
+
 def test_a_birth_that_lands_later_is_found_when_the_memory_is_old(lane: FakeLane) -> None:
     lane.born(NOW_US - 50 * SECOND_US, 9)
     lane.claim(NOW_US)
-    late = lane.born(NOW_US - 2 * LATE_US)
+    late = lane.born(NOW_US - 3 * BEHIND_US)
     assert lane.claim(NOW_US + AGE_US_MAX) == []
     assert lane.claim(NOW_US + AGE_US_MAX + 1) == [late]
 

@@ -4,7 +4,8 @@ In a store whose rows stay where they were born, the rows that are done lie betw
 a lane and what is due. Reading past them again and again is what a claim must not do, so a
 claimer keeps for each lane a cursor and the rows behind it that are alive (rule R2). It is a
 cache, never an answer: each claim is conditional on what was remembered (rule R1), and a memory
-that is old is replaced by a reading from the lane's start (rule R3).
+that is old is replaced by a reading from the lane's start (rule R3). Once a second a visit starts
+some seconds before the cursor, for the rows of producers whose time is behind (rule R8).
 """
 
 import threading
@@ -28,6 +29,12 @@ END: Key = (2**63 - 1, JobId(b"\xff" * 16), 2**31 - 1)
 
 LATE_US = SECOND_US
 """The cursor stays so far behind the present: births arrive a little after their position."""
+
+BEHIND_US = 5 * SECOND_US
+"""A producer's time may be this far behind the claimer's, and its rows are still found soon."""
+
+REREAD_US = SECOND_US
+"""How often a visit reads the rows again in which such a producer's may have appeared."""
 
 AGE_US_MAX = 15 * SECOND_US
 """A memory is replaced when it is older than this, or than half a lease."""
@@ -69,6 +76,7 @@ class _Memory:
 
     def __init__(self, read_us: int, cursor: Key, rows: dict[Key, Seen]) -> None:
         self.read_us = read_us
+        self.reread_us = read_us
         self.cursor = cursor
         self.rows = rows
         self.is_left = False
@@ -183,9 +191,12 @@ class Recall:
             if memory is None or memory.is_left or not 0 <= now_us - memory.read_us <= age_us_max:
                 visit = Visit(lane, now_us=now_us, most=most)
             else:
-                visit = Visit(
-                    lane, now_us=now_us, most=most, start=memory.cursor, known=memory.rows
-                )
+                start, known = memory.cursor, memory.rows
+                before: Key = (now_us - LATE_US - BEHIND_US, *START[1:])
+                if before < start and now_us - memory.reread_us >= REREAD_US:
+                    start = before
+                    known = {key: seen for key, seen in known.items() if key <= start}
+                visit = Visit(lane, now_us=now_us, most=most, start=start, known=known)
                 visit.memory = memory
             self._visits.setdefault(lane, []).append(visit)
             return visit
@@ -254,6 +265,8 @@ class Recall:
         elif visit.memory is not memory:
             return  # replaced meanwhile: what this visit went on from is no longer known
         else:  # another visit may have come further
+            if visit.start < memory.cursor:
+                memory.reread_us = visit.now_us
             rows |= {key: seen for key, seen in memory.rows.items() if key > cursor}
             memory.cursor, memory.rows = max(memory.cursor, cursor), rows
         if len(memory.rows) > ROWS_MAX:

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from dueline.clock import DAY_US, SECOND_US
+from dueline.recall import BEHIND_US
 from dueline.span import parse_span
+
+APART_US_MAX: Final = SECOND_US // 4
+"""Nodes that keep time (NTP) differ by far less."""
 
 SKEW_US_MAX: Final = 30 * SECOND_US
 """A machine whose clock is so far from the store's is to be put right."""
@@ -105,9 +109,9 @@ def _silent(hosts: str, _: Mapping[str, str]) -> Check:
 
 def _apart(apart: str, _: Mapping[str, str]) -> Check:
     apart_us = parse_span(apart)
-    if apart_us < SECOND_US:
+    if apart_us < APART_US_MAX:
         return Check("nodes' clocks", "good", "in step")
-    verdict: Verdict = "bad" if apart_us >= SKEW_US_MAX else "warning"
+    verdict: Verdict = "bad" if apart_us >= BEHIND_US else "warning"
     return Check("nodes' clocks", verdict, f"{apart} apart", "Have the nodes keep time (NTP).")
 
 

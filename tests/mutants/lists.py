@@ -134,6 +134,10 @@ def the_cursor_passes_late_births(patch: Patch) -> None:
     patch.setattr(recall, "LATE_US", -1)
 
 
+def rows_of_producers_that_are_behind_are_not_read_again(patch: Patch) -> None:
+    patch.setattr(recall, "BEHIND_US", 0)
+
+
 def a_memory_never_grows_old(patch: Patch) -> None:
     visit_at = Recall.open
 

@@ -202,6 +202,8 @@ MUTANTS = (
     Mutant("R7", lists.whatever_a_visit_said_holds, Named(rolls.a_job_comes_back)),
     Mutant("R7", lists.a_lane_that_is_listed_anew_is_known_still,
            Named(rolls.a_job_of_a_known_lane_comes_back)),
+    Mutant("R8", lists.rows_of_producers_that_are_behind_are_not_read_again, on_a_lane(
+        test_recall.test_a_row_of_a_producer_that_is_behind_is_found_within_a_second)),
     Mutant("F1", test_frontier.no_look_after_append, Named(test_frontier.append_against_reader)),
     Mutant("F1", test_frontier.look_before_the_append, Named(test_frontier.append_against_reader)),
     Mutant("F2", test_frontier.mark_that_goes_back, Named(test_frontier.two_readers)),

@@ -53,6 +53,18 @@ def instant_us(made: UUID) -> int:
     return made.time // 10 + _UUID_EPOCH_US
 
 
+def middle_us(readings: Sequence[tuple[int, int]], now_us: int) -> int:
+    """Return the middle of several clocks, the later one of two.
+
+    Args:
+      readings: what each clock said, and the monotonic time when its answer came.
+      now_us: the monotonic time now; whoever asked takes the result for the time half-way
+        between the question and now.
+    """
+    told = sorted(instant_us + (now_us - came_us) // 2 for instant_us, came_us in readings)
+    return told[len(told) // 2]
+
+
 def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
     """Say which servers there are, how they are set, how many replicas a row has.
 

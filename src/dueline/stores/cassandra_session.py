@@ -9,12 +9,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Cluster, ResultSet, Session
+from cassandra.pool import Host
 from cassandra.query import BatchStatement
 
+from dueline.clock import SECOND_US, Clock
 from dueline.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.stores.cassandra_answer import (
     Answer,
@@ -35,6 +38,9 @@ DEFINE_TIMEOUT_S: Final = 60.0
 
 IN_FLIGHT_MAX: Final = 32
 """Requests of one call that are under way at once; the next waits for the oldest."""
+
+GRACE_US: Final = 5000
+"""How much longer than the first answer the others of all nodes may take, besides its own time."""
 
 KEYSPACE: Final = "{keyspace}"
 """Stands for the keyspace's name in statements: servers warn of names without it."""
@@ -169,15 +175,81 @@ class CassandraSession:
         except Exception as error:
             raise translated(error, self.place, is_write=False) from error
 
-    def ask_each(self, text: str) -> Mapping[str, Rows | None]:
-        """Read from the own tables of every node that is near; None where one is silent."""
+    def ask_near(
+        self, text: str, clock: Clock, *, columns: Sequence[str]
+    ) -> list[tuple[Rows, int]]:
+        """Read from the own tables of the nodes that are near and up, all at once.
+
+        Waits for the first answer, and for the others as long again and GRACE_US.
+
+        Args:
+          clock: the machine's.
+          columns: those that each answer must have.
+
+        Returns:
+          The answers that came, each with the monotonic time when it did, in microseconds.
+
+        Raises:
+          StoreUnavailable: no node answered.
+        """
         session = self._connected()
+        sent_us = clock.monotonic_us()
+        came: SimpleQueue[tuple[Any, int]] = SimpleQueue()
+        asked = 0
+        last: Exception | None = None
+        for host in self._near():
+            if host.is_up is False:
+                continue
+            try:
+                future = session.execute_async(text, host=host)
+            except Exception as error:  # noqa: BLE001  (of the driver, whatever it is)
+                last = error
+                continue
+            asked += 1
+
+            def note(_: object, future: Any = future) -> None:  # noqa: ANN401  (the driver's)
+                came.put((future, clock.monotonic_us()))
+
+            future.add_callbacks(note, note)
+        answers: list[tuple[Rows, int]] = []
+        while asked:
+            patience_s: float | None = None
+            if answers:
+                until_us = 2 * answers[0][1] - sent_us + GRACE_US
+                patience_s = max(0, until_us - clock.monotonic_us()) / SECOND_US
+            try:
+                future, at_us = came.get(timeout=patience_s)
+            except Empty:
+                break
+            asked -= 1
+            try:
+                result = future.result()
+                names, rows = tuple(result.column_names or ()), list(result)
+                answers.append((rows_of(names, rows, columns=columns, token=None), at_us))
+            except Exception as error:  # noqa: BLE001
+                last = error
+        if answers:
+            return answers
+        if isinstance(last, MixedUpError):
+            raise self._mixed_up(last, is_write=False) from last
+        if last is not None:
+            raise translated(last, self.place, is_write=False) from last
+        # The driver takes every node for down, and says why.
+        return [(self.ask(text, columns=columns), clock.monotonic_us())]
+
+    def _near(self) -> list[Host]:
+        """List the nodes of this process's data centre."""
         assert self._cluster is not None
-        near = [
+        return [
             host
             for host in self._cluster.metadata.all_hosts()
             if self.place.dc in ("", host.datacenter)
         ]
+
+    def ask_each(self, text: str) -> Mapping[str, Rows | None]:
+        """Read from the own tables of every node that is near; None where one is silent."""
+        session = self._connected()
+        near = self._near()
         found: dict[str, Rows | None] = {}
         for host, future in [(host, session.execute_async(text, host=host)) for host in near]:
             try:
