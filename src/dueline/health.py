@@ -9,6 +9,7 @@ from dueline.clock import SECOND_US
 from dueline.damage import unreadable_in
 from dueline.errors import SchemaMismatch, StoreCorrupt
 from dueline.features import names_of
+from dueline.integrity import ComparesIndexes
 from dueline.limited import Waiting
 from dueline.queue import Queues
 from dueline.recipes.findings import findings
@@ -24,6 +25,9 @@ from dueline.workforce import live_workers
 
 PROBES = "probes"
 PROBE_KEPT_US = 60 * SECOND_US
+
+COMPARE_US = 10 * SECOND_US
+"""Default time in microseconds for comparing indexes with tables."""
 
 UNREADABLE_MAX = 100
 """Maximum number of damaged records and jobs that are named."""
@@ -52,13 +56,17 @@ class Report:
         return any(check.verdict == "bad" for check in self.checks)
 
 
-def examine(queues: Queues) -> Report:
-    """Look at the store, the clocks, the workers, and whether every queue is served."""
+def examine(queues: Queues, *, compare_us: int = COMPARE_US) -> Report:
+    """Look at the store, the clocks, the workers, and whether every queue is served.
+
+    Args: compare_us: how long the store's indexes may be compared with its tables.
+    """
     features = ", ".join(sorted(names_of(queues.store)))
     store = {**queues.store.describe(), "features": features or "none"}
     workers = live_workers(queues)
     checks = [
         *judged(store),
+        *_indexes(queues, compare_us),
         *_unreadable(queues),
         _clock("this machine", queues.time.skew_us()),
         *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
@@ -81,6 +89,24 @@ def examine(queues: Queues) -> Report:
         except StoreCorrupt as error:  # the other checks go on
             checks.append(Check("store", "bad", error.message, error.hint))
     return Report(checks, store, workers)
+
+
+def _indexes(queues: Queues, timeout_us: int) -> Iterator[Check]:
+    """Compare the store's indexes with its tables: a row that is not in one is never claimed."""
+    store = queues.store
+    if not isinstance(store, ComparesIndexes):
+        return
+    began_us = queues.time.latest_us()
+    found = store.compare_indexes(timeout_us=timeout_us)
+    took = span_text(queues.time.latest_us() - began_us)
+    if found is None:
+        finding = f"not compared with their tables within {span_text(timeout_us)}"
+        yield Check("indexes", "warning", finding, "Run `dueline doctor --time 10m`.")
+    elif found:
+        advice = "Rebuild them, or restore a backup (docs/sqlite.md, Damage)."
+        yield Check("indexes", "bad", "; ".join(found), advice)
+    else:
+        yield Check("indexes", "good", f"they agree with their tables (took {took})")
 
 
 def _unreadable(queues: Queues) -> Iterator[Check]:

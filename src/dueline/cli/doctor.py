@@ -1,5 +1,7 @@
 """`dueline doctor`: look for what is wrong."""
 
+from typing import Annotated
+
 import typer
 
 from dueline.cli.failure import Exit, say_failure
@@ -7,16 +9,30 @@ from dueline.cli.output import Output, Part
 from dueline.cli.queues import WORKER_COLUMNS, worker_entry
 from dueline.cli.session import session_of
 from dueline.health import examine
+from dueline.span import parse_span
+
+TIME = "10s"
 
 
-def doctor(context: typer.Context) -> int:
+def doctor(
+    context: typer.Context,
+    *,
+    time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"Limit the comparison of indexes ({TIME})."),
+    ] = None,
+) -> int:
     """Look for what is wrong; exits 6 if something is.
 
     Looks at the store, the clocks, the workers and whether every queue is served, and prints
-    what the store promises: what it survives, and what it does not.
+    what the store promises: what it survives, and what it does not. In a SQLite file all indexes
+    are compared with their tables, if there is time.
+
+    Example: dueline doctor --time 10m
     """
+    compare_us = parse_span(time or TIME)
     with session_of(context).queues() as queues:
-        report = examine(queues)
+        report = examine(queues, compare_us=compare_us)
         checks = [
             {"check": one.name, "verdict": one.verdict, "finding": one.finding}
             for one in report.checks

@@ -105,6 +105,15 @@ class SqliteStore(SqliteCensus):
             "survives loss of the machine": "no: one file on one machine",
         }
 
+    def compare_indexes(self, *, timeout_us: int) -> list[str] | None:
+        """Compare all indexes with their tables."""
+        until_us = self._clock.monotonic_us() + timeout_us
+        return self._connection.read(
+            lambda database: sqlite_damage.compare_indexes(
+                database, lambda: self._clock.monotonic_us() >= until_us
+            )
+        )
+
     def close(self) -> None:
         """Close the connection."""
         self._file.close()

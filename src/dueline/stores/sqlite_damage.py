@@ -7,7 +7,7 @@ Rows that do not fit are healed where nothing is lost by it, or else moved to `d
 each as the statement that puts it back.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, Final, NamedTuple
@@ -43,6 +43,8 @@ _KEYS: Final = {
 """Columns that name a row, by table; lanes are first, since jobs need theirs."""
 
 _SHOWN_MAX: Final = 20
+_PROGRESS_STEPS: Final = 10_000
+"""Steps of SQLite's virtual machine between two looks at the time, well below a millisecond."""
 
 
 class _Column(NamedTuple):
@@ -228,6 +230,23 @@ def _shown(cell: _Cell) -> str:
     if isinstance(value, bytes):
         return value.hex() if kind == "blob" else repr(value.decode(errors="backslashreplace"))
     return str(value)
+
+
+def compare_indexes(database: apsw.Connection, is_over: Callable[[], bool]) -> list[str] | None:
+    """Compare all indexes with their tables, until `is_over` returns true.
+
+    Returns:
+      What does not agree, the first of it; None where it took too long.
+    """
+    database.set_progress_handler(is_over, _PROGRESS_STEPS)
+    try:
+        query = f"PRAGMA integrity_check({_SHOWN_MAX})"
+        found = [str(row[0]) for row in database.execute(query)]
+    except apsw.InterruptError:
+        return None
+    finally:
+        database.set_progress_handler(None)
+    return [] if found == ["ok"] else found
 
 
 def found_in(database: apsw.Connection) -> str:
