@@ -15,6 +15,7 @@ from dueline.settings import tells_all
 from dueline.spark.bounds import Births, is_inside
 from dueline.spark.engine import Engine, Say
 from dueline.spark.folder import BRONZE, Folder, Manifest
+from dueline.spark.keys import job_id_of
 from dueline.spark.rules import NO_PROMISES, RULES, Promises
 
 Run = tuple[str, int | None]
@@ -101,7 +102,7 @@ class Auditor:
             for job in _rows_of(self._queues, name)
         ]
         say(f"audit: {len(living):,} jobs have a row")
-        given = None if expected is None else list(expected)
+        given = None if expected is None else list(map(job_id_of, expected))
         engine.bronze(say)
         if self._bounds.until_us:  # who has ended after it seems lost
             whole = []

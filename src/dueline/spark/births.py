@@ -9,7 +9,6 @@ from contextlib import suppress
 from difflib import get_close_matches
 from itertools import repeat
 from typing import Any, Final, NamedTuple, cast
-from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -22,13 +21,13 @@ from dueline.lane import Lane, bucket_of
 from dueline.limits import check_call, check_due
 from dueline.payloads import OWN_MAX
 from dueline.settings import QueueSettings, shard_of
+from dueline.spark.keys import GIVEN, UUID_DIGITS, key_in, uuid_of
 from dueline.tuples import field, made
 
 COLUMNS: Final = (
     "queue", "task", "payload", "codec", "due", "priority", "tenant", "job_id", "dedupe_key",
 )  # fmt: skip
 INSTANT: Final = pa.timestamp("us", "UTC")
-UUID_DIGITS: Final = 32
 
 _UNCLAIMED: Final = tuple(Job._field_defaults.values())
 """The cells of a job that change with claims and verdicts, before the first."""
@@ -234,32 +233,21 @@ def _ids(given: Sequence[str | None], causes: Iterable[bytes]) -> list[JobId]:
     ids = derived_each(causes)
     for place, text in enumerate(given):
         if text is not None and len(text) >= UUID_DIGITS:
-            ids[place] = _uuid(text) or ids[place]
+            ids[place] = uuid_of(text) or ids[place]
     return ids
 
 
 def _cause(queue: str, given: str | None, key: str | None, data: Sequence[Any]) -> bytes:
     if given is not None:
-        return b"spark\0job_id\0" + given.encode()
+        return GIVEN + given.encode()
     if key is not None:
-        return f"spark\0dedupe_key\0{queue}\0{key}".encode()
+        return key_in(queue) + key.encode()
     if any(value is not None for value in data):
         return f"spark\0idColumns\0{queue}\0".encode() + encode(data)
     raise BadInput(
         "A row has nothing that names its job.",
         hint="Fill job_id, dedupe_key, or one of the idColumns in each row.",
     )
-
-
-def _uuid(text: str) -> JobId | None:
-    """Read a UUID in any of the ways to write one; None where it is none."""
-    digits = text.replace("-", "")
-    try:
-        if len(digits) == UUID_DIGITS and len(read := bytes.fromhex(digits)) == UUID_DIGITS // 2:
-            return JobId(read)  # as most are written: 0.3 us where UUID() takes 2
-        return JobId(UUID(text).bytes)
-    except ValueError:
-        return None
 
 
 def _check_bodies(

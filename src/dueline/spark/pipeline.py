@@ -311,7 +311,8 @@ class Pipeline:
     ) -> Judged:
         """Copy what is new, and judge the history; the queues may be in use.
 
-        Args: expected: the ids of all jobs that were acknowledged, where somebody knows them.
+        Args: expected: the ids of all jobs that were acknowledged, where somebody knows them,
+        or the texts that tables were enqueued with as `job_id`.
         births: of which jobs something is to be said. promises: what else should hold.
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
