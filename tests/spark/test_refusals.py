@@ -1,10 +1,13 @@
 """What is refused says why; no Spark is started."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dueline import BadInput, ConfigError, Dueline
+from dueline.errors import DuelineError
 from tests.spark.test_slices import reader_of
 
 
@@ -55,3 +58,52 @@ def test_a_schema_that_does_not_fit_is_refused_before_a_task_runs(
     with pytest.raises(BadInput, match=words):
         reader_of(shop, schema, table="attempts")
     reader_of(shop, "due string, attempt bigint", table="attempts")
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "words"),
+    [
+        ("attempts", {"queue": "post"}, "There is no queue post"),
+        ("jobs", {"queue": "post"}, "There is no queue post"),
+        ("stream", {}, "No stream is named"),
+        ("jobs", {"tabel": "x"}, "Did you mean table"),
+        ("attempts", {"startingTimestamp": "noon"}, "noon"),
+        ("job", {}, "Did you mean jobs"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_before_spark_is_asked(
+    shop: Dueline, table: str, options: Any, words: str
+) -> None:
+    from dueline.spark import read
+
+    spark: Any = None
+    with pytest.raises(DuelineError, match=words):
+        read(spark, shop.url, table, **options)
+
+
+def test_what_cannot_be_enqueued_is_refused_before_spark_is_asked(
+    shop: Dueline, tmp_path: Path
+) -> None:
+    from dueline.spark import enqueue
+    from dueline.spark.tables import struct_of
+
+    frame: Any = SimpleNamespace(schema=struct_of({"job_id": "string", "payload": "string"}))
+    with pytest.raises(BadInput, match="no column queue"):
+        enqueue(frame, shop.url, task="note")
+    with pytest.raises(ConfigError, match="There is no queue file"):
+        enqueue(frame, f"sqlite:///{tmp_path / 'none.db'}", queue="mail", task="note")
+
+
+def test_the_refusal_of_a_task_is_found_in_what_spark_says_of_it() -> None:
+    from dueline.spark.refusals import refusal_in
+
+    said = (
+        "Job aborted due to stage failure: Traceback (most recent call last):\n"
+        '  File "worker.py", line 9, in main\n'
+        "dueline.errors.BadInput: A payload for send is no call: x. Write [1].\n\nDriver stack:\n"
+    )
+    refusal = refusal_in(RuntimeError(said))
+    assert isinstance(refusal, BadInput)
+    assert str(refusal) == "A payload for send is no call: x. Write [1]."
+    for other in ("Job aborted", "dueline.errors.encode: x", "dueline.errors.Nothing: x"):
+        assert refusal_in(RuntimeError(other)) is None

@@ -56,6 +56,17 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._only: dict[str, frozenset[Any]] = {}
 
+    def check(self) -> None:
+        """Check that there is what is asked for.
+
+        Raises: BadInput, ConfigError, NotFound: there is not.
+        """
+        self._bounds()
+        with existing_queues(self._url) as queues:
+            chosen_queues(self._options, queues.catalog)
+            if self._table == "stream":
+                shelves.chosen(self._options, self._table, queues)
+
     def partitions(self) -> Sequence[InputPartition]:
         """Plan which task reads what."""
         with existing_queues(self._url) as queues:

@@ -1,7 +1,6 @@
 """The pipeline on Spark."""
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from dueline import gone
 from dueline.clock import DAY_US
-from dueline.errors import DuelineError, StoreCorrupt
+from dueline.errors import DuelineError
 from dueline.history import HISTORY_SUFFIX
 from dueline.recipes.checkpoint import Place
 from dueline.spark import lake, lake_insights, lake_replays
@@ -25,6 +24,7 @@ from dueline.spark.offsets import offset_of
 from dueline.spark.options import existing_queues
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
+from dueline.spark.refusals import refusal_in
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
 from dueline.spark.rules import RUN, Audited, Promises
 from dueline.spark.session import enqueue
@@ -38,7 +38,6 @@ _TOO_SLOW: Final = "Python worker failed to connect back"
 """Spark gives a process ten seconds to start; a busy machine may need more."""
 
 _CHECKPOINT: Final = "_bronze.checkpoint"
-_OURS: Final = re.compile(r"dueline\.errors\.(\w+): (.*)")
 
 
 class SparkEngine:
@@ -314,12 +313,9 @@ class SparkEngine:
 
 
 def _told(error: Exception) -> DuelineError:
-    """Take the last words of a failure in Python out of what Spark says of it."""
-    match = _OURS.search(str(error))
-    if match is None:
-        return DuelineError(f"Spark's query failed: {str(error).partition(chr(10))[0]}")
-    kind = StoreCorrupt if match[1] == "StoreCorrupt" else DuelineError
-    return kind(match[2].strip())
+    """Take our own words out of what Spark says of a failure."""
+    first = str(error).partition(chr(10))[0]
+    return refusal_in(error) or DuelineError(f"Spark's query failed: {first}")
 
 
 def _with_day(silver: DataFrame) -> DataFrame:

@@ -8,12 +8,15 @@ from contextlib import closing
 from typing import Final
 from uuid import uuid4
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dueline.spark.java import use_java
 from dueline.spark.options import open_existing
 from dueline.spark.putting import Written
+from dueline.spark.refusals import refusal_in
 from dueline.spark.sink import written
+from dueline.spark.source import DuelineSource
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set where `spark-submit` has started Java, and chosen the master."""
@@ -66,9 +69,15 @@ def read(spark: SparkSession, store: str, table: str = "events", **options: obje
     Args:
       store: the address. table: events, attempts, jobs, stream, results, shards or workers.
         options: as those of `spark.read.format("dueline")`.
+
+    Raises:
+      BadInput, ConfigError, NotFound: an option is wrong, or there is no such store, queue or
+        stream. Raised here, since a query on Spark would add its traceback.
     """
     given = {"store": store, "table": table} | options
     texts = {key: _text(value) for key, value in given.items()}
+    source = DuelineSource(texts)
+    source.reader(source.schema()).check()
     return spark.read.format("dueline").options(**texts).load()
 
 
@@ -80,9 +89,21 @@ def enqueue(frame: DataFrame, store: str, **options: object) -> Written:
     """Enqueue each row of a table; tell how many there were, and how many jobs were new.
 
     Args: store: the address. options: as those of `frame.write.format("dueline")`.
+
+    Raises:
+      BadInput, ConfigError: no jobs can be made of the table, or there is no such store.
+      Conflict: jobs are alive by another write, or in another queue; see `onConflict`.
     """
     write = str(options.get("writeId") or uuid4().hex)
-    texts = {key: _text(value) for key, value in (options | {"writeId": write}).items()}
-    frame.write.format("dueline").mode("append").options(store=store, **texts).save()
+    given = {"store": store} | options | {"writeId": write}
+    texts = {key: _text(value) for key, value in given.items()}
+    DuelineSource(texts).writer(frame.schema, overwrite=False)
+    try:
+        frame.write.format("dueline").mode("append").options(**texts).save()
+    except PySparkException as error:
+        refusal = refusal_in(error)
+        if refusal is None:
+            raise
+        raise refusal from None
     with closing(open_existing(store)) as opened:
         return written(opened, write)

@@ -4,7 +4,6 @@ from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
@@ -35,7 +34,7 @@ class DuelineSource(DataSource):
         """Tell the columns of the table that is asked for."""
         return struct_of(COLUMNS[Options(self._given, FOLLOWING).one_of("table", TABLES, "events")])
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> BatchReader:
         """Read a table once."""
         options = Options(self._given, READING)
         if options.flag("pushdown", default=False):
