@@ -29,9 +29,11 @@ from dueline.chores.diary import Diary, Line
 from dueline.clock import SECOND_US, Clock
 from dueline.errors import StoreUnavailable, Unknown
 from dueline.queue import Queues
-from dueline.recipes import registry
-from dueline.recipes.lease import BEATS_A_TTL, Leases
+from dueline.recipes import registry, roster
+from dueline.recipes.lease import BEATS_A_TTL, Leases, set_free
 from dueline.recipes.offices import MONITOR, OFFICES
+from dueline.recipes.roster import Member
+from dueline.whereabouts import Whereabouts, is_gone, own
 
 TTL_US: Final = 20 * SECOND_US
 """How long the office lasts without a beat: so long after its death another takes over."""
@@ -42,6 +44,9 @@ STAND_US: Final = 10 * SECOND_US
 STAND_OF_EACH_US: Final = 2 * SECOND_US
 """However many workers there are, no more than one in so long stands: all idle workers share what
 their reads may cost."""
+
+SIGHT_US: Final = SECOND_US // 2
+"""How often a worker looks whether the process of the monitor has ended, where it can tell."""
 
 CHORES: Final = (
     Chore("departed", departed.EVERY_US, departed.free),
@@ -87,6 +92,10 @@ class Monitor:
         self._chance = chance
         self._warn = warn
         self._diary: Diary | None = None
+        self._clock = clock
+        self._here = own()
+        self._rival: Member | None = None
+        self._rests_until_us = 0
         self._leases = Leases(
             queues.store, OFFICES, holder,
             ttl_us=TTL_US, time=queues.time, clock=clock, ids=queues.ids,
@@ -97,12 +106,20 @@ class Monitor:
 
         Returns: after how many microseconds there is something to do again.
         """
+        left_us = self._rests_until_us - self._clock.monotonic_us()
+        if left_us > 0 and not self._is_rival_gone():
+            return min(left_us, SIGHT_US)
+        self._rests_until_us = 0
         beat_us = TTL_US // BEATS_A_TTL
         if self._leases.sure_us(MONITOR) < TTL_US - TTL_US // 10 - beat_us:
             self._stand()
         if self._diary is None:
             rarely_us = STAND_OF_EACH_US * registry.count(self._queues.store)
-            return round(max(STAND_US, rarely_us) * (1 - self._chance() / 4))
+            rest_us = round(max(STAND_US, rarely_us) * (1 - self._chance() / 4))
+            if not self._sees_rival():
+                return rest_us
+            self._rests_until_us = self._clock.monotonic_us() + rest_us
+            return min(rest_us, SIGHT_US)
         lines = self._diary.lines
         now_us = self._queues.time.earliest_us()
         wait_us, chore = min(
@@ -113,6 +130,28 @@ class Monitor:
             return min(wait_us, beat_us)
         self._do(chore, self._diary)
         return 0
+
+    def _sees_rival(self) -> bool:
+        """Return whether it can be told from here when the process of the monitor ends."""
+        grant = self._leases.seen(MONITOR)
+        if grant is None or not self._here.space:
+            return False
+        if self._rival is None or self._rival.worker != grant.holder:
+            everybody = (member for member, _ in roster.members(self._queues.store))
+            self._rival = next((one for one in everybody if one.worker == grant.holder), None)
+        return self._rival is not None and self._rival.space == self._here.space
+
+    def _is_rival_gone(self) -> bool:
+        """Return whether the monitor's process has ended for certain; its lease is free then."""
+        rival = self._rival
+        if rival is None:
+            return False
+        if not is_gone(Whereabouts(rival.space, rival.pid, rival.born), self._here):
+            return False
+        version = self._queues.ids.token()
+        set_free(self._queues.store, OFFICES, MONITOR, version=version, holder=rival.worker)
+        self._rival = None
+        return True
 
     def _stand(self) -> None:
         epoch = self._leases.stand(MONITOR)

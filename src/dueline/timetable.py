@@ -4,6 +4,7 @@ The monitor stores them first. Every worker checks them a little later, and stor
 missing (rule Z6). So a schedule needs no monitor, and does not wait for the next one.
 """
 
+from hashlib import blake2b
 from typing import Final
 
 from dueline import schedules
@@ -20,13 +21,13 @@ SPARE_US: Final = recipe.AHEAD_US // 2
 """A job that is stored ahead of its time and is missing so shortly before it is overdue."""
 
 CHECK_US: Final = SECOND_US
-"""Minimum time between two checks of the first two workers; the n-th leaves n - 1 times as much.
-
-All workers together check no more often than the first few, however many there are.
-"""
+"""Minimum time between two checks of the first two workers; the n-th leaves n - 1 times as much."""
 
 REST_US: Final = 10 * SECOND_US
 """Maximum time between two checks, likewise: a schedule may be new, or have changed."""
+
+RANK_MAX: Final = 10
+"""No worker leaves more than so many times as long: the first ones may all die at once."""
 
 
 class Timetable:
@@ -57,7 +58,7 @@ class Timetable:
                 at_us = self._advance(one.name)
             if at_us is not None:
                 next_us = at_us if next_us is None else min(next_us, at_us)
-        if found:
+        if found or self._ranked_us is None:
             self._rank_again(now_us)
         rest_us = REST_US * self._rank
         if next_us is None:
@@ -91,10 +92,16 @@ class Timetable:
         return next_us if self._left.get(one.name) == one.version else next_us + OVERDUE_US
 
     def _rank_again(self, now_us: int) -> None:
-        """Read now and then how many workers come before this one, by their ids."""
+        """Read now and then how many workers come before this one."""
         if self._ranked_us is None or not 0 <= now_us - self._ranked_us < REST_US:
-            before = [one for one in registry.names(self._queues.store) if one < self._worker]
-            self._rank, self._ranked_us = max(1, len(before)), now_us
+            mine = _order_of(self._worker)
+            before = sum(_order_of(one) < mine for one in registry.names(self._queues.store))
+            self._rank, self._ranked_us = min(max(1, before), RANK_MAX), now_us
+
+
+def _order_of(worker: str) -> bytes:
+    """Return what workers are ranked by: those of one machine do not stand together."""
+    return blake2b(worker.encode(), digest_size=8).digest()
 
 
 def has_remains(schedule: Schedule) -> bool:

@@ -1,6 +1,8 @@
 """The elected monitor: one at a time, fenced, and needed by nobody."""
 
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -9,14 +11,16 @@ from dueline.chores.chore import Chore, Report
 from dueline.clock import DAY_US, SECOND_US
 from dueline.errors import StoreUnavailable
 from dueline.ids import Ids
-from dueline.monitor import CHORES, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
+from dueline.monitor import CHORES, SIGHT_US, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
 from dueline.queue import Queues
-from dueline.recipes import notes
+from dueline.recipes import notes, roster
 from dueline.recipes.offices import holder_of
+from dueline.recipes.roster import Member
 from dueline.settings import QueueSettings
 from dueline.store import Records
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.whereabouts import own
 from dueline.worker.presence import Attendance, Load
 from tests.calls import row_of
 from tests.clocks import HandClock
@@ -280,3 +284,31 @@ def test_without_any_monitor_all_works_only_later(world: World) -> None:
     assert sorted(done) == [1, 2, 3]
     assert list(queues.jobs_of("default")) == []
     assert holder_of(store) is None
+
+
+def test_when_its_process_has_ended_on_this_machine_another_takes_over_at_once(
+    world: World,
+) -> None:
+    # T10, rule M3
+    if not own().space:
+        pytest.skip("only Linux tells")
+    process = subprocess.Popen(["sleep", "60"])
+    stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    member = Member("one", ("q",), own().space, process.pid, stat[19])
+    roster.enrol(world.store, member, version=world.queues.ids.token())
+    log = Log()
+    one, other = (monitor_of(world, who, [log.chore(who)]) for who in ("one", "other"))
+    try:
+        one.step()
+        assert other.step() == SIGHT_US
+        world.clock.advance(us=SIGHT_US)
+        assert other.step() == SIGHT_US
+        assert (one.epoch, other.epoch) == (1, None)
+    finally:
+        process.kill()
+        process.wait()
+    other.step()
+    assert other.epoch == 2
+    third = monitor_of(world, "third", [log.chore("third")])
+    assert third.step() > SIGHT_US  # of the new one's process nothing is known
+    assert third.epoch is None

@@ -47,11 +47,15 @@ def grants(records: Records, scope: str) -> Mapping[str, Grant]:
     return {record.key: decode(record.value, Grant) for record in records_in(records, scope)}
 
 
-def set_free(records: Records, scope: str, name: str, *, version: bytes) -> Grant | None:
+def set_free(
+    records: Records, scope: str, name: str, *, version: bytes, holder: str | None = None
+) -> Grant | None:
     """Take a lease from whoever holds it, who finds it lost at the next beat; version: random.
 
     Until then both it and the next holder may believe to hold it: its epoch refuses what it
     writes from then on.
+
+    Args: holder: only if it is held by this one.
 
     Returns: what was granted; None: nobody ever had it, or it changed just now.
     """
@@ -59,6 +63,8 @@ def set_free(records: Records, scope: str, name: str, *, version: bytes) -> Gran
     if record is None:
         return None
     grant = decode(record.value, Grant)
+    if holder not in (None, grant.holder):
+        return None
     put = Put(name, version, encode(replace(grant, until_us=0)), expect=record.version)
     return grant if records.commit(scope, (put,)) else None
 
@@ -123,6 +129,11 @@ class Leases:
         for record in found.values():
             self._note(record, now_us)
         return {name: self._seen[name].grant for name in found}
+
+    def seen(self, name: str) -> Grant | None:
+        """Return what was granted, as it was last read."""
+        sight = self._seen.get(name)
+        return None if sight is None else sight.grant
 
     def is_free(self, name: str) -> bool:
         """Tell whether a lease can be taken, as far as was last seen.
