@@ -34,12 +34,16 @@ from tests.streams import test_app, test_consumer, test_cuts, test_parking, test
 from tests.streams.stage import Stage
 from tests.worker import (
     test_affinity,
+    test_chunks,
     test_controls,
     test_limits,
     test_rates,
     test_rules,
     test_steered,
+    test_turns,
 )
+from tests.workflows import test_running
+from tests.workflows.conftest import with_tasks
 from tests.world import World
 
 if TYPE_CHECKING:  # the driver may be absent
@@ -213,6 +217,52 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
             on.world
         )
     ),
+    # workflows
+    "W1: a group": lambda on: test_running.test_a_group_gives_a_list_in_the_order_of_its_parts(
+        with_tasks(Dueline(on.url))
+    ),
+    "W2: a pipeline": lambda on: test_running.test_a_pipeline_passes_on_what_its_parts_give(
+        with_tasks(Dueline(on.url))
+    ),
+    "W2: what fails is skipped": lambda on: (
+        test_running.test_a_pipeline_can_skip_what_fails_or_see_to_it(with_tasks(Dueline(on.url)))
+    ),
+    "W3: nesting": lambda on: test_running.test_parts_nest_at_any_depth(
+        with_tasks(Dueline(on.url))
+    ),
+    "W4, W7: a graph": lambda on: (
+        test_running.test_each_step_of_a_graph_runs_once_after_those_that_it_names(
+            with_tasks(Dueline(on.url))
+        )
+    ),
+    "W5: failures in a group": lambda on: test_running.test_a_group_says_what_becomes_of_failures(
+        with_tasks(Dueline(on.url))
+    ),
+    "W5, W11: a dead step": lambda on: (
+        test_running.test_what_needs_a_dead_step_waits_until_that_is_retried(
+            with_tasks(Dueline(on.url))
+        )
+    ),
+    "W8: a signal": lambda on: (
+        test_running.test_a_wait_for_a_signal_takes_no_slot_and_gives_its_value(
+            with_tasks(Dueline(on.url))
+        )
+    ),
+    "W8: no signal": lambda on: test_running.test_nobody_signals_in_time(
+        with_tasks(Dueline(on.url))
+    ),
+    "W7, W11: a branch is cancelled": lambda on: test_running.test_a_branch_is_cancelled(
+        with_tasks(Dueline(on.url))
+    ),
+    "W11: a cancelled step": lambda on: test_running.test_a_cancelled_step_ends_what_needs_it(
+        with_tasks(Dueline(on.url))
+    ),
+    "W6: a batch": lambda on: (
+        test_chunks.test_a_full_chunk_runs_at_once_and_the_rest_after_its_time(on.queues, on.clock)
+    ),
+    "W6: each of a batch ends in its own way": lambda on: (
+        test_chunks.test_each_job_of_a_chunk_ends_in_its_own_way(on.queues, on.clock)
+    ),
     # unique
     "C12: reject": lambda on: test_unique.test_a_second_call_is_refused_and_names_the_first(
         on.queues
@@ -241,6 +291,15 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     "F1, F7: one at once for a key": lambda on: (
         test_limits.test_a_job_whose_caller_knew_of_no_limit_gets_its_tasks(on.url, on.folder)
     ),
+    "F2: all or none": lambda _: (
+        test_limits.test_what_one_limit_refuses_is_given_back_in_the_others()
+    ),
+    "F3: in turn": lambda _: (
+        test_limits.test_who_is_refused_is_next_and_more_urgent_jobs_before_it()
+    ),
+    "F4: priority under limits": lambda on: (
+        test_limits.test_no_less_urgent_job_passes_one_with_the_same_limit(on.url, on.folder)
+    ),
     "F5: a rate": lambda on: test_rates.test_workers_share_a_rate(KIND, on.folder),
     "F6: throttled": lambda on: test_rates.test_a_handler_closes_its_limits_for_a_while(
         on.url, "rate"
@@ -250,6 +309,17 @@ FEATURES: dict[str, Callable[[Ground], object]] = {
     ),
     "T8: a job each time": lambda on: test_storing.test_each_time_is_one_job_with_what_it_asks_for(
         on.world
+    ),
+    "T9: what was missed": lambda on: test_storing.test_what_was_missed_runs_late_and_once(
+        on.world
+    ),
+    "T9: what is left out": lambda on: (
+        test_overlap.test_what_is_left_out_is_told_where_the_history_is_of_everything(on.world)
+    ),
+    "T5: aging": lambda on: (
+        test_turns.test_under_endless_urgent_load_the_lowest_job_starts_within_its_bound(
+            on.queues, on.clock, 1
+        )
     ),
     "T10: overlap": lambda on: (
         test_overlap.test_while_a_job_waits_or_runs_or_is_tried_again_no_other_comes(on.world)
