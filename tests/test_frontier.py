@@ -200,3 +200,11 @@ def test_a_rule_that_is_left_out_is_noticed(
 def test_a_reader_that_raises_the_mark_too_late_is_noticed() -> None:
     with pytest.raises(AssertionError):
         append_against_reader(read_before_closing)
+
+
+def test_a_damaged_mark_makes_rows_of_its_shard_unknown_and_no_others() -> None:
+    store = SteppedMemoryStore(HandClock())
+    store.close_until("log", 0, at_us=2**63 - 1)
+    other = row_of(2)._replace(shard=1)
+    for _ in range(2):
+        assert store.append([row_of(1), other]) == [None, other.at_us]

@@ -22,6 +22,9 @@ ROUNDS_MAX: Final = 5
 SEALED_US: Final = 253_402_300_799_999_999
 """The last instant of the year 9999: a mark there closes a shard for good (rule F5)."""
 
+MARK_MAX: Final = 2**62
+"""Greater marks are damage: no row lies above them, so rows that are appended stay unknown."""
+
 SHARDS_KNOWN_MAX: Final = 10_000
 
 
@@ -78,6 +81,8 @@ class Frontier:
                 break
             waiting = {}
             for number, row in written.items():
+                if marks.get(_shelf_of(row), NOTHING_CLOSED) > MARK_MAX:
+                    continue
                 moved = _above(row, marks)
                 if moved is row:
                     places[number] = row.at_us
@@ -121,7 +126,7 @@ class Frontier:
     def _note(self, shelf: Shelf, mark: int) -> None:
         if len(self._seen) > SHARDS_KNOWN_MAX:
             self._seen.clear()
-        if mark > self._seen.get(shelf, NOTHING_CLOSED):
+        if self._seen.get(shelf, NOTHING_CLOSED) < mark <= MARK_MAX:
             self._seen[shelf] = mark
 
 

@@ -9,6 +9,7 @@ import pytest
 from dueline import Dueline, pipeline
 from dueline.handle import Job as Handle
 from dueline.health import examine
+from dueline.history import HISTORY_SUFFIX
 from dueline.job import Job, JobId, Token
 from dueline.paging import records_in
 from dueline.store import SETTINGS_PARTITION, Move, Put
@@ -197,3 +198,12 @@ def test_settings_that_are_damaged_while_jobs_run_change_nothing(app: Dueline) -
     assert set(shop.seen) == ALL
     (bad,) = [one for one in examine(app.queues).checks if one.name.startswith("record")]
     assert bad.name == f"record {SETTINGS_PARTITION}/default"
+
+
+def test_a_damaged_mark_of_a_history_stops_no_job() -> None:
+    app = opened("memory://?transactional=off")
+    shop = Shop(app)
+    app.store.close_until(f"default{HISTORY_SUFFIX}", 0, at_us=2**63 - 1)
+    app.run_worker(burst=True)
+    assert set(shop.seen) == ALL
+    app.close()
