@@ -2,10 +2,12 @@
 
 Two workers read the row, claim it, run it, extend it, and end it or let it wait again. An
 operator cancels it with the token that it read. Any conditional write may be left without an
-answer: then it lands at any later time, or never.
+answer: then it lands at any later time, or never. Who hears nothing reads back, and repeats what
+has not happened.
 
 Promised: nobody takes a row from a living claim, fences grow, a verdict holds only while the
-row carries its token, and a handler never starts on what the row said some time ago.
+row carries its token, a handler never starts on what the row said some time ago, and nobody is
+told that a claim is refused while the row bears its token.
 """
 
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ from models.explore import put
 NOW_MAX = 2
 LEASE = 1
 CANCEL = 90
+ANEW = 5
+"""How far the token of a repeat is from the first, where it is not the same."""
 
 
 class Row(NamedTuple):
@@ -77,6 +81,8 @@ class Claims:
     claims_by_fence: bool = False  # what rule P4 forbids
     raises_the_fence: bool = True  # rule P1
     reads_back: bool = True  # rule U2
+    knows_its_own: bool = True  # rule U5
+    repeats_the_same: bool = True  # rule U5
     ends_by_token: bool = True  # rule P2
     extends_by_token: bool = True  # rule P2
     moves_to_a_fresh_token: bool = True  # rule P2
@@ -116,19 +122,38 @@ class Claims:
             case "claim":
                 assert one.seen
                 claim = Write("claim", one.token, one.seen, at=state.now + LEASE)
-                held, there = self._apply(state, claim)
-                yield "claims it", there, self._held(one) if held else idle
+                yield self._claimed(state, one, idle, claim)
                 if state.unknowns:
-                    asks = one._replace(at="ask" if self.reads_back else "run", seen=None)
+                    asks = one._replace(at="ask" if self.reads_back else "run")
                     yield "claims it, and hears nothing", _send(state, claim), asks
             case "ask":
-                is_mine = row is not None and row.token == one.token
-                yield "reads back", state, one._replace(at="run") if is_mine else idle
+                if row is not None and row.token == one.token:
+                    yield "reads back: mine", state, self._held(one)
+                elif row == one.seen:
+                    again = one._replace(at="claim")
+                    if not self.repeats_the_same:
+                        again = again._replace(token=one.token + ANEW)
+                    yield "reads back: not yet", state, again
+                else:
+                    yield "reads back: not mine", state, idle
             case "run":
                 if one.token not in state.over and state.granted == 0:
                     there = state._replace(wrong="a handler runs that nobody has claimed")
                     yield "runs it", there, one
                 yield from self._end(state, one)
+
+    def _claimed(
+        self, state: State, one: Worker, idle: Worker, claim: Write
+    ) -> tuple[str, State, Worker]:
+        held, there = self._apply(state, claim)
+        if held:
+            return "claims it", there, self._held(one)
+        row = state.row
+        if row is not None and row.token == one.token and self.knows_its_own:
+            return "is refused because of itself", state, self._held(one)
+        if row is not None and row.token in (one.token, one.token - ANEW):
+            state = state._replace(wrong="a claim that holds is told as refused")
+        return "is refused", state, idle
 
     def _held(self, one: Worker) -> Worker:
         assert one.seen
@@ -214,6 +239,8 @@ MUTANTS = {
     "a claim by the token alone": Claims(claims_by_at=False),
     "the fence is not raised": Claims(raises_the_fence=False),
     "an unknown claim runs": Claims(reads_back=False),
+    "a refusal is believed": Claims(knows_its_own=False),
+    "a repeat has another token": Claims(repeats_the_same=False),
     "an unconditional verdict": Claims(ends_by_token=False),
     "an extension that revives a lapsed claim": Claims(extends_by_token=False),
     "a move keeps the token": Claims(moves_to_a_fresh_token=False),

@@ -2,10 +2,12 @@
 
 Two workers claim a row, run it, write its outcome into it under their token, then the effects
 from the stored outcome, then drop it. An operator cancels the same way. Any conditional write
-may be left without an answer: then it lands at any later time, or never.
+may be left without an answer: then it lands at any later time, or never. Who hears nothing of its
+outcome reads back, or cannot, and writes it again.
 
 Promised: one outcome is recorded, effects are those of that outcome and come once, the row goes
-after them, and no handler starts once there is an outcome.
+after them, no handler starts once there is an outcome, and nobody is told that an outcome is
+refused while the row bears its token.
 """
 
 from collections.abc import Iterator
@@ -41,13 +43,14 @@ class Write(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A worker or the operator: where it is, with which token, about which outcome."""
+    """A worker or the operator: where it is, with which token, about which outcome, how often."""
 
     at: str = "idle"
     token: int = 0
     seen: Row | None = None
     outcome: str = ""
     claims: int = 0
+    repeats: int = 0
 
 
 class State(NamedTuple):
@@ -75,6 +78,8 @@ class Outcomes:
     moves_to_a_fresh_token: bool = True  # rule P2
     cancels_only_the_open: bool = True  # rules P5, P6
     derives_ids: bool = True  # rules E1, P5
+    derives_tokens: bool = True  # rule U5
+    knows_its_own: bool = True  # rule U5
 
     def start(self) -> State:
         """Begin with a row that is due."""
@@ -135,9 +140,17 @@ class Outcomes:
             case "decide":
                 yield from self._decide(state, one, idle)
             case "ask whether":
-                is_there = state.row is not None and state.row.token == _fresh(one)
-                decided = one._replace(at="result", token=_fresh(one))
-                yield "reads back its outcome", state, decided if is_there else idle
+                row = state.row
+                if row is not None and row.token == _fresh(one):
+                    decided = one._replace(at="result", token=_fresh(one), repeats=0)
+                    yield "reads back its outcome", state, decided
+                elif row is not None and row.token == one.token:
+                    yield "reads back that it has none", state, one._replace(at="decide")
+                else:
+                    yield "reads back another's", state, idle
+                repeats = 0 if self.derives_tokens else 1
+                unread = one._replace(at="decide", repeats=repeats)
+                yield "cannot read back", state, unread
             case "result" | "successor" | "drop":
                 yield from self._follow(state, one, idle, number)
 
@@ -171,8 +184,16 @@ class Outcomes:
         write = Write("outcome", one.token, fresh=fresh, outcome=one.outcome, at=state.now + LEASE)
         held, there = self._apply(state, write)
         first = "result" if self.outcome_before_effects and self.drop_after_effects else "drop"
-        decided = one._replace(at=first, token=fresh)
-        yield "writes its outcome", there, decided if held else idle
+        decided = one._replace(at=first, token=fresh, repeats=0)
+        row = state.row
+        if held:
+            yield "writes its outcome", there, decided
+        elif row is not None and row.token == fresh and self.knows_its_own:
+            yield "is refused because of itself", state, decided
+        else:
+            if row is not None and row.token == _fresh(one._replace(repeats=0)):
+                state = state._replace(wrong="an outcome that is recorded is told as refused")
+            yield "is refused", state, idle
         if state.unknowns:
             yield (
                 "writes its outcome, and hears nothing",
@@ -225,7 +246,7 @@ class Outcomes:
 
 def _fresh(one: Actor) -> int:
     """Give the token that an outcome is written with."""
-    return one.token + (200 if one.outcome == "cancel" else 100)
+    return one.token + (200 if one.outcome == "cancel" else 100) + 300 * one.repeats
 
 
 def _send(state: State, write: Write) -> State:
@@ -242,4 +263,6 @@ MUTANTS = {
     "an outcome keeps the token": Outcomes(moves_to_a_fresh_token=False),
     "a cancel of what has an outcome": Outcomes(cancels_only_the_open=False),
     "effects under fresh ids": Outcomes(derives_ids=False),
+    "an outcome has another token each time": Outcomes(derives_tokens=False),
+    "a refusal is believed": Outcomes(knows_its_own=False),
 }

@@ -13,6 +13,7 @@ class Fault(Enum):
     DROPPED = "gets lost on its way, and does not happen"
     UNANSWERED = "happens, and its answer gets lost"
     LATE = "seems lost, and happens later"
+    OVERTAKES = "seems lost, and happens just before a later call of the same thread"
     PAUSED_BEFORE = "comes after its process stood still"
     PAUSED_AFTER = "happens, and its process stands still before it sees the answer"
     SUSPENDED = "comes after its machine slept, clocks and all"
@@ -24,7 +25,8 @@ class Fault(Enum):
     JUMP = "comes after its machine's wall clock was set"
 
 
-KINDS = tuple(Fault)
+KINDS: Sequence[Fault] = tuple(kind for kind in Fault if kind is not Fault.OVERTAKES)
+"""What is drawn; where calls may be late, some of them overtake others."""
 
 DULL_SPAN = 1024
 """Of so many calls of a life with faults at their usual rate, about RATES of them have one."""
@@ -43,6 +45,8 @@ def swarm(tape: Tape) -> tuple[Fault, ...]:
     rate = RATES[tape.pick(len(RATES))]
     if not present:
         return ()
+    if Fault.LATE in present:
+        present.append(Fault.OVERTAKES)
     return tuple(present[place % len(present)] for place in range(max(rate, len(present))))
 
 
@@ -51,6 +55,12 @@ DELAYS_US: Sequence[int] = (200, 50, 400, 1_000, 3_000, 10_000, 40_000, 200_000)
 
 TIMEOUTS_US: Sequence[int] = (1_000_000, 50_000, 4_000_000)
 """After what time a caller gives up."""
+
+SKIPS: Sequence[int] = (1, 0, 1, 2, 1, 3)
+"""How many calls come between one that seems lost and the one that it happens before.
+
+Mostly one: what is read back in between does not show it, and its repeat comes after it.
+"""
 
 SPANS_US: Sequence[int] = (
     2_000_000, 300_000, 1_100_000, 3_000_000, 5_500_000, 8_000_000, 20_000_000, 60_000_000,

@@ -99,6 +99,8 @@ def told_of(
     lasts_us: int,
 ) -> Life:
     """Say what came of a life whose world is closed; what raised in it is a fault, too."""
+    if world.denials:
+        faults["denied"] = list(world.denials)
     for who, error in world.failures:
         faults.setdefault("broken", []).append(told(who, error))
     simulated_us = world.now_us - BEGIN_US

@@ -8,17 +8,27 @@ from simulation.faults import (
     DELAYS_US,
     DULL_SPAN,
     JUMPS_US,
+    SKIPS,
     SPANS_US,
     TIMEOUTS_US,
     Fault,
 )
-from simulation.world import Died, Process, World
+from simulation.world import Died, Fiber, Process, World
 
 Answer = TypeVar("Answer")
 
 FAST_US = DELAYS_US[0]
 
 _BEFORE = (Fault.PAUSED_BEFORE, Fault.SUSPENDED, Fault.JUMP)
+
+
+class _Pending:
+    """A call that seems lost. skips: how many calls of its fiber come before it happens."""
+
+    def __init__(self, fiber: Fiber | None, skips: int, land: Callable[[], object]) -> None:
+        self.fiber = fiber
+        self.skips = skips
+        self.land = land
 
 
 class Link:
@@ -33,12 +43,28 @@ class Link:
         self._world = world
         self.process = process
         self._faults = faults
+        self._pending: list[_Pending] = []
+        self._is_next_overtaking = False
 
-    def call(self, name: str, apply: Callable[[], Answer], *, lands: bool = True) -> Answer:
+    def deny(self, what: str) -> None:
+        """Note that a caller was told of a write that it does not hold, and it does."""
+        self._world.say(f"denied: {what}")
+        self._world.denials.append(f"{self.process.name}: {what}")
+
+    def call(
+        self,
+        name: str,
+        apply: Callable[[], Answer],
+        *,
+        lands: bool = True,
+        decides: bool = False,
+    ) -> Answer:
         """Have a call happen at the store, some time from now.
 
-        Args: lands: it may happen after its caller gave up; False: then it has happened, or
-        never does.
+        Args:
+          lands: it may happen after its caller gave up; False: then it has happened, or never
+            does.
+          decides: it is a conditional write, whose repeat it may overtake.
         """
         world, process = self._world, self.process
         if process.is_dead:
@@ -48,23 +74,41 @@ class Link:
             return self._befall(planned, name, apply, lands=lands)
         if world.is_healed:
             world.sleep(FAST_US)
-            answer = apply()
+            answer = self._happen(apply)
             world.sleep(FAST_US)
             return answer
         if world.now_us < max(process.cut_us, world.outage_us):
             self._give_up(Fault.DROPPED, name, is_told=False)
+        if self._is_next_overtaking and decides:
+            self._is_next_overtaking = False
+            return self._befall(Fault.OVERTAKES, name, apply, lands=lands)
         choice = world.tape.pick(DULL_SPAN)
         if 0 < choice <= len(self._faults):
-            return self._befall(self._faults[choice - 1], name, apply, lands=lands)
+            fault = self._faults[choice - 1]
+            if decides or fault is not Fault.OVERTAKES:
+                return self._befall(fault, name, apply, lands=lands)
+            self._is_next_overtaking = True
         if choice:
             world.sleep(DELAYS_US[choice & 7])
-            answer = apply()
+            answer = self._happen(apply)
             world.sleep(DELAYS_US[(choice >> 3) & 7])
             return answer
         world.sleep(FAST_US)
-        answer = apply()
+        answer = self._happen(apply)
         world.sleep(FAST_US)
         return answer
+
+    def _happen(self, apply: Callable[[], Answer]) -> Answer:
+        """Have a call happen, and just before it those that are to overtake it."""
+        if self._pending:
+            fiber = self._world.fiber
+            for one in [one for one in self._pending if one.fiber is fiber]:
+                if one.skips:
+                    one.skips -= 1
+                else:
+                    self._pending.remove(one)
+                    one.land()
+        return apply()
 
     def _befall(
         self, fault: Fault, name: str, apply: Callable[[], Answer], *, lands: bool
@@ -80,7 +124,12 @@ class Link:
                 self._give_up(fault, name)
             case Fault.UNANSWERED:
                 world.sleep(FAST_US)
-                apply()
+                self._happen(apply)
+                self._give_up(fault, name)
+            case Fault.OVERTAKES:
+                if lands:
+                    skips = SKIPS[world.tape.pick(len(SKIPS))]
+                    self._pending.append(_Pending(world.fiber, skips, self._land(name, apply)))
                 self._give_up(fault, name)
             case Fault.LATE:
                 if lands:
@@ -97,7 +146,7 @@ class Link:
         if fault in _BEFORE:
             self._stand_still(fault)
         world.sleep(FAST_US)
-        answer = apply()
+        answer = self._happen(apply)
         if fault is Fault.PAUSED_AFTER:
             self._stand_still(fault)
         world.sleep(FAST_US)
@@ -112,17 +161,25 @@ class Link:
     def _span(self) -> int:
         return SPANS_US[self._world.tape.pick(len(SPANS_US))]
 
-    def _land(self, name: str, apply: Callable[[], object]) -> None:
-        """Have a call happen whenever it gets there, whoever is alive then."""
+    def _land(self, name: str, apply: Callable[[], object]) -> Callable[[], object]:
+        """Have a call happen whenever it gets there, whoever is alive then.
+
+        Returns: what makes it happen before that; it happens once.
+        """
         world, who = self._world, self.process.name
+        has_landed = False
 
         def land() -> None:
-            world.say(f"lands: {name} of {who}")
-            world.landing -= 1
-            apply()
+            nonlocal has_landed
+            if not has_landed:
+                has_landed = True
+                world.say(f"lands: {name} of {who}")
+                world.landing -= 1
+                apply()
 
         world.landing += 1
         world.later(self._span(), land)
+        return land
 
     def _stand_still(self, fault: Fault) -> None:
         world, process = self._world, self.process

@@ -19,7 +19,7 @@ from simulation.world import World
 
 KINDS: Sequence[Kind] = ("memory", "steps", "sqlite")
 
-WAYS = (Fault.DROPPED, Fault.UNANSWERED, Fault.LATE, Fault.KILLED_AFTER)
+WAYS = (Fault.DROPPED, Fault.UNANSWERED, Fault.LATE, Fault.OVERTAKES, Fault.KILLED_AFTER)
 
 POINTS_MAX = 2_000
 """No script has more calls."""

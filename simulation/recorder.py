@@ -90,9 +90,16 @@ class RecordingStore:
             [event for event in asked if event],
             lambda: self._store.settle(verdicts),
             lambda held: [
-                "ok" if sure else "no" for event, sure in zip(asked, held, strict=True) if event
+                ("unknown" if self._is_presumed(verdict) else "ok") if sure else "no"
+                for verdict, event, sure in zip(verdicts, asked, held, strict=True)
+                if event
             ],
         )
+
+    def _is_presumed(self, verdict: Verdict) -> bool:
+        """Tell whether a verdict is taken to hold since its row has gone, whoever took it."""
+        job = verdict.job
+        return (job.id, job.token) in getattr(self._store, "presumed", ())
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Pass on."""

@@ -18,7 +18,7 @@ ACCIDENTS_SHOWN = 30
 
 JUDGED = (
     *VERDICTS, "doubled", "phantom", "wrong", "recorded twice", "beside", "twice", "stalled",
-    "broken", "endless", *STREAM_VERDICTS, *RECURRING_VERDICTS,
+    "broken", "endless", "denied", *STREAM_VERDICTS, *RECURRING_VERDICTS,
     *LIMITED_VERDICTS, *FLOW_VERDICTS,
 )  # fmt: skip
 """All that can be wrong with a life: the checker's verdicts, the judge's, a life's, a stream's."""

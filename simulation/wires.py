@@ -1,14 +1,17 @@
 """Stores as one process reaches them: whole calls on a wire, or each step of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 from dueline.clock import Clock
 from dueline.frontier import Frontier
+from dueline.job import JobId, Token
 from dueline.marks import LaneList
-from dueline.store import Store
+from dueline.readback import Fate
+from dueline.store import Claimed, Move, Put, Store, Verdict, Want, Write
 from dueline.stores.memory_cluster import Cluster, Node
+from dueline.stores.memory_rows import Change, Found
 from dueline.stores.memory_steps import SteppedMemoryStore, nothing
 from simulation.link import Link
 
@@ -19,6 +22,7 @@ WRITES = frozenset(
         "close_until", "expire",
     }
 )  # fmt: skip
+DECIDING = frozenset({"claim", "claim_ahead", "settle", "commit"})
 LANDING = WRITES - {"add", "together"}
 """Births may not happen once their callers gave up: where there are transactions a key that went
 may be born again, so what was sent has to be known to be over before it is sent again."""
@@ -32,6 +36,7 @@ WRITE_STEPS = frozenset(
         "append", "raise_mark", "expire",
     }
 )  # fmt: skip
+DECIDING_STEPS = frozenset({"decide", "commit"})
 
 
 class Wire:
@@ -48,7 +53,9 @@ class Wire:
 def _carried(
     link: Link, name: str, method: Callable[..., object], *args: object, **terms: object
 ) -> object:
-    return link.call(name, partial(method, *args, **terms), lands=name in LANDING)
+    return link.call(
+        name, partial(method, *args, **terms), lands=name in LANDING, decides=name in DECIDING
+    )
 
 
 def wired(store: Store, link: Link) -> Store:
@@ -69,11 +76,21 @@ class SteppedNode(Node):
 def _stepped(
     link: Link, name: str, method: Callable[..., object], *args: object, **terms: object
 ) -> object:
-    return link.call(name, partial(method, *args, **terms), lands=name in WRITE_STEPS)
+    return link.call(
+        name,
+        partial(method, *args, **terms),
+        lands=name in WRITE_STEPS,
+        decides=name in DECIDING_STEPS,
+    )
 
 
 class SteppedClient(SteppedMemoryStore):
-    """A client of a cluster: each step of each of its calls is a call on a link."""
+    """A client of a cluster: each step of each of its calls is a call on a link.
+
+    It sees to it that nobody is told that a write does not hold which stands in the cluster
+    (rule U5): a judge of each call, with eyes that no client has. presumed: verdicts, by the job
+    and the token that they name, that were taken to hold since their rows had gone.
+    """
 
     def __init__(self, cluster: Cluster, link: Link, clock: Clock) -> None:
         """Take the data, the way to it, and the store's clock."""
@@ -81,6 +98,50 @@ class SteppedClient(SteppedMemoryStore):
         self._node = SteppedNode(cluster, link)
         self._lists = LaneList(self._node)
         self._frontier = Frontier(self._node)
+        self._cluster = cluster
+        self._link = link
+        self.presumed: set[tuple[JobId, Token]] = set()
+
+    def claim(self, wants: Sequence[Want], *, token: Token, **terms: Any) -> Claimed:  # noqa: ANN401  (as they come)
+        """Pass on; see that every row which bears the token is answered."""
+        claimed = super().claim(wants, token=token, **terms)
+        told = {job.id for job in claimed.jobs}
+        for want in wants:
+            for job, _ in self._cluster.rows.get(want.lane, {}).values():
+                if job.token == token and job.id not in told:
+                    self._link.deny(f"a claim brought nothing of {job.id.hex()}")
+        return claimed
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Pass on; see that no verdict is refused whose token stands in its row."""
+        held = super().settle(verdicts)
+        for verdict, sure in zip(verdicts, held, strict=True):
+            if not sure and isinstance(verdict, Move) and self._bears(verdict):
+                self._link.deny(f"a move of {verdict.job.id.hex()} was refused")
+        return held
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Pass on; see that no commit is refused whose version stands there."""
+        held = super().commit(partition, writes)
+        table = self._cluster.records.get(partition, {})
+        puts = [write for write in writes if isinstance(write, Put)]
+        for write in () if held else puts:
+            if write.key in table and table[write.key].version == write.version:
+                self._link.deny(f"a write of {write.key} in {partition} was refused")
+        return held
+
+    def _bears(self, move: Move) -> bool:
+        return any(
+            job.id == move.job.id and job.token == move.token
+            for lane in {move.job.lane, move.to or move.job.lane}
+            for job, _ in self._cluster.rows.get(lane, {}).values()
+        )
+
+    def _fate(self, change: Change, found: Found | None, *, is_unsure: bool) -> Fate:
+        fate = super()._fate(change, found, is_unsure=is_unsure)
+        if fate is Fate.HELD and found is None:
+            self.presumed.add((change.key[1], change.token))
+        return fate
 
 
 class _Timed:

@@ -84,6 +84,8 @@ class World:
         self.on_death: Callable[[Process], object] = lambda _: None
         self.planned: dict[int, Fault] = {}
         """What befalls which call, beside what the tape says."""
+        self.denials: list[str] = []
+        """Who was told of a write that it does not hold, though it does."""
         self.landing = 0
         """How many calls may happen yet whose callers gave up."""
         self.fiber: Fiber | None = None

@@ -190,7 +190,7 @@ class Exclusive:
         end = finish_of(old, outcome, None, self._catalog.settings(old.lane.queue))
         try:
             ends = [Finished(old, replace(end, successor=job))]
-            return finish(self._store, ends, (), self._ids)[0]
+            return finish(self._store, ends, ())[0]
         except Unknown as error:
             raise EnqueueUnknown.about([job]) from error
 

@@ -16,8 +16,8 @@ from dueline.attempt import Attempt, Done, Ended, Outcome
 from dueline.codec import decode, encode
 from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.history import happened, row_of, rows_of_done
-from dueline.ids import Ids
-from dueline.job import BORN_TOKEN, Job, State
+from dueline.ids import derived
+from dueline.job import BORN_TOKEN, Job, State, Token
 from dueline.lane import bucket_of, dead_queue
 from dueline.options import Rule, read_options
 from dueline.recipes import flow, results, unique
@@ -75,7 +75,7 @@ def finish_of(
     )
 
 
-def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids: Ids) -> list[bool]:
+def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
     """End jobs, and apply other groups beside them.
 
     Args: others: groups of one verdict each, with rows to be appended before it.
@@ -93,7 +93,7 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
         store.append(rows)
     outright = [not any(effects(job, end)) for job, end in ends]
     verdicts = [
-        Drop(job) if is_outright else _decide(job, end, ids)
+        Drop(job) if is_outright else _decide(job, end)
         for (job, end), is_outright in zip(ends, outright, strict=True)
     ]
     more = [verdict for group in others for verdict in group.verdicts]
@@ -113,10 +113,13 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group], ids:
     return held
 
 
-def _decide(job: Job, end: Finish, ids: Ids) -> Move:
+def _decide(job: Job, end: Finish) -> Move:
+    """Write an outcome, under a token by which every repeat of it knows its own (rule U5)."""
+    outcome = encode(end)
+    token = Token(derived(job.token + outcome, 0))
     at_us = max(job.at_us, end.outcome.ended_us + OUTCOME_LEASE_US)
-    return Move(job, at_us, ids.token(), end.bucket, end.errors, end.crashes,
-                outcome=encode(end), error=end.outcome.error)  # fmt: skip
+    return Move(job, at_us, token, end.bucket, end.errors, end.crashes,
+                outcome=outcome, error=end.outcome.error)  # fmt: skip
 
 
 def stored(job: Job) -> Finished:

@@ -63,7 +63,7 @@ def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> Changed:
         for row in rows
         if not row.outcome
     ]
-    done = sum(finish(queues.store, ends, (), queues.ids)) if ends else 0
+    done = sum(finish(queues.store, ends, ())) if ends else 0
     advance(queues, Layouts(), [job for job, _ in ends])
     return Changed(done=done, left=-done)
 

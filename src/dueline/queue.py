@@ -281,7 +281,7 @@ class Queues:
                 continue
             outcome = Outcome("cancelled", self.time.latest_us())
             end = finish_of(row, outcome, None, self.catalog.settings(row.lane.queue))
-            if finish(self.store, [Finished(row, end)], (), self.ids)[0]:
+            if finish(self.store, [Finished(row, end)], ())[0]:
                 advance(self, Layouts(), [row])
                 return True
         raise refused(job_id, "cancelled", "changing")

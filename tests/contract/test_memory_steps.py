@@ -10,6 +10,7 @@ from dueline.contract.laws import SteppedLaws, StoreFactory
 from dueline.store import Store
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from tests.contract.late import LateClient
 from tests.contract.remembering import watched
 
 
@@ -47,6 +48,15 @@ class TestMemoryWithoutTransactions(SteppedLaws):
     def watching(self, request: pytest.FixtureRequest) -> Iterator[None]:
         with watched(request.node.originalname):
             yield
+
+
+@pytest.mark.memory
+class TestMemoryWhoseRequestsLandLate(TestMemoryWithoutTransactions):
+    lives = 5
+
+    @pytest.fixture
+    def factory(self) -> StoreFactory:
+        return ClusterFactory(lambda clock, cluster: LateClient(clock, cluster=cluster))
 
 
 @pytest.mark.memory

@@ -80,7 +80,7 @@ def dead(queues: Queues, job: Job, error: str = "OSError: no") -> Job:
     outcome = Outcome("dead", queues.time.latest_us(), error=error)
     settings = queues.catalog.settings("default")
     end = finish_of(job._replace(errors=8, crashes=2), outcome, None, settings)
-    assert finish(queues.store, [Finished(job, end)], (), queues.ids) == [True]
+    assert finish(queues.store, [Finished(job, end)], ()) == [True]
     return row_in(queues.store, job.id)
 
 

@@ -58,7 +58,7 @@ def test_an_end_has_all_its_effects_with_or_without_transactions(
     for store in stores:
         put(queues, call(1))
         (job,) = claim_all(queues)
-        assert finish(store, [end_of(queues, job, state)], (), queues.ids) == [True]
+        assert finish(store, [end_of(queues, job, state)], ()) == [True]
         assert queues.find(job.id).status == state
         assert list(queues.jobs_of("default")) == []
     assert len(list(attempts(queues.store, "default", 1))) == len(stores)
@@ -75,7 +75,7 @@ def test_whoever_dies_at_any_step_the_next_claimer_sees_it_through(
     (job,) = claim_all(queues)
     store = Stepwise(queues.store, {step: fault})
     try:
-        held = finish(store, [end_of(queues, job, state)], (), queues.ids)
+        held = finish(store, [end_of(queues, job, state)], ())
     except Unknown:
         assert step == 1
     else:
@@ -85,7 +85,7 @@ def test_whoever_dies_at_any_step_the_next_claimer_sees_it_through(
     for again in claim_all(queues, worker="next"):
         if not again.outcome:  # the first step did not happen: the job runs again
             assert (step, fault) == (1, Fault.BEFORE)
-            finish(store, [end_of(queues, again, state)], (), queues.ids)
+            finish(store, [end_of(queues, again, state)], ())
             continue
         complete(store, [stored(again)])
     assert_ended(queues, job, state)
@@ -96,7 +96,7 @@ def test_that_tries_every_step(queues: Queues) -> None:
         put(queues, call(1))
         (job,) = claim_all(queues)
         store = Stepwise(queues.store)
-        finish(store, [end_of(queues, job, state)], (), queues.ids)
+        finish(store, [end_of(queues, job, state)], ())
         assert store.calls == 4
 
 
@@ -104,7 +104,7 @@ def test_an_outcome_that_is_stored_is_what_people_see(queues: Queues, clock: Han
     put(queues, call(1))
     (job,) = claim_all(queues)
     store = Stepwise(queues.store, {2: Fault.BEFORE})
-    assert finish(store, [end_of(queues, job, "done")], (), queues.ids) == [True]
+    assert finish(store, [end_of(queues, job, "done")], ()) == [True]
     row = row_in(queues.store, job.id)
     assert row.at_us == NOW_US + max(LEASE_US, OUTCOME_LEASE_US)
     found = queues.find(job.id)
@@ -119,9 +119,9 @@ def test_of_two_who_finish_a_job_one_does(queues: Queues, clock: HandClock) -> N
     clock.advance(us=LEASE_US)
     (new,) = claim_all(queues, worker="other")
     store = Stepwise(queues.store)
-    assert finish(store, [end_of(queues, old, "dead")], (), queues.ids) == [False]
+    assert finish(store, [end_of(queues, old, "dead")], ()) == [False]
     assert row_in(queues.store, new.id) == new
-    assert finish(store, [end_of(queues, new, "done")], (), queues.ids) == [True]
+    assert finish(store, [end_of(queues, new, "done")], ()) == [True]
     assert_ended(queues, new, "done")
 
 
@@ -130,7 +130,7 @@ def test_an_end_without_effects_is_one_verdict(queues: Queues) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
     store = Stepwise(queues.store)
-    assert finish(store, [end_of(queues, job, "done")], (), queues.ids) == [True]
+    assert finish(store, [end_of(queues, job, "done")], ()) == [True]
     assert store.calls == 1
     with pytest.raises(NotFound):
         queues.find(job.id)
@@ -148,7 +148,7 @@ def test_other_verdicts_go_beside_the_ends(queues: Queues) -> None:
         Group((Extend(ends._replace(token=token), NOW_US),)),
     ]
     store = Stepwise(queues.store)
-    held = finish(store, [end_of(queues, ends, "done")], others, queues.ids)
+    held = finish(store, [end_of(queues, ends, "done")], others)
     assert held == [True, True, True, False]
     assert row_in(queues.store, moves.id).errors == 1
     assert row_in(queues.store, extends.id).state == State.STARTED
@@ -165,7 +165,7 @@ class Unsure(Stepwise):
 def test_a_row_is_not_dropped_while_an_effect_is_unsure(queues: Queues, clock: HandClock) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
-    assert finish(Unsure(queues.store), [end_of(queues, job, "done")], (), queues.ids) == [True]
+    assert finish(Unsure(queues.store), [end_of(queues, job, "done")], ()) == [True]
     assert row_in(queues.store, job.id).outcome
     clock.advance(us=max(LEASE_US, OUTCOME_LEASE_US))
     (again,) = claim_all(queues)

@@ -37,7 +37,7 @@ def end_of(queues: Queues, job: Job, state: FinalState, name: str) -> Finished:
 
 def finish_as(queues: Queues, job: Job, state: FinalState, name: str) -> bool:
     """End a claimed job; tell whether that held."""
-    return finish(queues.store, [end_of(queues, job, state, name)], (), queues.ids)[0]
+    return finish(queues.store, [end_of(queues, job, state, name)], ())[0]
 
 
 def take_over(queues: Queues, state: FinalState, name: str) -> None:

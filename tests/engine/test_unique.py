@@ -59,7 +59,7 @@ def end_of(queues: Queues, row: Job, state: FinalState = "done") -> bool:
     """End a job as a worker would."""
     outcome = Outcome(state, queues.time.latest_us())
     end = finish_of(row, outcome, None, queues.catalog.settings("default"))
-    return finish(queues.store, [Finished(row, end)], (), queues.ids)[0]
+    return finish(queues.store, [Finished(row, end)], ())[0]
 
 
 @pytest.fixture(params=EVERY_KIND)

@@ -8,7 +8,6 @@ from dueline import finishing, history
 from dueline.attempt import Attempt
 from dueline.codec import decode
 from dueline.finishing import Finished, effects
-from dueline.ids import Ids
 from dueline.job import Job
 from dueline.store import Drop, Group, Move, Store, Streams
 from dueline.stores import memory_cluster, memory_steps
@@ -44,9 +43,7 @@ def others_first(store: Store, others: Sequence[Group]) -> list[bool]:
 
 
 def effects_before_the_outcome(patch: Patch) -> None:
-    def finish(
-        store: Store, ends: Sequence[Finished], others: Sequence[Group], _ids: Ids
-    ) -> list[bool]:
+    def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
         write(store, ends)
         held = list(store.settle([Drop(job) for job, _ in ends]))
         return held + others_first(store, others)
@@ -55,9 +52,7 @@ def effects_before_the_outcome(patch: Patch) -> None:
 
 
 def drop_before_the_effects(patch: Patch) -> None:
-    def finish(
-        store: Store, ends: Sequence[Finished], others: Sequence[Group], _ids: Ids
-    ) -> list[bool]:
+    def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
         held = list(store.settle([Drop(job) for job, _ in ends]))
         write(store, [end for end, sure in zip(ends, held, strict=True) if sure])
         return held + others_first(store, others)

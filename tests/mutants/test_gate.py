@@ -10,8 +10,8 @@ import pytest
 
 from dueline.contract.failing import Fault
 from dueline.stores.sqlite_waker import SocketWaker
+from tests import late_landing, test_frontier, test_ids, test_late_landing, test_marks, test_recall
 from tests import test_cassandra_pieces as pieces
-from tests import test_frontier, test_ids, test_marks, test_recall
 from tests.chores import test_departed as departed
 from tests.chores import test_departed_permits as departed_permits
 from tests.chores import test_expire as expiring
@@ -35,6 +35,7 @@ from tests.mutants import (
     lists,
     pauses,
     permits,
+    requests,
     times,
     wakeups,
 )
@@ -118,6 +119,22 @@ def on_pieces() -> Sequence[object]:
 def in_a_world(test: Callable[[World], None]) -> Named:
     """Give a test a world on the model without transactions."""
     return Named(test, lambda: (world_on("steps", Path()),))
+
+
+def late(test: Callable[..., object], *, skips: int = 1) -> Named:
+    """Give a test a store that gives a request up, which lands when so many steps were skipped."""
+
+    def make() -> Sequence[object]:
+        store = test_late_landing.LateStore()
+        return (store, lambda: store.armed.append(skips))
+
+    return Named(test, make)
+
+
+def repeated_outcome() -> Sequence[object]:
+    """Give a test a store that gives a request up, and then says nothing."""
+    store = test_late_landing.LateStore()
+    return (store, lambda: store.armed.append(0), store.silence)
 
 
 LATE_WORKER = Named(races.test_a_late_worker_and_the_next_claimer_make_one_end, lambda: ("done",))
@@ -204,6 +221,11 @@ MUTANTS = (
            Named(rolls.a_job_of_a_known_lane_comes_back)),
     Mutant("R8", lists.rows_of_producers_that_are_behind_are_not_read_again, on_a_lane(
         test_recall.test_a_row_of_a_producer_that_is_behind_is_found_within_a_second)),
+    Mutant("U5", requests.a_claim_believes_a_refusal, late(late_landing.a_claim_has_its_rows)),
+    Mutant("U5", requests.a_verdict_believes_a_refusal, late(late_landing.verdicts_beside_it_hold)),
+    Mutant("U5", requests.a_commit_believes_a_refusal, late(late_landing.a_commit_holds)),
+    Mutant("U5", requests.an_outcome_has_another_token_each_time,
+           Named(late_landing.an_outcome_is_known_by_whoever_repeats_it, repeated_outcome)),
     Mutant("F1", test_frontier.no_look_after_append, Named(test_frontier.append_against_reader)),
     Mutant("F1", test_frontier.look_before_the_append, Named(test_frontier.append_against_reader)),
     Mutant("F2", test_frontier.mark_that_goes_back, Named(test_frontier.two_readers)),

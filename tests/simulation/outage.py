@@ -34,9 +34,16 @@ class Away(Link):
         self._outage = outage
         self._here = world
 
-    def call(self, name: str, apply: Callable[[], Answer], *, lands: bool = True) -> Answer:
+    def call(
+        self,
+        name: str,
+        apply: Callable[[], Answer],
+        *,
+        lands: bool = True,
+        decides: bool = False,
+    ) -> Answer:
         """Have a call happen, or fail."""
         if self._here.now_us < self._outage.until_us:
             self._here.sleep(self._outage.slow_us)
             raise StoreUnavailable(f"{name}: the store is away")
-        return super().call(name, apply, lands=lands)
+        return super().call(name, apply, lands=lands, decides=decides)

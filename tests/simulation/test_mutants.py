@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from simulation.life import live
-from tests.mutants import births, claims, endings
+from tests.mutants import births, claims, endings, requests
 from tests.mutants.table import tell
 from tests.simulation import broken
 
@@ -43,6 +43,7 @@ MUTANTS = (
     Mutant("P5", endings.drop_before_the_effects),
     Mutant("P5", endings.drop_before_the_repeated_effects),
     Mutant("P5", endings.handler_runs_though_there_is_an_outcome),
+    Mutant("U5", requests.a_refusal_is_believed),
     Mutant("K1", births.carried_without_a_stub, first=43),
     Mutant("K3", births.stub_goes_before_its_target_comes, first=340),
 )

@@ -2,13 +2,14 @@
 
 Lanes are read from where the claimer's memory ends, then each lane's rows are claimed by one
 conditional batch: several lanes at once, in the order of the wants. A batch that was refused
-tells how its rows are; the lane is then tried again with what is left.
+tells how its rows are; the lane is then tried again with what is left. One whose answer was lost
+is repeated as it is until a row of it changes, since it may land at any time (rule U5).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from dueline.errors import DuelineError, StoreUnavailable
+from dueline.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.job import Job, JobId, Token
 from dueline.lane import Lane
 from dueline.recall import Key, Page, Recall, Seen, Visit, key_of
@@ -34,7 +35,10 @@ class Terms(NamedTuple):
 
 
 class _Reach:
-    """One lane of a claim: its visit, the rows read whole, the batch under way, the jobs won."""
+    """One lane of a claim: its visit, the rows read whole, the batch under way, the jobs won.
+
+    lost: why nobody knows what becomes of the batch, which is sent again as it is; None otherwise.
+    """
 
     def __init__(self, want: Want, visit: Visit) -> None:
         self.lane = want.lane
@@ -42,6 +46,7 @@ class _Reach:
         self.visit = visit
         self.found: dict[Key, Found] = {}
         self.batch: list[Job] = []
+        self.lost: Unknown | None = None
         self.claimed: list[Job] = []
         self.won: list[Job] = []
         self.died: list[Job] = []
@@ -117,8 +122,14 @@ class Claims:
             active = self._choose(active, left)
             some = [reach for reach in active if reach.batch]
             answers = self._session.decide_many([_batch(reach, terms) for reach in some])
+            failure: StoreUnavailable | None = None
             for reach, answer in zip(some, answers, strict=True):
-                left -= self._take(reach, answer, terms)
+                try:
+                    left -= self._take(reach, answer, terms)
+                except StoreUnavailable as error:  # the other lanes may hold what they claimed
+                    failure = failure or error
+            if failure:
+                raise failure
             active = [reach for reach in active if reach.can_go_on()]
 
     def _read_on(self, active: Sequence[_Reach]) -> None:
@@ -157,6 +168,10 @@ class Claims:
         again: list[_Reach] = []
         unread: list[tuple[_Reach, list[Key]]] = []
         for reach in active:
+            if reach.lost:
+                again.append(reach)
+                left -= len(reach.batch)
+                continue
             due = reach.visit.due(min(reach.most - len(reach.won), left))
             whole_max = self._pages.whole_max(reach.lane.queue, len(active))
             keys = due[: min(BATCH_ROWS_MAX, whole_max)]
@@ -191,20 +206,27 @@ class Claims:
 
     def _take(self, reach: _Reach, answer: Answer | DuelineError, terms: Terms) -> int:
         """Take in what became of a batch; return how many jobs were won."""
-        batch, reach.batch = reach.batch, []
-        if isinstance(answer, Answer) and answer.is_applied:
+        batch = reach.batch
+        if not isinstance(answer, Answer):
+            reach.vain_rounds += 1
+            return self._read_back(reach, batch, answer, terms)
+        reach.batch, reach.lost = [], None
+        if answer.is_applied:
             self._win(reach, batch, reach.claimed)
             return len(batch)
         reach.vain_rounds += 1
-        if isinstance(answer, Answer):
-            present = {rows.key_in(row): row for row in answer.rows}
-            for job in batch:
-                row = present.get(key_of(job))
-                if row is None or row["state"] != job.state:
-                    del reach.found[key_of(job)]  # it may be as it was but for its start
-                self._note(reach, job, Seen(row["at_us"], row["claim_token"]) if row else None)
-            return 0
-        return self._read_back(reach, batch, answer, terms)
+        won = 0
+        present = {rows.key_in(row): row for row in answer.rows}
+        for job, claimed in zip(batch, reach.claimed, strict=True):
+            row = present.get(key_of(job))
+            if row is not None and _is_own(row["claim_token"], terms):
+                self._win(reach, [job], [claimed])
+                won += 1
+                continue
+            if row is None or row["state"] != job.state:
+                del reach.found[key_of(job)]  # it may be as it was but for its start
+            self._note(reach, job, Seen(row["at_us"], row["claim_token"]) if row else None)
+        return won
 
     def _read_back(
         self, reach: _Reach, batch: Sequence[Job], error: DuelineError, terms: Terms
@@ -212,22 +234,33 @@ class Claims:
         """Find out what became of a batch whose answer was lost (rule U2): my token, my rows."""
         if not isinstance(error, StoreUnavailable):
             raise error
-        text, values = rows.some(reach.lane, [key_of(job) for job in batch])
-        found = {
-            key_of(one.job): one.job
-            for one in (
-                rows.found(reach.lane, row) for row in self._session.read_serial(text, values)
-            )
-        }
+        if isinstance(error, Unknown):
+            reach.lost = reach.lost or error
+        found = {key_of(one.job): one for one in self._read_serial(reach, batch)}
+        if reach.lost and all(_is_unchanged(job, found.get(key_of(job))) for job in batch):
+            if not reach.can_go_on():
+                raise reach.lost
+            return 0
+        reach.batch, reach.lost = [], None
         won = 0
         for job, claimed in zip(batch, reach.claimed, strict=True):
-            row = found.get(key_of(job))
-            if row is not None and row.token == terms.token:
+            one = found.get(key_of(job))
+            if one is not None and _is_own(one.job.token, terms):
                 self._win(reach, [job], [claimed])
                 won += 1
-            else:
-                self._note(reach, job, rows.seen(row) if row else None)
+                continue
+            if one is not None:
+                reach.found[key_of(job)] = one
+            self._note(reach, job, rows.seen(one.job) if one else None)
         return won
+
+    def _read_serial(self, reach: _Reach, batch: Sequence[Job]) -> list[Found]:
+        text, values = rows.some(reach.lane, [key_of(job) for job in batch])
+        if reach.lost:
+            read = self._session.read_back(reach.lost, text, values)
+        else:
+            read = self._session.read_serial(text, values)
+        return [rows.found(reach.lane, row) for row in read]
 
     def _win(self, reach: _Reach, jobs: Sequence[Job], claimed: Sequence[Job]) -> None:
         reach.won += claimed
@@ -254,6 +287,20 @@ def _next_wave(wants: Sequence[Want], start: int, left: int) -> Sequence[Want]:
 def _batch(reach: _Reach, terms: Terms) -> list[Call]:
     reach.claimed = [rows.claimed(job, *terms) for job in reach.batch]
     return list(map(rows.claim, reach.batch, reach.claimed))
+
+
+def _is_own(token: Token, terms: Terms) -> bool:
+    """Tell whether a row bears a claim's own token (rule U5)."""
+    return token == terms.token
+
+
+def _is_unchanged(job: Job, found: Found | None) -> bool:
+    """Tell whether a row is as a claim on it wants it."""
+    return (
+        found is not None
+        and rows.seen(found.job) == rows.seen(job)
+        and found.job.state == job.state
+    )
 
 
 def _told(reached: Sequence[_Reach]) -> Claimed:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dueline.errors import StoreUnavailable, Unknown
+from dueline.readback import Fate, fate_of_commit
 from dueline.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.stores.cassandra_answer import Answer
 from dueline.stores.cassandra_session import Call, CassandraSession
@@ -63,24 +64,26 @@ class CassandraRecords:
         if not writes:
             return True
         present: Mapping[str, tuple[bytes, int]] | None = None
+        lost: Unknown | None = None
         for _ in range(ROUNDS_MAX):
             now_us = self._now_us()
-            if present is not None and not _all_hold(writes, present, now_us):
-                return False
             batch = [_call(_part(partition), write, present, now_us) for write in writes]
             (answer,) = self._session.decide_many([batch])
             if isinstance(answer, Answer):
                 if answer.is_applied:
                     return True
-                present = self._present(partition, writes)
             elif isinstance(answer, Unknown):
-                present = self._present(partition, writes, lost=answer)
-                if _is_done(writes, present):
-                    return True
-                if not _all_hold(writes, present, now_us):
-                    raise answer  # mine may have been there and gone again
+                lost = lost or answer
             else:
-                raise answer
+                raise lost or answer
+            present = self._present(partition, writes, lost=lost)
+            fate = _fate(writes, present, now_us, is_unsure=lost is not None)
+            if fate is Fate.UNKNOWN and lost:
+                raise lost  # mine may have been there and gone again
+            if fate is not Fate.OPEN:
+                return fate is Fate.HELD
+        if lost:
+            raise lost
         raise StoreUnavailable(f"The records of {partition} keep changing.", hint="Try again.")
 
     def put_all(self, commits: Sequence[Commit]) -> None:
@@ -154,15 +157,17 @@ def _put(put: Put, now_us: int) -> tuple[str, tuple[object, ...]]:
     return _PUT, (0 if ttl_s > _TTL_S_MAX else ttl_s, put.version, put.value, expires_us)
 
 
-def _all_hold(
-    writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]], now_us: int
-) -> bool:
-    for write in writes:
-        version, expires_us = present.get(write.key, (NO_VERSION, NEVER_US))
-        live = version if expires_us > now_us else NO_VERSION
-        if write.expect is not None and write.expect != live:
-            return False
-    return True
+def _fate(
+    writes: Sequence[Write],
+    present: Mapping[str, tuple[bytes, int]],
+    now_us: int,
+    *,
+    is_unsure: bool,
+) -> Fate:
+    """Tell what became of a commit (rule U5)."""
+    stored = {key: version for key, (version, _) in present.items()}
+    live = {key: version for key, (version, expires_us) in present.items() if expires_us > now_us}
+    return fate_of_commit(writes, stored, live, is_unsure=is_unsure)
 
 
 def _is_done(writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]]) -> bool:

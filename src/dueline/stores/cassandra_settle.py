@@ -4,6 +4,7 @@ A lane's verdicts go out as one conditional batch, which holds as a whole or not
 that was refused tells which of its verdicts are stale, and the rest goes out again. A verdict
 that makes a job due earlier than it is lists the lane first and looks afterwards, as a birth
 does; whether it does is the row's to say, so others are sent on the condition that they do not.
+Whatever the row shows of a request that was given up counts, whenever it landed (rule U5).
 """
 
 from collections import deque
@@ -11,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from dueline.errors import DuelineError, StoreUnavailable, Unknown
-from dueline.job import Job
+from dueline.job import Job, Token
 from dueline.lane import Lane
 from dueline.marks import LaneList
+from dueline.readback import Fate, fate_of
 from dueline.recall import Key, Recall, Seen, key_of
 from dueline.store import Drop, Extend, Move, Verdict
 from dueline.stores import cassandra_rows as rows
@@ -26,7 +28,7 @@ TRIES_MAX: Final = 6
 
 
 class _Item:
-    """A verdict on its way."""
+    """A verdict on its way. lost: why nobody knows what became of an earlier request for it."""
 
     def __init__(self, place: int, verdict: Verdict) -> None:
         self.place = place
@@ -38,6 +40,7 @@ class _Item:
             isinstance(verdict, Move) and not self.is_carry and verdict.at_us < verdict.job.at_us
         )
         self.tries = 0
+        self.lost: Unknown | None = None
 
     def calls(self) -> list[Call]:
         verdict = self.verdict
@@ -62,6 +65,17 @@ class _Item:
             return Seen(verdict.at_us, verdict.job.token)
         at_us = verdict.job.at_us if self.is_carry else verdict.at_us
         return Seen(at_us, verdict.token)
+
+    def fate(self, present: Token | None) -> Fate:
+        """Tell what became of the verdict, by the token in its row."""
+        stands = self.present()
+        return fate_of(
+            present,
+            named=self.verdict.job.token,
+            written=None if stands is None else stands.token,
+            is_unsure=self.lost is not None,
+            is_carry=self.is_carry,
+        )
 
 
 class _Round(NamedTuple):
@@ -95,19 +109,19 @@ class Verdicts:
         Raises: StoreUnavailable: none was applied. Unknown: some may have been applied or not.
         """
         held = [False] * len(verdicts)
+        items = [_Item(place, verdict) for place, verdict in enumerate(verdicts)]
         try:
-            self._settle_into(held, verdicts)
+            self._settle_into(held, items)
         except StoreUnavailable as error:
-            if len(verdicts) > 1:  # those of other lanes are there, or may be
+            if len(verdicts) > 1 or items[0].lost:  # those of other lanes are there, or may be
                 raise Unknown(f"{error.message} Some verdicts may have been applied.") from error
             raise
         return held
 
-    def _settle_into(self, held: list[bool], verdicts: Sequence[Verdict]) -> None:
+    def _settle_into(self, held: list[bool], items: Sequence[_Item]) -> None:
         waiting: dict[Lane, deque[_Item]] = {}
-        for place, verdict in enumerate(verdicts):
-            item = _Item(place, verdict)
-            waiting.setdefault(verdict.job.lane, deque()).append(item)
+        for item in items:
+            waiting.setdefault(item.verdict.job.lane, deque()).append(item)
         carried: list[Found] = []
         while waiting:
             batches = [_next_batch(items) for items in waiting.values()]
@@ -215,10 +229,12 @@ class Verdicts:
         if isinstance(answer, Answer):
             present = {rows.key_in(row): row for row in answer.rows}
             for item in batch:
-                if _is_stale(item, present.get(item.key)):
-                    told.append((item, False))
-                else:
-                    again.append(item)
+                row = present.get(item.key)
+                if self._is_known(item, row["claim_token"] if row else None, told):
+                    continue
+                if row is not None:
+                    _learn_from(row, item)
+                again.append(item)
         else:
             told = self._read_back(batch, answer, again)
         for item in again:
@@ -233,22 +249,28 @@ class Verdicts:
         """Find out what became of a batch whose answer was lost."""
         if not isinstance(error, Unknown):
             raise error
+        for item in batch:
+            item.lost = item.lost or error
         lane = batch[0].verdict.job.lane
         text, values = rows.some(lane, [item.key for item in batch])
         answered = self._session.read_back(error, text, values)
         read = [rows.found(lane, row).job for row in answered]
-        present = {key_of(job): job for job in read}
+        present = {key_of(job): job.token for job in read}
         told: list[tuple[_Item, bool]] = []
-        for item in batch:
-            row = present.get(item.key)
-            if (rows.seen(row) if row else None) == item.present():
-                self._learn([item])
-                told.append((item, True))
-            elif row is None or row.token != item.verdict.job.token:
-                told.append((item, False))
-            else:
-                again.append(item)
+        again += [item for item in batch if not self._is_known(item, present.get(item.key), told)]
         return told
+
+    def _is_known(self, item: _Item, present: Token | None, told: list[tuple[_Item, bool]]) -> bool:
+        """Tell whether a row shows what became of a verdict; then note it in `told`."""
+        fate = item.fate(present)
+        if fate is Fate.UNKNOWN:
+            assert item.lost is not None
+            raise item.lost
+        if fate is Fate.HELD:
+            self._learn([item])
+        if fate is not Fate.OPEN:
+            told.append((item, fate is Fate.HELD))
+        return fate is not Fate.OPEN
 
     def _learn(self, batch: Sequence[_Item]) -> None:
         """Take in that some verdicts on one lane have held."""
@@ -270,13 +292,11 @@ def _next_batch(items: deque[_Item]) -> list[_Item]:
     return batch
 
 
-def _is_stale(item: _Item, row: Mapping[str, Any] | None) -> bool:
-    """Tell whether a row refuses a verdict; if not, learn what must be different about it.
+def _learn_from(row: Mapping[str, Any], item: _Item) -> None:
+    """Learn from a row that bears the verdict's token what must be different about the verdict.
 
     A move that leads ahead must list the lane first; no extension is shorter than one before it.
     """
-    if row is None or row["claim_token"] != item.verdict.job.token:
-        return True
     at_us = row.get("at_us")
     verdict = item.verdict
     if not isinstance(verdict, Drop) and at_us is not None and at_us > verdict.at_us:
@@ -284,7 +304,6 @@ def _is_stale(item: _Item, row: Mapping[str, Any] | None) -> bool:
             item.verdict = verdict._replace(at_us=at_us)
         else:
             item.must_list = not item.is_carry
-    return False
 
 
 def _stub_of(item: _Item) -> Found:

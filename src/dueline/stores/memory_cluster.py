@@ -7,9 +7,10 @@ is one step that stands alone; whatever takes two of them can be stopped in betw
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
+from dueline.errors import Unknown
 from dueline.frontier import NOTHING_CLOSED as NOTHING
 from dueline.frontier import Shelf
 from dueline.job import Job, JobId
@@ -21,6 +22,9 @@ from dueline.stores.memory_rows import Change, Found, holds, page_of
 
 ROWS_A_PAGE = 100
 """Of a lane that is read to its end."""
+
+BEFORE_ALL_US = -(2**63)
+"""When no record has expired yet."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,14 +51,39 @@ class Cluster:
         self.closed: dict[Shelf, int] = {}
 
 
+class GivenUp(Unknown):
+    """Raised before a primitive by who steps through a client: its answer never comes.
+
+    It happens all the same, just before a later primitive of the same client (rule U5).
+    """
+
+    def __init__(self, *, skips: int = 0) -> None:
+        """Take how many primitives come before the one that it lands before."""
+        super().__init__("the request was given up")
+        self.skips = skips
+
+
+class _Late(NamedTuple):
+    """A primitive that was given up. before: the number of the one that it lands before."""
+
+    before: int
+    land: Callable[[], object]
+
+
 def _primitive(
     method: Callable[Concatenate["Node", P], R],
 ) -> Callable[Concatenate["Node", P], R]:
-    """Make a method one step: it is told of first, and then happens at once."""
+    """Make a method one step: it is announced, and then happens at once or is given up."""
 
     @wraps(method)
     def step(self: "Node", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self.step(method.__name__)
+        number = self._begin()
+        try:
+            self.step(method.__name__)
+        except GivenUp as error:
+            land = partial(method, self, *args, **kwargs)
+            self.late.append(_Late(number + 1 + error.skips, land))
+            raise
         with self.cluster.lock:
             return method(self, *args, **kwargs)
 
@@ -71,6 +100,18 @@ class Node:
         """Take the data, and what is called with a primitive's name before each of them."""
         self.cluster = cluster
         self.step = step
+        self.late: list[_Late] = []
+        self._begun = 0
+
+    def _begin(self) -> int:
+        """Count a primitive; what was given up lands when its time has come."""
+        with self.cluster.lock:
+            self._begun += 1
+            due = [one for one in self.late if one.before <= self._begun]
+            for one in due:
+                self.late.remove(one)
+                one.land()
+            return self._begun
 
     # Rows
 
@@ -208,9 +249,9 @@ class Node:
 
     @_primitive
     def read(self, partition: str, now_us: int) -> Sequence[Put]:
-        """Read the records of a partition that live, in the order of their keys."""
+        """Read the records of a partition that live at an instant, in the order of their keys."""
         table = self.cluster.records.get(partition, {})
-        return [table[key] for key in sorted(table) if _lives(table[key], now_us)]
+        return [table[key] for key in sorted(table) if lives(table[key], now_us)]
 
     @_primitive
     def commit(self, partition: str, writes: Sequence[Write], now_us: int) -> bool:
@@ -218,7 +259,7 @@ class Node:
         table = self.cluster.records.setdefault(partition, {})
         for write in writes:
             present = table.get(write.key)
-            is_there = present is not None and _lives(present, now_us)
+            is_there = present is not None and lives(present, now_us)
             version = present.version if present is not None and is_there else NO_VERSION
             if write.expect is not None and write.expect != version:
                 return False
@@ -279,5 +320,6 @@ class Node:
             del table[place]
 
 
-def _lives(put: Put, now_us: int) -> bool:
+def lives(put: Put, now_us: int) -> bool:
+    """Tell whether a record has not expired."""
     return put.expires_us is None or put.expires_us > now_us

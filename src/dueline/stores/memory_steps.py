@@ -15,6 +15,7 @@ from dueline.frontier import Frontier, Shelf
 from dueline.job import Job, JobId, Token
 from dueline.lane import Lane, Marks, Pointer
 from dueline.marks import LaneList, Shard
+from dueline.readback import Fate, fate_of, fate_of_commit
 from dueline.recall import Key, Recall, Seen, Visit, key_of
 from dueline.store import (
     NO_VERSION,
@@ -34,7 +35,7 @@ from dueline.store import (
     Write,
 )
 from dueline.stores.memory_census import SteppedCensus
-from dueline.stores.memory_cluster import Cluster, Node
+from dueline.stores.memory_cluster import BEFORE_ALL_US, Cluster, Node, lives
 from dueline.stores.memory_rows import (
     MOVED_CELLS,
     Change,
@@ -44,6 +45,7 @@ from dueline.stores.memory_rows import (
     claim,
     claimed,
     extension,
+    holds,
     jobs_page,
     moved,
     one_by_one,
@@ -52,6 +54,9 @@ from dueline.stores.memory_rows import (
 
 VAIN_ROUNDS_MAX = 100
 """How often a lane is tried when others take its rows first."""
+
+REPEATS_MAX = 8
+"""How often a conditional write is sent while its answers are lost."""
 
 LOOKS_MAX = 3
 """How often a job is looked up whose carry was completed meanwhile."""
@@ -170,13 +175,50 @@ class SteppedMemoryStore(SteppedCensus):
             jobs = [read[key].job for key in keys]
             if not jobs:
                 return ()
-            refused = self._node.decide(visit.lane, [claim(job, terms) for job in jobs])
-            if refused is None:
-                for key in keys:
-                    visit.note(key, Seen(terms.now_us + terms.lease_us, terms.token))
+            present = self._claim(visit.lane, jobs, terms)
+            if present is not None:
+                won = self._own(present, terms)
+                self._know(visit, [key for key in keys if key not in won], read, present)
+                jobs = [job for job in jobs if key_of(job) in won]
+            for job in jobs:
+                visit.note(key_of(job), Seen(terms.now_us + terms.lease_us, terms.token))
+            if jobs:
                 return jobs
-            self._know(visit, keys, read, refused)
         return ()
+
+    def _claim(self, lane: Lane, jobs: Sequence[Job], terms: Terms) -> Mapping[Key, Found] | None:
+        """Claim rows that were read, all or none; answers as the node.
+
+        The very same request is repeated while its answers are lost and its rows are as they
+        were (rule U5). Where one of them has changed, no such request can hold any more.
+        """
+        changes = [claim(job, terms) for job in jobs]
+        lost: Unknown | None = None
+        for _ in range(REPEATS_MAX):
+            try:
+                return self._node.decide(lane, changes)
+            except Unknown as error:
+                lost = lost or error
+            except StoreUnavailable as error:
+                if lost is None:
+                    raise
+                raise lost from error
+            present = self._read_back(lost, lane, [change.key for change in changes])
+            if not all(holds(present.get(change.key), change) for change in changes):
+                return present
+        assert lost is not None
+        raise lost
+
+    def _own(self, present: Mapping[Key, Found], terms: Terms) -> set[Key]:
+        """Pick the rows that a claim has won by a request that was given up (rule U5)."""
+        return {key for key, found in present.items() if found.job.token == terms.token}
+
+    def _read_back(self, lost: Unknown, lane: Lane, keys: Sequence[Key]) -> dict[Key, Found]:
+        """Read what came of a write; if nobody says, its answer stays lost (rule U2)."""
+        try:
+            return {key_of(found.job): found for found in self._node.some(lane, keys)}
+        except StoreUnavailable as silence:
+            raise lost from silence
 
     def _read_on(self, visit: Visit, read: dict[Key, Found]) -> None:
         """Read until the rows that come first are known."""
@@ -222,13 +264,53 @@ class SteppedMemoryStore(SteppedCensus):
 
     def _decide(self, lane: Lane, change: Change, seen: Seen | None) -> Mapping[Key, Found] | None:
         """Make one change, and remember what the row is from then on; answers as the node."""
-        refused = self._node.decide(lane, [change])
+        refused = self._send(lane, change)
         if refused is None:
             self._recall.learn(lane, change.key, seen)
             if change.birth is not None:
                 born = change.birth
                 self._recall.learn(lane, key_of(born), Seen(born.at_us, born.token))
         return refused
+
+    def _send(self, lane: Lane, change: Change) -> Mapping[Key, Found] | None:
+        """Send a change until it is known what became of it (rules U2, U5); answers as the node."""
+        lost: Unknown | None = None
+        for _ in range(REPEATS_MAX):
+            is_refused = False
+            try:
+                present = self._node.decide(lane, [change])
+                if present is None:
+                    return None
+                is_refused = True
+            except Unknown as error:
+                lost = lost or error
+                present = self._read_back(lost, lane, [change.key])
+            except StoreUnavailable as error:
+                if lost is None:
+                    raise
+                raise lost from error
+            fate = self._fate(change, present.get(change.key), is_unsure=lost is not None)
+            if fate is Fate.HELD:
+                return None
+            if lost is not None and fate is Fate.UNKNOWN:
+                raise lost
+            if is_refused or fate is Fate.REFUSED:
+                return present
+        assert lost is not None
+        raise lost
+
+    def _fate(self, change: Change, found: Found | None, *, is_unsure: bool) -> Fate:
+        """Tell what became of a change."""
+        written = None
+        if change.cells is not None:
+            written = change.cells.get("token", change.token)
+        return fate_of(
+            None if found is None else found.job.token,
+            named=change.token,
+            written=written,
+            is_unsure=is_unsure,
+            is_carry=change.stub is not None,
+        )
 
     def _move(self, move: Move) -> bool:
         """Move a row within its lane: in its place, or where it will be due.
@@ -343,7 +425,36 @@ class SteppedMemoryStore(SteppedCensus):
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
         """Apply writes to one partition: all or nothing."""
-        return self._node.commit(partition, writes, self.clock_us())
+        lost: Unknown | None = None
+        for _ in range(REPEATS_MAX):
+            try:
+                if self._node.commit(partition, writes, self.clock_us()):
+                    return True
+                if lost is None:
+                    return False
+            except Unknown as error:
+                lost = lost or error
+            except StoreUnavailable as error:
+                if lost is None:
+                    raise
+                raise lost from error
+            fate = self._fate_of_commit(lost, partition, writes)
+            if fate is not Fate.OPEN:
+                break
+        assert lost is not None
+        if fate is not Fate.HELD:
+            raise lost
+        return True
+
+    def _fate_of_commit(self, lost: Unknown, partition: str, writes: Sequence[Write]) -> Fate:
+        """Read what became of a commit that was given up."""
+        try:
+            puts = self._node.read(partition, BEFORE_ALL_US)
+        except StoreUnavailable as silence:
+            raise lost from silence
+        stored = {put.key: put.version for put in puts}
+        live = {put.key: put.version for put in puts if lives(put, self.clock_us())}
+        return fate_of_commit(writes, stored, live, is_unsure=True)
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
         """Insert rows, then look whether they lie above their shards' marks."""

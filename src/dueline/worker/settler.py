@@ -147,7 +147,7 @@ class Settler:
         ends = [self._finished(one, outcome) for one, outcome in over]
         others = [self._again(one, decision) for one, decision in again]
         others += [Group((self._mark(job),)) for job in started]
-        held = finish(self._queues.store, ends, others, self._queues.ids)
+        held = finish(self._queues.store, ends, others)
         self._queues.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
         decided: list[tuple[Ended, Decision]] = [*over, *again]
         for (one, decision), sure in zip(decided, held, strict=False):
@@ -239,7 +239,7 @@ class Settler:
             settings = self._queues.catalog.settings(job.lane.queue)
             ends.append(Finished(job, finish_of(job, outcome, attempt, settings)))
             log_over(job, outcome)
-        held = finish(self._queues.store, ends, (), self._queues.ids) if ends else []
+        held = finish(self._queues.store, ends, ()) if ends else []
         for (job, outcome, _), sure in zip(over, held, strict=True):
             if sure and self._hooks.has(outcome.state):
                 event = settle_event(job, outcome.error, ended_us=outcome.ended_us)

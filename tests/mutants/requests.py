@@ -1,0 +1,82 @@
+"""Rules of requests that were given up, broken."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from dueline import finishing
+from dueline.errors import Unknown
+from dueline.ids import Ids
+from dueline.job import Job
+from dueline.lane import Lane
+from dueline.readback import Fate
+from dueline.recall import Key
+from dueline.store import Move, Write
+from dueline.stores.memory_rows import Change, Found, Terms, claim, holds
+from dueline.stores.memory_steps import SteppedMemoryStore
+
+Patch = pytest.MonkeyPatch
+
+
+def _claim(
+    self: SteppedMemoryStore, lane: Lane, jobs: Sequence[Job], terms: Terms
+) -> Mapping[Key, Found] | None:
+    changes = [claim(job, terms) for job in jobs]
+    try:
+        return self._node.decide(lane, changes)
+    except Unknown as error:
+        present = self._read_back(error, lane, [change.key for change in changes])
+    if not all(holds(present.get(change.key), change) for change in changes):
+        return present
+    refused = self._node.decide(lane, changes)
+    return None if refused is None else {}
+
+
+def _send(self: SteppedMemoryStore, lane: Lane, change: Change) -> Mapping[Key, Found] | None:
+    try:
+        return self._node.decide(lane, [change])
+    except Unknown as error:
+        present = self._read_back(error, lane, [change.key])
+    fate = self._fate(change, present.get(change.key), is_unsure=True)
+    if fate is Fate.OPEN:
+        return self._node.decide(lane, [change])
+    return None if fate is Fate.HELD else present
+
+
+def _commit(self: SteppedMemoryStore, partition: str, writes: Sequence[Write]) -> bool:
+    try:
+        return self._node.commit(partition, writes, self.clock_us())
+    except Unknown as error:
+        fate = self._fate_of_commit(error, partition, writes)
+        if fate is Fate.UNKNOWN:
+            raise
+    return fate is Fate.HELD or self._node.commit(partition, writes, self.clock_us())
+
+
+def a_refusal_is_believed(patch: Patch) -> None:
+    """Read back what was given up, repeat it, and take what the repeat is told at its word."""
+    patch.setattr(SteppedMemoryStore, "_claim", _claim)
+    patch.setattr(SteppedMemoryStore, "_send", _send)
+    patch.setattr(SteppedMemoryStore, "commit", _commit)
+
+
+def a_claim_believes_a_refusal(patch: Patch) -> None:
+    patch.setattr(SteppedMemoryStore, "_claim", _claim)
+
+
+def a_verdict_believes_a_refusal(patch: Patch) -> None:
+    patch.setattr(SteppedMemoryStore, "_send", _send)
+
+
+def a_commit_believes_a_refusal(patch: Patch) -> None:
+    patch.setattr(SteppedMemoryStore, "commit", _commit)
+
+
+def an_outcome_has_another_token_each_time(patch: Patch) -> None:
+    decide = finishing._decide
+    ids = Ids()
+
+    def decide_anew(job: Job, end: finishing.Finish) -> Move:
+        return decide(job, end)._replace(token=ids.token())
+
+    patch.setattr(finishing, "_decide", decide_anew)
