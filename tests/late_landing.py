@@ -1,7 +1,8 @@
-"""Requests that are given up and land before their repeats: what is told, what is stored.
+"""Requests that are given up and land before their repeats.
 
-Scenarios for any store without transactions. A caller passes `late`, which has the store give its
-next conditional write up; what is read back does not show it, and it lands just before the repeat.
+What the caller is answered, and what is stored, on any store without transactions. A test passes
+`late`, which has the store give its next conditional write up; a read does not show it, and it
+lands just before its repeat.
 """
 
 from collections.abc import Callable, Mapping
