@@ -26,7 +26,7 @@ class Fault(Enum):
 
 
 KINDS: Sequence[Fault] = tuple(kind for kind in Fault if kind is not Fault.OVERTAKES)
-"""What is drawn; where calls may be late, some of them overtake others."""
+"""What is drawn; where calls may be late, conditional writes may overtake their repeats, too."""
 
 DULL_SPAN = 1024
 """Of so many calls of a life with faults at their usual rate, about RATES of them have one."""
@@ -45,8 +45,6 @@ def swarm(tape: Tape) -> tuple[Fault, ...]:
     rate = RATES[tape.pick(len(RATES))]
     if not present:
         return ()
-    if Fault.LATE in present:
-        present.append(Fault.OVERTAKES)
     return tuple(present[place % len(present)] for place in range(max(rate, len(present))))
 
 
@@ -55,6 +53,9 @@ DELAYS_US: Sequence[int] = (200, 50, 400, 1_000, 3_000, 10_000, 40_000, 200_000)
 
 TIMEOUTS_US: Sequence[int] = (1_000_000, 50_000, 4_000_000)
 """After what time a caller gives up."""
+
+OVERTAKING = 32
+"""Of so many conditional writes one does so, in lives whose calls may be late."""
 
 SKIPS: Sequence[int] = (1, 0, 1, 2, 1, 3)
 """How many calls come between one that seems lost and the one that it happens before.

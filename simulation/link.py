@@ -8,6 +8,7 @@ from simulation.faults import (
     DELAYS_US,
     DULL_SPAN,
     JUMPS_US,
+    OVERTAKING,
     SKIPS,
     SPANS_US,
     TIMEOUTS_US,
@@ -44,7 +45,7 @@ class Link:
         self.process = process
         self._faults = faults
         self._pending: list[_Pending] = []
-        self._is_next_overtaking = False
+        self._overtakes = Fault.LATE in faults
 
     def deny(self, what: str) -> None:
         """Note that a caller was told of a write that it does not hold, and it does."""
@@ -79,15 +80,11 @@ class Link:
             return answer
         if world.now_us < max(process.cut_us, world.outage_us):
             self._give_up(Fault.DROPPED, name, is_told=False)
-        if self._is_next_overtaking and decides:
-            self._is_next_overtaking = False
+        if decides and self._overtakes and world.tape.is_rare(OVERTAKING):
             return self._befall(Fault.OVERTAKES, name, apply, lands=lands)
         choice = world.tape.pick(DULL_SPAN)
         if 0 < choice <= len(self._faults):
-            fault = self._faults[choice - 1]
-            if decides or fault is not Fault.OVERTAKES:
-                return self._befall(fault, name, apply, lands=lands)
-            self._is_next_overtaking = True
+            return self._befall(self._faults[choice - 1], name, apply, lands=lands)
         if choice:
             world.sleep(DELAYS_US[choice & 7])
             answer = self._happen(apply)
