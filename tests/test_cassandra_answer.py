@@ -43,7 +43,7 @@ def answered_with(store: CassandraStore, patch: pytest.MonkeyPatch, statement: o
     """Have the node answer each request with what it answers to one statement."""
     driver: Any = store._session._connected()
     execute_async = driver.execute_async
-    patch.setattr(driver, "execute_async", lambda _: execute_async(statement))
+    patch.setattr(driver, "execute_async", lambda _, **how: execute_async(statement, **how))
 
 
 def version_where(key: str, part: str = "/other") -> Call:
@@ -70,9 +70,7 @@ def test_rows_of_other_columns_are_no_answer(
 def test_a_clock_is_not_read_off_another_answer(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver: Any = store._session._connected()
-    execute = driver.execute
-    monkeypatch.setattr(driver, "execute", lambda _: execute("SELECT host_id FROM system.local"))
+    answered_with(store, monkeypatch, "SELECT host_id FROM system.local")
     with pytest.raises(StoreUnavailable, match="the columns host_id in place of"):
         store.clock_us()
     monkeypatch.undo()
