@@ -123,11 +123,13 @@ def test_a_node_that_hangs_keeps_nobody_from_the_others_clocks(
     answers: dict[str, list[tuple[int]] | Exception | None]
     answers = {"a": [(1,)], "b": None, "c": OSError("gone")}
     monkeypatch.setattr(session, "_connected", lambda: Nodes(answers))
-    assert [rows for rows, _ in session.ask_near("now", SystemClock(), columns=["now"])] == [[(1,)]]
+    assert [rows for rows, _ in session.ask_near("now", SystemClock(), columns=("now",))] == [
+        [(1,)]
+    ]
     del answers["b"]
     answers |= {"a": OSError("gone"), "b": OSError("gone")}
     with pytest.raises(StoreUnavailable):
-        session.ask_near("now", SystemClock(), columns=["now"])
+        session.ask_near("now", SystemClock(), columns=("now",))
 
 
 def test_the_middle_clock_of_the_nodes_is_the_stores(store: CassandraStore) -> None:

@@ -176,7 +176,7 @@ class CassandraSession:
             raise translated(error, self.place, is_write=False) from error
 
     def ask_near(
-        self, text: str, clock: Clock, *, columns: Sequence[str]
+        self, text: str, clock: Clock, *, columns: tuple[str, ...]
     ) -> list[tuple[Rows, int]]:
         """Read from the own tables of the nodes that are near and up, all at once.
 
@@ -213,12 +213,13 @@ class CassandraSession:
             future.add_callbacks(note, note)
         answers: list[tuple[Rows, int]] = []
         while asked:
-            patience_s: float | None = None
+            # The driver gives a request up by itself, within the time of a request.
+            until_us = sent_us + self.place.timeout_us + SECOND_US
             if answers:
                 until_us = 2 * answers[0][1] - sent_us + GRACE_US
-                patience_s = max(0, until_us - clock.monotonic_us()) / SECOND_US
             try:
-                future, at_us = came.get(timeout=patience_s)
+                patience_us = max(0, until_us - clock.monotonic_us())
+                future, at_us = came.get(timeout=patience_us / SECOND_US)
             except Empty:
                 break
             asked -= 1
