@@ -237,3 +237,30 @@ def test_a_store_that_never_answered_has_no_time() -> None:
 @pytest.mark.parametrize(("instant_us", "year"), [(2**63 - 1, 9999), (-(2**63), 1)])
 def test_a_time_beyond_the_calendar_is_its_end(instant_us: int, year: int) -> None:
     assert to_datetime(instant_us).year == year
+
+
+# --- wall clocks that are set ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jump_s", [7200, -7200, 1])
+def test_a_clock_that_is_set_and_set_back_counts_only_meanwhile(jump_s: int) -> None:
+    clock = HandClock()
+    time = StoreTime(clock.wall_us, clock)
+    assert time.latest_us() == NOW_US
+    clock.jump(jump_s)
+    clock.advance(2)
+    assert time.latest_us() == clock.wall_us()
+    clock.advance(5)
+    clock.jump(-jump_s)
+    clock.advance(2)
+    assert time.earliest_us() == time.latest_us() == clock.wall_us() == NOW_US + 9 * SECOND_US
+
+
+def test_a_clock_that_is_slewed_is_read_as_often_as_before() -> None:
+    server = Server(drift_ppm=500)
+    estimate = server.time()
+    estimate.earliest_us()
+    for _ in range(9):
+        server.pass_us(SECOND_US)
+        estimate.earliest_us()
+    assert server.asked == 1

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dueline.errors import BadInput, StoreUnavailable
 
@@ -48,15 +48,20 @@ class SystemClock:
         time.sleep(seconds)
 
 
+JUMP_US_MIN: Final = 50_000
+"""A wall clock that moved by more against the monotonic one was set, not slewed."""
+
+
 class StoreTime:
     """The store's time as this process estimates it.
 
     Keeps (store - own monotonic) from the round trip with the least delay, so that a machine
     whose wall clock is minutes off neither starts a job early nor loses one (rule L3).
     A reading is replaced when it is older than `renew_us`, since clocks drift: 100 ppm, bad
-    for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4. While the store does
-    not answer the last reading goes on, with an error that grows as much: whoever asks for the
-    time has no part in an outage.
+    for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4. It is replaced at once
+    when this machine's wall clock was set, since that may be the store's clock too. While the
+    store does not answer the last reading goes on, with an error that grows as much: whoever asks
+    for the time has no part in an outage.
     """
 
     def __init__(
@@ -75,9 +80,15 @@ class StoreTime:
         store_us = self._read_store_us()
         came = self._clock.monotonic_us()
         error_us = (came - sent + 1) // 2
+        wall_us = self._clock.wall_us() - came
         kept = self._kept
-        if kept is None or error_us <= kept.error_us or came - kept.taken_us > self._renew_us:
-            self._kept = _Reading(store_us - (sent + came) // 2, error_us, came)
+        if (
+            kept is None
+            or error_us <= kept.error_us
+            or came - kept.taken_us > self._renew_us
+            or abs(wall_us - kept.wall_us) > JUMP_US_MIN
+        ):
+            self._kept = _Reading(store_us - (sent + came) // 2, error_us, came, wall_us)
 
     def _reading(self) -> "_Reading":
         """Give the reading as it is worth now."""
@@ -88,7 +99,8 @@ class StoreTime:
             assert kept is not None
             return kept
         now_us = self._clock.monotonic_us()
-        if now_us - kept.taken_us <= self._renew_us:
+        has_jumped = abs(self._clock.wall_us() - now_us - kept.wall_us) > JUMP_US_MIN
+        if now_us - kept.taken_us <= self._renew_us and not has_jumped:
             return kept
         if now_us >= self._again_us:
             self._again_us = now_us + SECOND_US  # others need not wait for the same answer
@@ -100,12 +112,12 @@ class StoreTime:
 
     def earliest_us(self) -> int:
         """Tell the least that the store's time can be now: what claims are judged by."""
-        offset_us, error_us, _ = self._reading()
+        offset_us, error_us, *_ = self._reading()
         return self._clock.monotonic_us() + offset_us - error_us
 
     def latest_us(self) -> int:
         """Tell the most that the store's time can be now: what deadlines are counted from."""
-        offset_us, error_us, _ = self._reading()
+        offset_us, error_us, *_ = self._reading()
         return self._clock.monotonic_us() + offset_us + error_us
 
     def skew_us(self) -> int:
@@ -115,11 +127,15 @@ class StoreTime:
 
 
 class _Reading(NamedTuple):
-    """The store's time less the monotonic clock, give or take the error, as read then."""
+    """The store's time less the monotonic clock, give or take the error, as read then.
+
+    wall_us: this machine's wall clock less its monotonic clock then.
+    """
 
     offset_us: int
     error_us: int
     taken_us: int
+    wall_us: int
 
 
 def to_us(instant: datetime) -> int:

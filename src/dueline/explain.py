@@ -22,7 +22,8 @@ from dueline.policy import CRASHES_MAX
 from dueline.precedence import Ahead, jobs_before
 from dueline.queue import Queues
 from dueline.recipes.registry import Presence
-from dueline.status import status_of
+from dueline.span import span_text
+from dueline.status import ahead_of, status_of
 from dueline.workforce import live_workers
 
 CLAIMS_MAX: Final = 10_000
@@ -44,7 +45,21 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     if found.row is None:
         assert found.outcome is not None
         return _ended(found.outcome, now_us)
-    return as_step(found.row, _of_row(queues, found.row, now_us))
+    return _by_clock(found.row, as_step(found.row, _of_row(queues, found.row, now_us)), now_us)
+
+
+def _by_clock(job: Job, explanation: Explanation, now_us: int) -> Explanation:
+    """Add that a row was written by a clock that was ahead, where its times show that."""
+    ahead_us = ahead_of(job, now_us)
+    if not ahead_us:
+        return explanation
+    written = "claimed" if job.claimed_us > job.enqueued_us else "enqueued"
+    return Explanation(
+        explanation.reason,
+        f"{explanation.sentence} It was {written} by a clock that was ahead: by its own times that "
+        f"happens {span_text(ahead_us)} from now. `dueline jobs reschedule` brings it forward.",
+        {**explanation.facts, "clock_ahead_us": ahead_us},
+    )
 
 
 def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:

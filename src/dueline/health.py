@@ -20,6 +20,7 @@ from dueline.shards import LATE_US, shards_of
 from dueline.soundness import SKEW_US_MAX, Check, Verdict, judged
 from dueline.span import instant_text, span_text
 from dueline.stats import count
+from dueline.status import ahead_of
 from dueline.store import Delete, Put
 from dueline.workforce import live_workers
 
@@ -77,6 +78,7 @@ def examine(queues: Queues, *, compare_us: int = COMPARE_US) -> Report:
         lambda: [elected(queues, workers)],
         lambda: recurring(queues, workers),
         lambda: _found_by_audits(queues),
+        lambda: _written_ahead(queues),
         lambda: _unserved(queues, workers),
         lambda: neglected(queues, queues.catalog.names(), workers),
         lambda: standing(queues, max_age_us=LATE_US, verdict="warning"),
@@ -113,6 +115,26 @@ def _unreadable(queues: Queues) -> Iterator[Check]:
     advice = "Was it written by another program, or a newer dueline? Correct or delete it."
     for place, why in islice(unreadable_in(queues, most=SCAN_MAX), UNREADABLE_MAX):
         yield Check(place, "bad", why, advice)
+
+
+def _written_ahead(queues: Queues) -> Iterator[Check]:
+    """Find jobs that were written by a clock that was ahead: they wait by that clock."""
+    now_us = queues.time.latest_us()
+    left = SCAN_MAX
+    for name in queues.catalog.names():
+        ahead_us = []
+        for job in islice(queues.jobs_of(name), left):
+            left -= 1
+            if by_us := ahead_of(job, now_us):
+                ahead_us.append(by_us)
+        if ahead_us:
+            yield Check(
+                f"queue {name}",
+                "warning",
+                f"a clock that was up to {span_text(max(ahead_us))} ahead wrote {len(ahead_us)} "
+                "jobs; they wait by that clock",
+                "Set the clock right; `dueline jobs reschedule` brings the jobs forward.",
+            )
 
 
 def is_writable(queues: Queues) -> Check:

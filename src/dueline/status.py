@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+from dueline.clock import SECOND_US
 from dueline.errors import StoreCorrupt
 from dueline.job import Job
 from dueline.lane import DEAD_SUFFIX
@@ -22,6 +23,15 @@ def status_of(job: Job, now_us: int) -> str:
     if job.at_us <= now_us:
         return "ready"
     return "retrying" if job.errors or job.crashes else "scheduled"
+
+
+def ahead_of(job: Job, now_us: int) -> int:
+    """Return how far ahead of now a row was written by its own times, in microseconds.
+
+    It is 0 below a second, which clocks in step may differ by.
+    """
+    ahead_us = max(job.enqueued_us, job.claimed_us) - now_us
+    return ahead_us if ahead_us > SECOND_US else 0
 
 
 def _is_expired(job: Job, now_us: int) -> bool:
