@@ -10,7 +10,19 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from models import births, carry, claims, flows, forward, leases, marks, memory, outcome, permits
+from models import (
+    births,
+    carry,
+    claims,
+    flows,
+    forward,
+    leases,
+    marks,
+    memory,
+    outcome,
+    permits,
+    trials,
+)
 from models.explore import Finding, Model, explore
 
 # mypy cannot see that each model explores states of its own kind.
@@ -27,6 +39,7 @@ RIGHT: dict[str, Models] = {
     "leases": {**leases.MODELS},
     "permits": {**permits.MODELS},
     "flows": {**flows.MODELS},
+    "trials": {**trials.MODELS},
 }
 WRONG: dict[str, Models] = {
     "marks": {**marks.MUTANTS},
@@ -39,6 +52,7 @@ WRONG: dict[str, Models] = {
     "leases": {**leases.MUTANTS},
     "permits": {**permits.MUTANTS},
     "flows": {**flows.MUTANTS},
+    "trials": {**trials.MUTANTS},
 }
 
 

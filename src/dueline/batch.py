@@ -48,6 +48,7 @@ class Hold:
     careful_until: Place | None = None
     tries: int = 0
     again_us: int = 0
+    noted: tuple[Place, str] | None = None
 
 
 class Keeper(Protocol):

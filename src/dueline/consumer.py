@@ -5,8 +5,11 @@ lease's epoch. Nothing here waits or starts a thread: `worker.consuming` does, o
 `balance` is for one thread; `poll`, `commit` and `fail` for one thread a shard at a time.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from dueline import cuts, gone, groups, parking
@@ -23,6 +26,9 @@ from dueline.recipes.checkpoint import Checkpoint, Place
 from dueline.recipes.lease import Leases, grants
 from dueline.settings import StreamSettings
 from dueline.store import Row
+from dueline.trial import Quiet, begun
+
+log = logging.getLogger("dueline.consumer")
 
 RETRY_US_MIN: Final = SECOND_US // 10
 RETRY_US_MAX: Final = 30 * SECOND_US
@@ -43,6 +49,7 @@ class Consumer:
         terms: Terms,
         host: object = None,
         from_us: int = 0,
+        quiet: Quiet | None = None,
     ) -> None:
         """Take the engine and who this is; reads nothing yet.
 
@@ -50,6 +57,7 @@ class Consumer:
           name: of the member, another one for each process and start.
           settings: reads those of the stream, as they are now.
           from_us: where the group begins if it is new.
+          quiet: shared by all members of a process; None for one of its own.
         """
         self.name = name
         self.host = host
@@ -69,6 +77,7 @@ class Consumer:
             clock=clock,
             ids=queues.ids,
         )
+        self._quiet = quiet or Quiet(clock)
         self._lock = threading.Lock()
         self._holds: dict[int, Hold] = {}
         self._busy: dict[int, int] = {}
@@ -161,8 +170,14 @@ class Consumer:
 
     def _release(self, shards: Collection[int]) -> None:
         for shard in shards:
+            hold = self._holds.get(shard)
+            if hold is not None:
+                with suppress(DuelineError):  # then it counts as if this process had died
+                    self._end_attempt(shard, hold)
             self._holds.pop(shard, None)
-        self._leases.release([str(shard) for shard in shards])
+        names = [str(shard) for shard in shards]
+        lapsed = [name for name in names if self._leases.has_lapsed(name)]
+        self._leases.release(names, lapsed=lapsed)  # the next one goes on to suspect (rule F7)
         self._leaving.difference_update(shards)
 
     def leave(self) -> None:
@@ -184,6 +199,7 @@ class Consumer:
         """Let others poll a shard."""
         with self._lock:
             self._busy.pop(shard, None)
+            self._quiet.leave(self._runner(shard))
             self._has_let_go |= shard in self._leaving
 
     def poll(self, shard: int) -> Batch | None:
@@ -207,8 +223,8 @@ class Consumer:
             if not rows:
                 self._move(shard, hold, self._moved(hold, hold.handed, hold.note))
                 return None
-            return self._batch(hold, rows)
-        return self._batch(hold, hold.handed) if hold.handed else None
+            return self._batch(shard, hold, rows)
+        return self._batch(shard, hold, hold.handed) if hold.handed else None
 
     def _read_on(self, hold: Hold, shard: int) -> bool:
         """Read the next events of a shard; at the end of a sealed one, say so (rule F5)."""
@@ -217,15 +233,61 @@ class Consumer:
         hold.handed = hold.reader.read(self._terms.batch)
         if not hold.handed and hold.reader.has_ended and not self._course.is_read_out(shard):
             token = self._queues.ids.token()
-            text = parking.write_note(hold.note)
+            text = parking.write_note(hold.note.behind(cuts.END))
             wanted = checkpoint.moved(hold.present, cuts.END, rows=0, version=token, note=text)
             self._move(shard, hold, wanted)
             self._course.end(shard)
         return bool(hold.handed)
 
-    def _batch(self, hold: Hold, rows: Sequence[Row]) -> Batch:
+    def _batch(self, shard: int, hold: Hold, rows: Sequence[Row]) -> Batch | None:
         is_careful = hold.careful_until is not None and _place(rows[0]) <= hold.careful_until
-        return Batch(self, rows[:1] if is_careful else rows, hold, key=None)
+        return self._attempt(shard, hold, rows[:1] if is_careful else rows)
+
+    def _attempt(
+        self, shard: int, hold: Hold, rows: Sequence[Row], key: str | None = None
+    ) -> Batch | None:
+        """Hand events out; what may kill this process is written down first (rule F7).
+
+        One that did so too often is set aside instead. Where a suspect has to run alone and
+        other handlers run, nothing is handed out yet.
+        """
+        trial = hold.note.trial
+        first, last = _place(rows[0]), _place(rows[-1])
+        attempt = (first, key or "")
+        is_suspect = trial is not None or self._leases.has_lapsed(str(shard))
+        if is_suspect and hold.noted != attempt:
+            deaths = 0 if trial is None else trial.deaths_at(*attempt)
+            hold.tries = max(hold.tries, deaths)
+            if self._terms.park_after is not None and deaths >= self._terms.park_after:
+                self._set_aside(Batch(self, rows, hold, key=key), deaths)
+                return None
+        if not self._quiet.enter(self._runner(shard), alone=is_suspect and first == last):
+            return None
+        if is_suspect and hold.noted != attempt:
+            noted = begun(trial, first, last, epoch=hold.epoch, key=key or "")
+            self._move(shard, hold, self._noted(hold, replace(hold.note, trial=noted)))
+            hold.noted = attempt
+        return Batch(self, rows, hold, key=key)
+
+    def _set_aside(self, batch: Batch, deaths: int) -> None:
+        """Set an event aside that killed too many processes; where that cannot be, it waits."""
+        if self._park(batch):
+            log.error("%s was set aside: %d processes died of it", batch.events[0], deaths)
+        else:
+            batch.hold.again_us = self._clock.monotonic_us() + RETRY_US_MAX
+
+    def _end_attempt(self, shard: int, hold: Hold) -> None:
+        """Write that an attempt has ended, so that it does not count as the death of a process.
+
+        One under another epoch ended with its process, and goes on to count.
+        """
+        hold.noted = None
+        trial = hold.note.trial
+        if trial is not None and trial.epoch == hold.epoch:
+            self._move(shard, hold, self._noted(hold, replace(hold.note, trial=trial.over())))
+
+    def _runner(self, shard: int) -> tuple[int, int]:
+        return id(self), shard
 
     def _open(self, shard: int) -> Hold | None:
         """Open the checkpoint of a shard under the lease's epoch, which shuts out all before."""
@@ -259,6 +321,10 @@ class Consumer:
             clock=self._clock,
         )
         hold = Hold(epoch, present, note, reader)
+        if note.trial is not None:
+            if note.trial.epoch == epoch:  # an attempt of this member, which goes on to live
+                hold.note = replace(note, trial=note.trial.over())
+            hold.careful_until = None if note.trial.key else note.trial.until_place
         self._holds[shard] = hold
         return hold
 
@@ -269,7 +335,7 @@ class Consumer:
         hold = batch.hold
         if batch.key is not None:
             note = hold.note.with_key(batch.key, _place(batch.rows[-1]))
-            return self._noted(hold, note)
+            return self._noted(hold, replace(note, trial=None))
         return self._moved(hold, batch.rows, hold.note)
 
     def commit(self, batch: Batch) -> None:
@@ -294,12 +360,15 @@ class Consumer:
         Raises: as `commit`.
         """
         hold, park_after = batch.hold, self._terms.park_after
+        self._quiet.leave(self._runner(batch.shard))
         if batch.tx is not None:
             self._after_transaction(batch)
             return False
         hold.tries += 1
         pause_us = min(RETRY_US_MAX, RETRY_US_MIN * 2 ** min(hold.tries, 20))
         hold.again_us = self._clock.monotonic_us() + pause_us
+        if hold.noted is not None:
+            self._end_attempt(batch.shard, hold)
         if len(batch.rows) > 1:
             hold.careful_until, hold.tries = _place(batch.rows[-1]), 0
             hold.again_us = 0
@@ -307,9 +376,17 @@ class Consumer:
         if park_after is None or hold.tries < park_after:
             return False
         batch.check()
+        return self._park(batch)
+
+    def _park(self, batch: Batch) -> bool:
+        """Set an event aside; return False where no more keys can be."""
+        hold = batch.hold
         if batch.key is not None:  # it stays where it is
             parking.withdraw(self._queues.store, self._stream, self._group, batch.key)
             self._wishes.discard(batch.key)
+            if hold.note.trial is not None:
+                wanted = self._noted(hold, replace(hold.note, trial=None))
+                self._move(batch.shard, hold, wanted)
             hold.tries = hold.again_us = 0
             return True
         if len(hold.note.parked) >= parking.KEYS_MAX:
@@ -335,7 +412,7 @@ class Consumer:
             limit=1,
         )
         if rows:
-            return Batch(self, rows, hold, key=key)
+            return self._attempt(shard, hold, rows, key)
         self._move(shard, hold, self._noted(hold, hold.note.without(key)))
         if not self._course.goes_on(shard, key):
             parking.withdraw(store, self._stream, self._group, key)
@@ -344,8 +421,8 @@ class Consumer:
 
     def _moved(self, hold: Hold, rows: Sequence[Row], note: Note) -> Checkpoint:
         token = self._queues.ids.token()
-        text = parking.write_note(note)
         place = _place(rows[-1])
+        text = parking.write_note(note.behind(place))
         return checkpoint.moved(hold.present, place, rows=len(rows), version=token, note=text)
 
     def _noted(self, hold: Hold, note: Note) -> Checkpoint:
@@ -369,6 +446,9 @@ class Consumer:
         hold = batch.hold
         hold.present, hold.note = wanted, parking.read_note(wanted.note)
         hold.tries = hold.again_us = 0
+        hold.noted = None
+        self._leases.forget_lapse(str(batch.shard))
+        self._quiet.leave(self._runner(batch.shard))
         if batch.key is None:
             place = _place(batch.rows[-1])
             hold.handed = [row for row in hold.handed if _place(row) > place]
@@ -387,6 +467,7 @@ class Consumer:
     def forget(self, shard: int) -> None:
         """Read the checkpoint of a shard anew, if it is still held."""
         self._holds.pop(shard, None)
+        self._quiet.leave(self._runner(shard))
 
 
 def _place(row: Row) -> Place:

@@ -17,6 +17,7 @@ from dueline.recipes.sequence import Sequence as Numbers
 from dueline.settings import check_queue_name
 from dueline.signals import passed_on
 from dueline.stream import Registered, Stream, bell
+from dueline.trial import Quiet
 from dueline.whereabouts import worker_name
 from dueline.worker.consuming import Consuming
 from dueline.worker.log import log
@@ -116,7 +117,8 @@ class Coordination:
           drain: how long handlers may go on at the end of the block.
         """
         names = self.consumers() if consumers is None else consumers
-        made = [self._at_work(*self._find(name), threads) for name in names]
+        quiet = Quiet(self._host.clock)
+        made = [self._at_work(*self._find(name), threads, quiet) for name in names]
         if not made:
             raise NotFound("No consumer is registered.", hint='Write @stream.consumer("group").')
         for _, loop in made:
@@ -157,7 +159,7 @@ class Coordination:
         return found, found.consumers[group]
 
     def _at_work(
-        self, stream: Stream, registered: Registered, threads: int
+        self, stream: Stream, registered: Registered, threads: int, quiet: Quiet
     ) -> tuple[Consumer, Consuming]:
         if threads < 1:
             raise BadInput(f"threads={threads} handle nothing.")
@@ -173,6 +175,7 @@ class Coordination:
             terms=terms,
             host=self._host,
             from_us=queues.time.earliest_us() if start == "newest" else from_us,
+            quiet=quiet,
         )
         loop = Consuming(
             consumer,

@@ -86,9 +86,10 @@ class Course:
 
     def note(self, shard: int, present: Checkpoint) -> Note:
         """Tell what is set aside in a shard; at its beginning what was so before the cut."""
+        note = parking.read_note(present.note)
         if present.place is None and self._settings.before:
-            return Note(cuts.inherited(self._settings, shard, self._places()))
-        return parking.read_note(present.note)
+            return Note(cuts.inherited(self._settings, shard, self._places()), note.trial)
+        return note
 
     def waits(self, shard: int, key: str) -> bool:
         """Tell whether a key's parked events of an earlier cut come first."""

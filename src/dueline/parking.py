@@ -16,6 +16,7 @@ from dueline.event import Event
 from dueline.paging import rows_in
 from dueline.recipes.checkpoint import Place
 from dueline.store import Delete, Put, Records, Row, Store
+from dueline.trial import Trial
 
 KEYS_MAX: Final = 1000
 """How many keys of a shard may be set aside before its consumer stops there."""
@@ -31,10 +32,11 @@ class Note:
     """What a consumer keeps beside its checkpoint.
 
     parked: for each key that is set aside, behind which place its events lie in the stream of
-    the parked.
+    the parked. trial: an attempt that may kill its process, None where there is none.
     """
 
     parked: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    trial: Trial | None = None
 
     def has(self, row: Row) -> bool:
         """Tell whether a row's key is set aside."""
@@ -47,12 +49,16 @@ class Note:
 
     def with_key(self, key: str, behind: Place) -> "Note":
         """Set a key aside, or say how far its events have been read."""
-        return Note({**self.parked, key: (behind[0], behind[1].hex())})
+        return replace(self, parked={**self.parked, key: (behind[0], behind[1].hex())})
 
     def from_place(self, place: Place) -> "Note":
         """Count all that lies behind a place as set aside, where its key is."""
         behind = (place[0], place[1].hex())
         return Note({key: min(at, behind) for key, at in self.parked.items()})
+
+    def behind(self, place: Place) -> "Note":
+        """Return it once all events up to a place are handled."""
+        return self if self.trial is None else replace(self, trial=self.trial.after(place))
 
     def without(self, key: str) -> "Note":
         """Let a key take part again."""
@@ -65,8 +71,8 @@ def read_note(text: str) -> Note:
 
 
 def write_note(note: Note) -> str:
-    """Write what is kept beside a checkpoint; nothing where no key is set aside."""
-    return encode(note).decode() if note.parked else ""
+    """Write what is kept beside a checkpoint; nothing where there is nothing to keep."""
+    return encode(note).decode() if note.parked or note.trial else ""
 
 
 def key_of(row: Row) -> str:

@@ -269,8 +269,9 @@ class Stream:
         Args:
           batch: how many events at most are handled at once.
           lease: how long a process that died keeps its shards from others.
-          park_after: an event that has failed so often is set aside, with all that follow it
-            under its key; by default it is tried for ever, and its shard waits.
+          park_after: an event that has failed so often, or killed as many processes, is set aside
+            with all that follow it under its key; by default it is retried for ever, and its
+            shard waits.
           start: where a group that is new begins: "oldest", "newest", or a position.
 
         Raises: BadInput: something is out of range, or the group has a handler.

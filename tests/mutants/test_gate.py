@@ -37,6 +37,7 @@ from tests.mutants import (
     permits,
     requests,
     times,
+    trials,
     wakeups,
 )
 from tests.mutants.table import tell
@@ -47,6 +48,8 @@ from tests.schedules import test_succession as succession
 from tests.schedules import test_timetable as timetables
 from tests.simulation import broken
 from tests.simulation import test_found as found
+from tests.streams import test_parking as parking
+from tests.streams.stage import Stage
 from tests.waking import test_sockets as sockets
 from tests.worker import test_buffer as buffers
 from tests.worker import test_lapses as lapses
@@ -59,7 +62,7 @@ from tests.worker import test_steered as steered
 from tests.workflows import test_advancing as advancing
 from tests.workflows import test_births as flow_births
 from tests.workflows import test_undoing as undoing
-from tests.world import World, world_on
+from tests.world import World, store_on, world_on
 
 BUDGET_S = 60
 """How much time of a processor the tests of one mutant may take until one of them notices."""
@@ -131,12 +134,24 @@ def late(test: Callable[..., object], *, skips: int = 1) -> Named:
     return Named(test, make)
 
 
+def on_a_stage(test: Callable[..., None], *more: object) -> Named:
+    """Give a test of a stream its stage, and what else it takes."""
+
+    def make() -> Sequence[object]:
+        clock = HandClock()
+        return (Stage(store_on("memory", Path(), clock), clock), *more)
+
+    return Named(test, make)
+
+
 def repeated_outcome() -> Sequence[object]:
     """Give a test a store that gives a request up, and then says nothing."""
     store = test_late_landing.LateStore()
     return (store, lambda: store.armed.append(0), store.silence)
 
 
+DEADLY = on_a_stage(parking.test_an_event_that_kills_its_process_is_set_aside, 1, 4)
+BRIEF = on_a_stage(parking.test_a_member_that_only_holds_a_suspect_changes_nothing)
 LATE_WORKER = Named(races.test_a_late_worker_and_the_next_claimer_make_one_end, lambda: ("done",))
 LATE_ADD = Named(races.test_a_late_job_is_listed_whatever_a_sweep_does_meanwhile)
 LATE_EXTENSION = Named(
@@ -234,6 +249,13 @@ MUTANTS = (
            Named(expiring.monitor_against_a_new_group)),
     Mutant("F6", chores.a_group_begins_with_rows_that_were_said_to_go,
            Named(expiring.monitor_against_a_seek)),
+    Mutant("F7", trials.attempts_are_not_written_down, DEADLY),
+    Mutant("F7", trials.what_ended_well_counts_as_a_death,
+           on_a_stage(parking.test_a_member_that_ends_in_good_order_is_no_death)),
+    Mutant("F7", trials.whoever_leaves_takes_a_death_back, BRIEF),
+    Mutant("F7", trials.whoever_leaves_says_that_all_is_well, BRIEF),
+    Mutant("F7", trials.suspects_run_beside_others,
+           on_a_stage(parking.test_a_suspect_runs_with_nothing_beside_it_in_its_process)),
     Mutant("M1", chores.a_diary_that_anybody_writes,
            Named(monitor.test_a_stale_monitor_is_fenced_off_in_any_order)),
     Mutant("M1", chores.claims_are_freed_without_a_look_whether_their_worker_is_back,

@@ -1,10 +1,15 @@
 """Events that keep failing."""
 
+from dataclasses import replace
 from typing import Any
 
-from dueline import parking
+import pytest
+
+from dueline import groups, parking
+from dueline.clock import SECOND_US
 from dueline.consumer import Consumer
-from tests.streams.stage import Stage
+from dueline.trial import begun
+from tests.streams.stage import TTL_US, Stage
 
 
 def run(stage: Stage, member: Consumer, bad: set[Any], *, rounds: int = 60) -> list[Any]:
@@ -140,3 +145,167 @@ def test_a_note_is_read_as_it_was_written() -> None:
     assert parking.read_note(parking.write_note(note)) == note
     assert parking.write_note(note.without("key k").without("key l")) == ""
     assert note.place("key k") == (5, b"\x01\xff")
+
+
+class Mortal:
+    """Members of a group one after the other, each a process that some events kill."""
+
+    def __init__(
+        self, stage: Stage, deadly: set[Any], *, batch: int, park_after: int | None
+    ) -> None:
+        """Take what kills."""
+        self.handled: list[Any] = []
+        self.deaths = 0
+        self._stage = stage
+        self._deadly = deadly
+        self._terms: dict[str, Any] = {"shards": 1, "batch": batch, "park_after": park_after}
+
+    def lives(self, *, rounds: int = 20) -> bool:
+        """Start a member; tell whether it came to the end of what there is."""
+        self._stage.clock.advance(2 * TTL_US / SECOND_US)
+        member = self._stage.member(**self._terms)
+        member.balance()
+        for _ in range(rounds):
+            batch = member.poll(0)
+            if batch is None:
+                self._stage.clock.advance(0.5)
+                member.balance()
+                continue
+            if self._deadly & {event.value for event in batch.events}:
+                self.deaths += 1
+                return False  # not a word: its lease lapses
+            self.handled += [event.value for event in batch.events]
+            member.commit(batch)
+        member.leave()
+        return True
+
+
+@pytest.mark.parametrize(("batch", "deaths"), [(1, 4), (10, 5)])
+def test_an_event_that_kills_its_process_is_set_aside(
+    stage: Stage, batch: int, deaths: int
+) -> None:
+    put(stage, (1, "a"), ("deadly", "b"), (2, "a"), (3, "b"), (4, "c"))
+    mortal = Mortal(stage, {"deadly"}, batch=batch, park_after=3)
+    assert [mortal.lives() for _ in range(deaths + 1)] == [False] * deaths + [True]
+    assert mortal.handled == [1, 2, 4]
+    parked = stage.stream(1).parked("billing")
+    assert [event.value for event in parked] == ["deadly", 3]
+    put(stage, (5, "a"))
+    assert mortal.lives()
+    assert mortal.handled == [1, 2, 4, 5]
+
+
+def test_every_event_that_kills_its_process_is_found(stage: Stage) -> None:
+    deadly = {3, 4, 7}
+    put(stage, *((number, None) for number in range(10)))
+    mortal = Mortal(stage, deadly, batch=10, park_after=1)
+    while not mortal.lives():
+        assert mortal.deaths < 12
+    assert sorted(mortal.handled) == [0, 1, 2, 5, 6, 8, 9]
+    assert {event.value for event in stage.stream(1).parked("billing")} == deadly
+    assert mortal.deaths == 2 + len(deadly)  # a batch is suspected once
+
+
+def test_without_a_limit_what_kills_is_handled_for_ever(stage: Stage) -> None:
+    put(stage, ("deadly", "a"))
+    mortal = Mortal(stage, {"deadly"}, batch=1, park_after=None)
+    assert not any(mortal.lives() for _ in range(8))
+    assert stage.stream(1).parked("billing") == []
+
+
+def test_a_set_aside_event_that_kills_when_it_is_handled_again_stays_aside(stage: Stage) -> None:
+    put(stage, ("deadly", "a"), (1, "a"), (2, "b"))
+    mortal = Mortal(stage, {"deadly"}, batch=1, park_after=1)
+    while not mortal.lives():
+        assert mortal.deaths < 3
+    stage.stream(1).unpark("billing", key="a")
+    before = mortal.deaths
+    while not mortal.lives():
+        assert mortal.deaths <= before + 2
+    assert [event.value for event in stage.stream(1).parked("billing")] == ["deadly", 1]
+    assert mortal.handled == [2]
+
+
+def test_a_member_that_ends_in_good_order_is_no_death(stage: Stage) -> None:
+    put(stage, ("slow", "a"))
+    mortal = Mortal(stage, {"slow"}, batch=1, park_after=2)
+    assert not mortal.lives()  # one death makes it a suspect
+    for _ in range(5):
+        stage.clock.advance(2 * TTL_US / SECOND_US)
+        member = stage.member(shards=1, batch=1, park_after=2)
+        member.balance()
+        assert member.poll(0) is not None
+        member.leave()
+    assert stage.stream(1).parked("billing") == []
+    # nor is an attempt that raised, whose process is killed while the event waits
+    for _ in range(5):
+        stage.clock.advance(2 * TTL_US / SECOND_US)
+        member = stage.member(shards=1, batch=1, park_after=2)
+        member.balance()
+        batch = member.poll(0)
+        assert batch is not None
+        assert not member.fail(batch)
+    assert stage.stream(1).parked("billing") == []
+
+
+def test_a_member_that_only_holds_a_suspect_changes_nothing(stage: Stage) -> None:
+    put(stage, ("deadly", "a"), (1, "b"))
+    mortal = Mortal(stage, {"deadly"}, batch=1, park_after=2)
+    for _ in range(3):
+        assert not mortal.lives()
+        for _ in range(2):
+            stage.clock.advance(2 * TTL_US / SECOND_US)
+            member = stage.member(shards=1, batch=1, park_after=2)
+            member.balance()
+            assert member._open(0) is not None  # and the shard is another's before it polls
+            member.leave()
+    assert mortal.lives()
+    assert mortal.handled == [1]
+
+
+def test_an_attempt_costs_no_write_where_nobody_died(stage: Stage) -> None:
+    put(stage, *((number, None) for number in range(3)))
+    member = stage.member(shards=1, batch=1)
+    member.balance()
+    batch = member.poll(0)
+    assert batch is not None
+    version = batch.hold.present.version
+    assert groups.places(stage.store, "orders", "billing")[0].version == version
+    member.commit(batch)
+
+
+def test_a_suspect_runs_with_nothing_beside_it_in_its_process(stage: Stage) -> None:
+    stage.stream(2).append_many([(number, str(number)) for number in range(20)])
+    stage.later()
+    first = stage.member(shards=2, batch=1)
+    first.balance()
+    assert first.begin(0)
+    assert first.begin(1)
+    assert first.poll(0) is not None
+    assert first.poll(1) is not None  # and then it dies
+    stage.clock.advance(2 * TTL_US / SECOND_US)
+    member = stage.member(shards=2, batch=1)
+    member.balance()
+    assert member.begin(0)
+    assert member.begin(1)
+    batch = member.poll(0)
+    assert batch is not None
+    assert member.poll(1) is None
+    member.commit(batch)
+    member.end(0)
+    other = member.poll(1)
+    assert other is not None
+    assert member.begin(0)
+    assert member.poll(0) is None  # nothing else begins beside a suspect
+    member.commit(other)
+    member.end(1)
+    assert member.poll(0) is not None
+
+
+def test_what_is_known_of_an_attempt_is_written_with_the_note() -> None:
+    trial = begun(None, (5, b"\x01"), (5, b"\x01"), epoch=2)
+    note = replace(parking.Note().with_key("key k", (5, b"\x01\xff")), trial=trial)
+    assert parking.read_note(parking.write_note(note)) == note
+    assert parking.read_note('{"parked": {}}').trial is None
+    assert trial.over().over() == trial.over()
+    assert (trial.deaths, trial.over().deaths) == (1, 0)

@@ -25,6 +25,9 @@ MARGIN_US_MIN: Final = SECOND_US
 BEATS_A_TTL: Final = 4
 """How often a lease should be renewed while it lasts."""
 
+LAPSED_US: Final = 1
+"""When a lease lapsed that its holder could have given back: long ago, so it is free."""
+
 _ROUND_TRIPS: Final = 100
 
 
@@ -33,7 +36,7 @@ class Grant:
     """What a lease's record says.
 
     epoch: how often the lease was granted. until_us: when it lapses by the store's clock;
-    0 where its holder gave it back.
+    0 where its holder gave it back, LAPSED_US where it did so for a holder that could not.
     """
 
     epoch: int
@@ -118,6 +121,7 @@ class Leases:
         self._ids = ids
         self._seen: dict[str, _Sight] = {}
         self._held: dict[str, _Holding] = {}
+        self._lapsed: set[str] = set()
         self._round_trips_us: deque[int] = deque(maxlen=_ROUND_TRIPS)
 
     # What is known
@@ -164,6 +168,14 @@ class Leases:
             return None
         return one.grant.epoch
 
+    def has_lapsed(self, name: str) -> bool:
+        """Return whether the holder before did not give the lease back, up to `forget_lapse`."""
+        return name in self._lapsed
+
+    def forget_lapse(self, name: str) -> None:
+        """Note that what the holder before was at has been done since."""
+        self._lapsed.discard(name)
+
     def sure_us(self, name: str) -> int:
         """Tell for how long a lease is held beyond doubt, if no beat comes through."""
         one = self._held.get(name)
@@ -184,6 +196,10 @@ class Leases:
         epoch = 1 if sight is None else sight.grant.epoch + 1
         grant = Grant(epoch, self.holder, self.ttl_us, 0)
         expect = NO_VERSION if sight is None else sight.version
+        if sight is None or not sight.grant.until_us:
+            self._lapsed.discard(name)
+        else:
+            self._lapsed.add(name)
         if self._write({name: _Holding(grant, expect, 0)}):
             return epoch
         self._read_back(name)
@@ -205,12 +221,16 @@ class Leases:
                 self._write(dict(self._held))
         return sorted(before - set(self.held))
 
-    def release(self, names: Collection[str]) -> None:
-        """Give leases back, so that others need not wait until they lapse."""
+    def release(self, names: Collection[str], *, lapsed: Collection[str] = ()) -> None:
+        """Give leases back, so that others need not wait until they lapse.
+
+        Args: lapsed: those that for the next holder are to have lapsed; see `has_lapsed`.
+        """
         for name in names:
             one = self._held.pop(name, None)
             if one is not None:
-                put = self._put(name, replace(one.grant, until_us=0), one.version)
+                until_us = LAPSED_US if name in lapsed else 0
+                put = self._put(name, replace(one.grant, until_us=until_us), one.version)
                 self._records.commit(self._scope, (put,))
 
     def stand(self, name: str) -> int | None:
