@@ -76,7 +76,11 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant("L1", broken_streams.a_lease_is_granted_without_a_new_epoch, "steps", "epoch"),
     Mutant(
-        "L2", broken_streams.a_checkpoint_is_not_opened_under_the_epoch, "memory", "stale", first=87
+        "L2",
+        broken_streams.a_checkpoint_is_not_opened_under_the_epoch,
+        "memory",
+        "stale",
+        first=805,
     ),
     Mutant("L4", broken_streams.a_member_goes_on_when_its_lease_is_in_doubt, "steps", "owners"),
     Mutant(

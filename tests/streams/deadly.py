@@ -1,4 +1,4 @@
-"""A consumer that some events kill, as a program: it ends once nothing is left to read."""
+"""A consumer that some events kill, as a program that ends when all is read."""
 
 import os
 import signal

@@ -7,6 +7,7 @@ from dueline.batch import Batch
 from dueline.clock import SECOND_US
 from dueline.consumer import Consumer
 from dueline.errors import Conflict, LeaseLost
+from dueline.recipes.lease import Leases
 from dueline.store import Store
 from dueline.stream import Stream
 from dueline.transaction import transaction
@@ -326,6 +327,8 @@ def test_a_checkpoint_without_its_epoch_is_noticed(
         return checkpoint.read_all(records, partition).get(key, fresh)._replace(epoch=epoch)
 
     monkeypatch.setattr(checkpoint, "open_under", read_only)
+    # What is written of suspects (rule F7) comes later than the opening, and would hide this.
+    monkeypatch.setattr(Leases, "has_lapsed", lambda *_: False)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         stale_commit(Stage(store, clock))
 
