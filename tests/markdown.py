@@ -11,6 +11,7 @@ from typing import NamedTuple
 TIMEOUT_S = 300
 LANGUAGES = ("python", "console")
 NO_RUN = "no-run"
+NEEDS = "needs"
 
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$",
@@ -21,12 +22,16 @@ EXITS = re.compile(r"\s+# exits (?P<code>\d+)$")
 
 
 class Block(NamedTuple):
-    """A fenced block: where it starts, its language, why it is not run, its text."""
+    """A fenced block: where it starts, its language, why it is not run, its text, what it needs.
+
+    needs: what is not in every environment; such blocks of a page run elsewhere, as one program.
+    """
 
     line: int
     language: str
     no_run: str | None
     text: str
+    needs: str | None = None
 
 
 class Step(NamedTuple):
@@ -51,7 +56,14 @@ def blocks(page: str) -> Iterator[Block]:
         indent = len(match["indent"])
         text = "".join(line[indent:] or "\n" for line in match["text"].splitlines(keepends=True))
         line = page.count("\n", 0, match.start()) + 1
-        yield Block(line, language, reason.strip() if word == NO_RUN else None, text)
+        said = reason.strip()
+        no_run, needs = (said if word == one else None for one in (NO_RUN, NEEDS))
+        yield Block(line, language, no_run, text, needs)
+
+
+def program_of(page: str, needs: str) -> str:
+    """Join the Python blocks of a page that need something to one program."""
+    return "\n".join(block.text for block in blocks(page) if block.needs == needs)
 
 
 def steps(text: str) -> list[Step]:
@@ -86,7 +98,7 @@ def run_page(page: str, folder: Path) -> int:
     """
     count = 0
     for block in blocks(page):
-        if block.no_run is not None:
+        if block.no_run is not None or block.needs is not None:
             continue
         try:
             run_block(block, folder)
@@ -112,7 +124,7 @@ def run_block(block: Block, folder: Path) -> None:
         run([sys.executable, path.name], folder, 0, "the block")
 
 
-def run(command: list[str], folder: Path, code: int, name: str) -> str:
+def run(command: list[str], folder: Path, code: int, name: str, timeout_s: int = TIMEOUT_S) -> str:
     """Run a program with this interpreter's folder first on the PATH; return all it printed."""
     try:
         done = subprocess.run(
@@ -123,11 +135,11 @@ def run(command: list[str], folder: Path, code: int, name: str) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise WrongPage(f"`{name}` was not done after {TIMEOUT_S} s") from None
+        raise WrongPage(f"`{name}` was not done after {timeout_s} s") from None
     if done.returncode != code:
         raise WrongPage(f"`{name}` exited {done.returncode}, not {code}:\n{done.stdout}")
     return done.stdout

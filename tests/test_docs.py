@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.markdown import Block, Step, WrongPage, blocks, run_page, shows, steps
+from tests.markdown import Block, Step, WrongPage, blocks, program_of, run_page, shows, steps
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-NO_RUN_MAX = 7
+NO_RUN_MAX = 1
+NEEDED = {"spark"}
+"""What blocks may need; `tests/spark/test_docs.py` runs those of Spark."""
 
 
 @pytest.mark.timeout(600)  # some pages are a hundred processes, one after the other
@@ -25,6 +27,8 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
         for block in blocks(path.read_text(encoding="utf-8"))
         if block.no_run is not None
     ]
+    needed = {block.needs for path in PAGES for block in blocks(path.read_text(encoding="utf-8"))}
+    assert needed == {None, *NEEDED}
     assert [where for where in left_out if not where[2]] == []
     assert len(left_out) <= NO_RUN_MAX, left_out
 
@@ -77,6 +81,12 @@ def test_output_other_than_shown_is_an_error(tmp_path: Path) -> None:
 
 def test_a_block_that_is_not_run_is_passed_over(tmp_path: Path) -> None:
     assert run_page(page("console no-run: needs a network\n$ false\n"), tmp_path) == 0
+
+
+def test_what_needs_something_is_joined_to_a_program_and_not_run_alone(tmp_path: Path) -> None:
+    text = page("python needs: spark\nx = 1 / 0\n", "python\n\n", "python needs: spark\ny = x\n")
+    assert run_page(text, tmp_path) == 1
+    assert program_of(text, "spark") == "x = 1 / 0\n\ny = x\n"
 
 
 def test_no_setting_of_dueline_reaches_a_block(
