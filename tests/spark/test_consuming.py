@@ -237,3 +237,24 @@ def test_who_does_not_know_the_key_is_sent_away() -> None:
     assert not line.has_come
     assert "secret" not in repr(gate.address)
     gate.close()
+
+
+def test_a_query_without_tasks_claims_jobs_since_it_starts_tasks_as_jobs_come() -> None:
+    # H1: what no task is there for yet waits behind no other job
+    from dueline.clock import SystemClock
+    from dueline.spark.fleet import Fleet
+
+    unused: Any = None
+    fleet = Fleet(
+        unused,
+        unused,
+        lambda _threads: unused,
+        members=2,
+        threads=8,
+        clock=SystemClock(),
+        now_us=lambda: 0,
+        news=threading.Event(),
+        handlers={},
+    )
+    assert fleet.capacity == 8
+    assert fleet.waiting_since_us() is None

@@ -142,6 +142,11 @@ class Fleet(ProcessRunner):
             self._fill_up()
         super().spread()
 
+    @property
+    def capacity(self) -> int:
+        """Return how many jobs could run if nothing else did: tasks are started as jobs come."""
+        return self.threads
+
     def _wanted(self) -> int:
         waiting = len(self._ready) + len(self._alone)
         if not waiting:
