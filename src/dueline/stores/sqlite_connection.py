@@ -313,15 +313,21 @@ class SqliteConnection:
         if self._identity is not None and self._identity != sqlite_file.identity_of(self._path):
             raise self._replaced()
         sqlite_file.prepare(self._path, may_be_shared=self._may_be_shared)
-        database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
+        is_sealed = sqlite_file.is_sealed(self._path)
+        if is_sealed:  # SQLite could not make the log's index that it needs otherwise
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            database = apsw.Connection(f"{self._path.as_uri()}?immutable=1", flags=flags)
+        else:
+            database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             database.set_busy_timeout(0)
             # A stranger's file is left as it is, its log included.
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._set_up(database)
-            sqlite_file.tighten(self._path)
-            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-            database.execute("PRAGMA journal_mode = WAL")
+            if not is_sealed:
+                sqlite_file.tighten(self._path)
+                database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+                database.execute("PRAGMA journal_mode = WAL")
             self._flushes = ""
             database.execute("PRAGMA temp_store = MEMORY")
             database.execute("PRAGMA cache_size = -16000")

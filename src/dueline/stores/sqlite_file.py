@@ -101,6 +101,15 @@ def prepare(path: Path, *, may_be_shared: bool = False, mounts: Path = MOUNTS) -
         ) from error
 
 
+def is_sealed(path: Path) -> bool:
+    """Return whether a file can only be read, and no log stands beside it: nothing changes it.
+
+    So it is with a copy on a mount that is read-only.
+    """
+    is_closed = not any(one.exists() for one in _companions(path))
+    return is_closed and not any(os.access(one, os.W_OK) for one in (path, path.parent))
+
+
 def tighten(path: Path) -> None:
     """Take the rights of group and others away from a queue file and its companions.
 
@@ -109,7 +118,7 @@ def tighten(path: Path) -> None:
     for one in (path, *_companions(path)):
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(one.stat(follow_symlinks=False).st_mode)
-            if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            if os.access(one, os.W_OK) and mode & (stat.S_IRWXG | stat.S_IRWXO):
                 one.chmod(mode & stat.S_IRWXU)
 
 
