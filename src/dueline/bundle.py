@@ -16,7 +16,7 @@ from struct import error as StructError  # noqa: N812  (it is a class)
 from struct import pack, unpack
 from typing import Any, Final
 
-from dueline.attempt import Attempt, Ended
+from dueline.attempt import Attempt, Done, Ended, digest_of
 from dueline.codec import Cells, decode, encode
 from dueline.errors import StoreCorrupt
 from dueline.ids import derived
@@ -60,6 +60,7 @@ class Bundle(Cells, frozen=True, gc=False):
     error: str
     worker: str
     fence: int
+    digest: str | list[str] = ""
 
 
 _job_of = field(Ended, "job")
@@ -67,6 +68,7 @@ _lane_of, _id_of, _enqueued_of, _due_of = (
     field(Job, name) for name in ("lane", "id", "enqueued_us", "due_us")
 )
 _priority_of = field(Lane, "priority")
+_value_of = field(Done, "value")
 
 
 def bundle_of(done: Sequence[Ended], stream: str) -> Row:
@@ -74,7 +76,7 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
 
     Args: done: of one queue, shard and task, with fence, worker and time of their claims the same.
     """
-    jobs, _, started_us, ended_us = zip(*done, strict=True)
+    jobs, endings, started_us, ended_us = zip(*done, strict=True)
     first: Job = jobs[0]
     ids = b"".join(map(_id_of, jobs))
     enqueued_us = _instants_of(tuple(map(_enqueued_of, jobs)))
@@ -98,10 +100,17 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
             "",
             first.worker,
             first.fence,
+            _digests_of(list(map(_value_of, endings))),
         )
     )
     row_id = derived(ids + instants(enqueued_us, len(jobs)), first.fence)
     return Row(stream, first.lane.shard, max(ended_us), row_id, body)
+
+
+def _digests_of(values: list[bytes]) -> str | list[str]:
+    """Return the digests of results; most often all results are the same, as `null` is."""
+    one = _one_or_each(values)
+    return digest_of(one) if isinstance(one, bytes) else list(map(digest_of, values))
 
 
 def _one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any kind)
@@ -214,6 +223,7 @@ def _apart(row: Row, told: Bundle) -> list[tuple[bytes, Attempt]]:
     columns = (
         jobs, told.task, told.queue, told.tenant, told.priority, enqueued_us, due_us,
         told.claimed_us, started_us, ended_us, told.outcome, told.error, told.worker, told.fence,
+        told.digest,
     )  # fmt: skip
     each = [one if isinstance(one, list | tuple) else repeat(one, told.many) for one in columns]
     attempts = [Attempt(*cells) for cells in zip(*each, strict=True)]

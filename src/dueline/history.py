@@ -6,7 +6,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from dueline import gone
-from dueline.attempt import ARGUMENTS_BYTES_MAX, Attempt, Crashed, Ended, Told
+from dueline.attempt import ARGUMENTS_BYTES_MAX, Attempt, Crashed, Done, Ended, Told, digest_of
 from dueline.bundle import ATTEMPTS_MAX, attempts_in, bundle_of, instants, row_ids
 from dueline.clock import SECOND_US, Clock, StoreTime
 from dueline.codec import encode
@@ -33,11 +33,13 @@ LATE_US = 5 * SECOND_US
 
 def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
     """Say what history keeps of an attempt that a verdict ends."""
-    job, _, started_us, ended_us = ended
+    job, ending, started_us, ended_us = ended
     lane = job.lane
+    digest = digest_of(ending.value) if isinstance(ending, Done) else ""
     return Attempt(  # in the order of its fields: by name takes three times as long
         job.id.hex(), job.task, lane.queue, tenant_of(lane), lane.priority, job.enqueued_us,
         job.due_us, job.claimed_us, started_us, ended_us, outcome, error, job.worker, job.fence,
+        digest,
     )  # fmt: skip
 
 

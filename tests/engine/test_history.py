@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dueline.attempt import Attempt, Done, Ended, Failed
+from dueline.attempt import Attempt, Done, Ended, Failed, digest_of
 from dueline.bundle import ATTEMPTS_MAX, attempts_in, is_bundle, size_of, unbundled
 from dueline.errors import StoreCorrupt
 from dueline.history import Follower, attempt_of, attempts, died, row_of, rows_of_done
@@ -235,3 +235,29 @@ def test_a_claim_whose_rows_have_other_ids_is_read_once_and_each_run_of_a_job(st
     for found in (list(attempts(store, "mail", 1)), follower.read({"mail": 1})):
         assert [one.enqueued_us for one in found] == [job.enqueued_us, again.enqueued_us]
     assert follower.read({"mail": 1}) == []
+
+
+def test_the_end_of_a_job_that_is_done_has_the_digest_of_its_result() -> None:
+    one, failed = claimed(1), Failed("ValueError", "no", "", retry=True)
+    values = [b"1", b"2", b"", b"1"]
+    done = [Ended(claimed(n), Done(value), 1, 2) for n, value in enumerate(values)]
+    digests = [attempt.digest for row in rows_of_done(done) for _, attempt in attempts_in(row)]
+    assert digests == [digest_of(b"1"), digest_of(b"2"), "", digest_of(b"1")]
+    assert digest_of(b"1") == "6b86b273ff34fce1"  # echo -n 1 | sha256sum
+    alike = rows_of_done([one._replace(ending=Done(b"null")) for one in done])
+    assert {attempt.digest for _, attempt in attempts_in(alike[0])} == {digest_of(b"null")}
+    assert alike[0].body.count(digest_of(b"null").encode()) == 1
+    assert attempt_of(Ended(one, failed, 1, 2), outcome="retried", error="no").digest == ""
+
+
+def test_rows_of_a_version_without_digests_are_read() -> None:
+    done = [Ended(claimed(number), Done(b"1"), 1, 2) for number in range(3)]
+    cell = f',"digest":"{digest_of(b"1")}"'.encode()
+    (bundle,), single = rows_of_done(done), rows_of_each(done)[0]
+    for row in (bundle, single):
+        assert cell in row.body
+        old = row._replace(body=row.body.replace(cell, b""))
+        read = attempts_in(old)
+        assert [attempt.digest for _, attempt in read] == [""] * len(read)
+        new = attempts_in(row)
+        assert [row_id for row_id, _ in read] == [row_id for row_id, _ in new]

@@ -12,13 +12,14 @@ from dueline.attempt import Ended
 from dueline.bundle import unbundled
 from dueline.history import rows_of_done
 from dueline.store import Row
+from tests.calls import row_of as job_row
 from tests.engine.test_history import JOBS, done_of, rows_of_each
 
 COLUMNS = (
     "queue string, shard int, at timestamp, id string, job_id string, attempt int, task string,"
     " tenant string, priority int, enqueued timestamp, due timestamp, claimed timestamp,"
     " started timestamp, ended timestamp, outcome string, error string, worker string,"
-    " codec int, payload_bytes int, payload binary"
+    " codec int, payload_bytes int, payload binary, digest string"
 )
 
 
@@ -57,3 +58,16 @@ def test_a_damaged_bundle_is_named() -> None:
     broken = Row("mail!history", 0, 5, b"0" * 16, b'{"many":2,"job":7}')
     with pytest.raises(StoreCorrupt, match="tells of no attempt"):
         table_of([broken], "job_id string")
+
+
+def test_rows_of_a_version_without_digests_have_none() -> None:
+    done = done_of([job_row(number) for number in range(3)])
+    (bundle,), single = rows_of_done(done), rows_of_each(done)[0]
+    for row in (bundle, single):
+        digests = {line["digest"] for line in table_of([row], "digest string, job_id string")}
+        assert None not in digests
+        (digest,) = digests
+        cell = f',"digest":"{digest}"'.encode()
+        assert cell in row.body
+        old = row._replace(body=row.body.replace(cell, b""))
+        assert {line["digest"] for line in table_of([old], COLUMNS)} == {None}

@@ -19,7 +19,7 @@ from pyarrow import compute, parquet
 
 from dueline.errors import Conflict, NotFound, StoreCorrupt
 from dueline.spark.folder import flush
-from dueline.spark.shapes import BRONZE_SHAPE
+from dueline.spark.shapes import BRONZE_SHAPE, shaped
 
 VERSION: Final = 1
 ROWS: Final = "rows"
@@ -34,7 +34,7 @@ _UNFINISHED: Final = ".unfinished"
 _MANIFEST: Final = "manifest.json"
 _FRESH: Final = "manifest.new"
 _COLUMNS: Final = {field.name: str(field.type) for field in BRONZE_SHAPE}
-_LATER: Final = {"codec", "payload_bytes", "payload"}
+_LATER: Final = {"codec", "payload_bytes", "payload", "digest"}
 """Archives that were made before have none of these."""
 
 
@@ -210,7 +210,7 @@ def _tables(files: Sequence[Path], period: Period) -> Iterator[pa.Table]:
     for file in files:
         for batch in parquet.ParquetFile(file).iter_batches(_PAGE):
             inside = batch.filter(_in(batch, period))
-            some.append(inside.select(BRONZE_SHAPE.names).cast(BRONZE_SHAPE))
+            some.append(shaped(inside, BRONZE_SHAPE))
             count += inside.num_rows
             if count >= ROWS_MAX:
                 yield pa.Table.from_batches(some)

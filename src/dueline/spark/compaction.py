@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from dueline.errors import StoreCorrupt
 from dueline.spark.folder import BRONZE, SILVER, Folder, Manifest, flush
-from dueline.spark.shapes import BRONZE_SHAPE
+from dueline.spark.shapes import BRONZE_SHAPE, shaped
 
 _BATCH: Final = 50_000
 
@@ -100,7 +100,7 @@ def _merge(files: Sequence[Path], place: Path, rows: int) -> None:
     with parquet.ParquetWriter(target, BRONZE_SHAPE) as writer:
         for file in files:
             for batch in parquet.ParquetFile(file).iter_batches(_BATCH, columns=BRONZE_SHAPE.names):
-                writer.write_batch(batch.select(BRONZE_SHAPE.names).cast(BRONZE_SHAPE))
+                writer.write_batch(shaped(batch, BRONZE_SHAPE))
                 written += batch.num_rows
     if written != rows:
         raise StoreCorrupt(

@@ -322,7 +322,7 @@ def line_of(queue: str, row: Row) -> Line:
         "claimed": told.claimed_us or None, "started": told.started_us or None,
         "ended": told.ended_us, "outcome": told.outcome, "error": told.error,
         "worker": told.worker, "codec": told.codec, "payload_bytes": told.size,
-        "payload": told.payload,
+        "payload": told.payload, "digest": told.digest or None,
     }  # fmt: skip
 
 

@@ -26,11 +26,24 @@ def _shape(**columns: str) -> pa.Schema:
 
 
 BRONZE_SHAPE: Final = _shape(
-    string="queue id job_id task tenant outcome error worker",
+    string="queue id job_id task tenant outcome error worker digest",
     int="shard attempt priority codec payload_bytes",
     instant="at enqueued due claimed started ended",
     bytes="payload",
 )
+
+
+def shaped(batch: pa.RecordBatch, shape: pa.Schema) -> pa.RecordBatch:
+    """Return a batch in a shape; columns that an older version did not write are null."""
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in shape
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=shape)
+
+
 SILVER_SHAPE: Final = _shape(
     string="queue job_id task tenant outcome error worker",
     int="shard attempt priority",

@@ -48,6 +48,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "priority": "int", "enqueued": "timestamp", "due": "timestamp", "claimed": "timestamp",
         "started": "timestamp", "ended": "timestamp", "outcome": "string", "error": "string",
         "worker": "string", "codec": "int", "payload_bytes": "int", "payload": "binary",
+        "digest": "string",
     },
     "stream": {
         "stream": "string", "shard": "int", "at": "timestamp", "id": "binary", "body": "binary",
@@ -94,7 +95,7 @@ _ARROW: Final = {
     for table, columns in COLUMNS.items()
 }
 
-_NULL_AT_0: Final = ("started", "claimed")
+_NULL_AT: Final = {"started": 0, "claimed": 0, "digest": ""}
 _FROM_BODY: Final = {
     "job_id": "job", "attempt": "fence", "kind": "outcome", "payload_bytes": "size",
 }  # fmt: skip
@@ -202,8 +203,8 @@ def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.R
 
     def make(name: str) -> pa.Array:
         column = found[keys[name]]
-        if name in _NULL_AT_0:
-            column = compute.if_else(compute.equal(column, 0), None, column)
+        if name in _NULL_AT:
+            column = compute.if_else(compute.equal(column, _NULL_AT[name]), None, column)
         return column.cast(_ARROW[table][name])
 
     return _batch(schema, {}, make)

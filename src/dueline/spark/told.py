@@ -18,6 +18,7 @@ from dueline.store import Row
 
 TYPES: Final[Mapping[str, pa.DataType]] = {
     **dict.fromkeys(("job", "task", "queue", "tenant", "outcome", "error", "worker"), pa.string()),
+    "digest": pa.string(),
     **dict.fromkeys(("priority", "fence", "codec", "size"), pa.int32()),
     **{f"{name}_us": pa.int64() for name in ("enqueued", "due", "claimed", "started", "ended")},
     "payload": pa.binary(),
@@ -29,6 +30,9 @@ _OF_ROW: Final = frozenset(("shard", "at", "id", "detail"))
 _OF_BIRTHS: Final = frozenset(("codec", "size", "payload"))
 _OF_ALL: Final = frozenset(("task", "queue", "claimed_us", "outcome", "error", "worker", "fence"))
 """What a bundle says once."""
+
+_DEFAULTS: Final = {"digest": ("",)}
+"""What a row says that does not say it: one of an older version."""
 
 _IN_PYTHON: Final[Mapping[pa.DataType, type]] = {
     pa.string(): str, pa.int32(): int, pa.int64(): int, pa.binary(): bytes,
@@ -201,5 +205,5 @@ def _reader_of_bundles(keys: frozenset[str]) -> msgspec.json.Decoder[Any]:
             several: Any = str
         else:
             several = list[kind]  # type: ignore[valid-type]
-        fields += [(key, kind if key in _OF_ALL else kind | several)]
-    return msgspec.json.Decoder(msgspec.defstruct("Bundle", fields, gc=False))
+        fields += [(key, kind if key in _OF_ALL else kind | several, *_DEFAULTS.get(key, ()))]
+    return msgspec.json.Decoder(msgspec.defstruct("Bundle", fields, kw_only=True, gc=False))
