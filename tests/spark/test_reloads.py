@@ -107,7 +107,8 @@ def test_a_job_that_vanished_is_lost_though_its_id_lives_again_or_ran_before(
     later = BORN + 1000 * SECOND
     cut_off = [attempt("lost", 1, "retried")]
     assert found_in(lake_arrow.audit(cut_off, living={("lost", later)})) == [("lost", BORN, 1)]
-    again = attempt("lost", 1, "retried", enqueued=later, claimed=later, started=later)
+    times = dict.fromkeys(("enqueued", "claimed", "started", "ended"), later)
+    again = attempt("lost", 1, "retried", **times)
     both = [*cut_off, again]
     assert found_in(lake_arrow.audit(both, living={"lost"})) == [("lost", BORN, 1)]
     assert found_in(lake_arrow.audit(both, living={("lost", later)})) == [("lost", BORN, 1)]

@@ -196,6 +196,13 @@ def audit(
             metavar="N", min=0, help="So many less urgent jobs may be claimed while a job is ready."
         ),
     ] = None,
+    attempts: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TASK=N", help="Maximum number of failed attempts of a task."),
+    ] = None,
+    results: Annotated[
+        bool, typer.Option("--results", help="Compare kept results with the history.")
+    ] = False,
     since: SinceOption = None,
     until: UntilOption = None,
     master: MasterOption = "local[*]",
@@ -206,7 +213,8 @@ def audit(
     Copies what is new first. Says of each queue whether it is clean, failed, or not audited: that
     nothing was lost can be told only where the history is `all` or `arguments`. Jobs that were
     enqueued before the tables begin, or outside of --since and --until, are counted as unjudged.
-    With --capacity and --order it is looked for more, which only you know to have been promised.
+    --capacity, --order, --attempts and --results apply further rules. The output names each rule
+    that was not applied, and what it needs.
 
     Example: dueline pipeline audit --out lake --engine arrow --capacity shop.charge=3
     """
@@ -220,7 +228,10 @@ def audit(
         progress(time.monotonic()),
         expected=known,
         births=Births(since_us or 0, until_us or NO_END),
-        promises=Promises(_capacities(capacity or ()), order),
+        promises=Promises(
+            _numbers(capacity or (), "capacity"), order, _numbers(attempts or (), "attempts")
+        ),
+        with_results=results,
     )
     _show_audit(context, said)
     if not said.has_failed:
@@ -238,12 +249,16 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
         _instants({**one._asdict(), "since_us": one.since_us or None}) for one in said.queues
     ]
     findings: list[Entry] = [_instants(one) for one in said.findings[:SHOWN]]
+    unknown: list[Entry] = [
+        {"rule": words, "needs": needs} for words, needs in said.not_known.items()
+    ]
     columns = ("queue", "history", "verdict", "findings", "unjudged", "since")
     output = output_of(context)
     output.tables(
         [
             Part("queues", standings, columns),
             Part("findings", findings, ("queue", "verdict", "job_id", "attempt", "words")),
+            Part("not known", unknown, ("rule", "needs")),
         ]
     )
     output.data(
@@ -252,6 +267,7 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
             "findings": [_instants(one) for one in said.findings],
             "looked_for": list(said.looked_for),
             "not_audited": list(said.not_audited),
+            "not_known": dict(said.not_known),
         }
     )
     note(f"looked for: {', '.join(said.looked_for)}; not: {', '.join(said.not_audited)}")
@@ -348,12 +364,13 @@ def _submit(
     return shlex.join(words)
 
 
-def _capacities(words: Collection[str]) -> Mapping[str, int]:
-    hint = "Write --capacity shop.charge=3."
-    read = read_counts(words, what="capacity", hint=hint)
+def _numbers(words: Collection[str], option: str) -> Mapping[str, int]:
+    """Read numbers by task."""
+    hint = f"Write --{option} shop.charge=3."
+    read = read_counts(words, what=option, hint=hint)
     for task, count in read.items():
         if not task or not count:
-            raise BadInput("A capacity is of a task, and 1 or more.", hint=hint)
+            raise BadInput(f"--{option} needs a task, and a number of at least 1.", hint=hint)
     return read
 
 

@@ -1,28 +1,28 @@
 """An audit of queues that may be in use."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyarrow import compute
 
+from dueline.attempt import digest_of
 from dueline.errors import BadInput
 from dueline.job import JobId
 from dueline.lane import dead_queue
 from dueline.queue import Queues
+from dueline.recipes import results
 from dueline.settings import tells_all
 from dueline.spark.bounds import Births, is_inside
 from dueline.spark.engine import Engine, Say
 from dueline.spark.folder import BRONZE, Folder, Manifest
 from dueline.spark.keys import job_id_of
-from dueline.spark.rules import NO_PROMISES, RULES, Promises
-
-Run = tuple[str, int | None]
+from dueline.spark.lake_arrow import lines_of
+from dueline.spark.rules import NO_PROMISES, RULES, Known, Promises
 
 PAGE: Final = 1000
 ALL: Final = Births()
-_LOST: Final = frozenset(words for verdict, words in RULES.values() if verdict == "lost")
+_LOST: Final = frozenset(rule.words for rule in RULES.values() if rule.verdict == "lost")
 
 
 class Standing(NamedTuple):
@@ -41,12 +41,16 @@ class Standing(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What an audit says: of each queue, each finding, and which verdicts were looked for."""
+    """What an audit says: of each queue, each finding, and which rules were applied.
+
+    looked_for, not_audited, not_known: as of `Audited`.
+    """
 
     queues: Sequence[Standing]
     findings: Sequence[Mapping[str, Any]]
     looked_for: Sequence[str]
     not_audited: Sequence[str]
+    not_known: Mapping[str, str]
 
     @property
     def has_failed(self) -> bool:
@@ -81,11 +85,16 @@ class Auditor:
         say: Say,
         expected: Collection[str] | None,
         promises: Promises = NO_PROMISES,
+        *,
+        with_results: bool = False,
     ) -> Judged:
         """Copy what is new, and judge.
 
         Who has a row is read first, the history after it: what ended in between is told there.
         What seems lost is looked up by its id, since a row that moves can be overlooked.
+
+        Args:
+          with_results: Whether to compare the results that are kept with the history.
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
         """
@@ -95,22 +104,29 @@ class Auditor:
                 "What is expected can be compared only where the history is all, or arguments.",
                 hint="Choose such queues with --queue.",
             )
-        since_us = self._queues.store.clock_us()
+        store = self._queues.store
+        since_us = store.clock_us()
         living = [
             (job.id.hex(), job.enqueued_us)
             for name in self._history
             for job in _rows_of(self._queues, name)
         ]
         say(f"audit: {len(living):,} jobs have a row")
-        given = None if expected is None else list(map(job_id_of, expected))
         engine.bronze(say)
-        if self._bounds.until_us:  # who has ended after it seems lost
+        has_end = bool(self._bounds.until_us)  # jobs that ended after it seem lost
+        said = engine.audit(
+            None if has_end else living,
+            None if expected is None else list(map(job_id_of, expected)),
+            promises,
+            Known(whole, is_exact=store.transactional, now_us=store.clock_us()),
+        )
+        if with_results:
+            found = [*said.findings, *self._changed_results()]
+            said = said.with_rule("another result", found)
+        if has_end:
             whole = []
-        said = engine.audit(living, whole, given, promises)
-        findings = self._confirmed(said.findings, since_us)
-        homes = self._of_jobs({one["job_id"] for one in findings}, "queue")
-        findings = self._asked(findings, homes)
-        counts = Counter(homes.get(one["job_id"], "") for one in findings)
+        findings = self._asked(self._confirmed(said.findings, since_us))
+        counts = Counter(one["queue"] for one in findings)
         jobs, judged = self._jobs()
         standings = [
             Standing(
@@ -124,51 +140,59 @@ class Auditor:
             for name, kept in self._history.items()
         ]
         told = [
-            {"queue": homes.get(one["job_id"], ""), "enqueued_us": enqueued_us, **one}
-            for one in map(dict, findings)
-            for enqueued_us in (one.pop("enqueued"),)
-        ]
-        return Judged(standings, told, said.looked_for, said.not_audited)
+            {"queue": one["queue"] or "", "enqueued_us": one["enqueued"],
+             **{name: one[name] for name in ("verdict", "job_id", "attempt", "words")}}
+            for one in findings
+        ]  # fmt: skip
+        return Judged(standings, told, said.looked_for, said.not_audited, said.not_known)
 
     def _confirmed(
         self, findings: Iterable[Mapping[str, Any]], since_us: int
     ) -> list[Mapping[str, Any]]:
-        """Leave out what is not lost: it has a row after all, or was born after the look."""
+        """Leave out jobs that are not lost: they have a row after all, or were enqueued later."""
         told = list(findings)
-        lost = [one for one in told if one["words"] in _LOST]
-        enqueued = self._enqueued(lost)
-        sure: set[Run] = set()
-        for place in range(0, len(lost), PAGE):
-            some = [one for one in lost[place : place + PAGE] if len(one["job_id"]) == 2 * 16]
-            rows = self._queues.store.find([JobId(bytes.fromhex(one["job_id"])) for one in some])
-            sure |= {
-                _run_of(one)
-                for one, row in zip(some, rows, strict=True)
-                if row is not None and one["enqueued"] in (None, row.enqueued_us)
-            }
-        sure |= {_run_of(one) for one in lost if (enqueued(one) or 0) >= since_us}
-        return [one for one in told if one["words"] not in _LOST or _run_of(one) not in sure]
+        seeming = sorted({one["job_id"] for one in told if one["words"] in _LOST})
+        enqueued_us: dict[str, int] = {}
+        for place in range(0, len(seeming), PAGE):
+            some = [one for one in seeming[place : place + PAGE] if len(one) == 2 * 16]
+            rows = self._queues.store.find([JobId(bytes.fromhex(one)) for one in some])
+            found = zip(some, rows, strict=True)
+            enqueued_us |= {one: row.enqueued_us for one, row in found if row is not None}
 
-    def _enqueued(
-        self, findings: Sequence[Mapping[str, Any]]
-    ) -> Callable[[Mapping[str, Any]], int | None]:
-        """Make what tells when the job of a finding was enqueued, if anything tells it."""
-        unnamed = {one["job_id"] for one in findings if one["enqueued"] is None}
-        known = self._of_jobs(unnamed, "enqueued")
-        return lambda one: known.get(one["job_id"]) if one["enqueued"] is None else one["enqueued"]
+        def is_lost(one: Mapping[str, Any]) -> bool:
+            if one["enqueued"] is None:
+                return one["job_id"] not in enqueued_us
+            is_new = one["enqueued"] >= since_us
+            return not is_new and enqueued_us.get(one["job_id"]) != one["enqueued"]
 
-    def _asked(
-        self, findings: Sequence[Mapping[str, Any]], homes: Mapping[str, str]
-    ) -> list[Mapping[str, Any]]:
+        return [one for one in told if one["words"] not in _LOST or is_lost(one)]
+
+    def _asked(self, findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Leave out jobs of which nothing can be said, and those that nobody asks about."""
-        enqueued = self._enqueued(findings)
         begins = self._bounds.begins
         return [
             one
             for one in findings
-            for job_id in (one["job_id"],)
-            if is_inside(self._births, begins, job_id, homes.get(job_id), enqueued(one))
+            if is_inside(self._births, begins, one["job_id"], one["queue"], one["enqueued"])
         ]
+
+    def _changed_results(self) -> Iterator[Mapping[str, Any]]:
+        """Yield jobs of which another result is kept than the one that they gave."""
+        verdict, words, _ = RULES["another result"]
+        for batch in self._folder.batches(BRONZE):
+            if "digest" not in batch.schema.names:  # an older version wrote it
+                continue
+            lines = lines_of(pa.Table.from_batches([batch.filter(batch["digest"].is_valid())]))
+            ids = {JobId(bytes.fromhex(line["job_id"])) for line in lines}
+            kept = results.read_many(self._queues.store, ids)
+            for line in lines:
+                outcome = kept.get(JobId(bytes.fromhex(line["job_id"])))
+                if outcome is None or outcome.ended_us != line["ended"]:
+                    continue
+                if digest_of(outcome.value.encode()) != line["digest"]:
+                    names = "queue", "job_id", "enqueued", "attempt"
+                    told = {name: line[name] for name in names}
+                    yield {"verdict": verdict, **told, "words": words}
 
     def _jobs(self) -> tuple[Counter[str], Counter[str]]:
         """Count the jobs of each queue that the tables tell of, and those that are judged."""
@@ -187,23 +211,6 @@ class Auditor:
             jobs[queue] += 1
             judged[queue] += is_inside(self._births, begins, job_id, queue, born_us)
         return jobs, judged
-
-    def _of_jobs(self, ids: Collection[str], column: str) -> dict[str, Any]:
-        table = None
-        if ids and self._folder.manifest(BRONZE).parts:
-            table = self._folder.read(BRONZE, columns=("job_id", column))
-        if table is None:
-            return {}
-        wanted = pa.array(list(ids), pa.string())
-        table = table.filter(compute.is_in(table.column("job_id"), wanted))
-        values = table.column(column)
-        if pa.types.is_timestamp(values.type):
-            values = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-        return dict(zip(table.column("job_id").to_pylist(), values.to_pylist(), strict=True))
-
-
-def _run_of(finding: Mapping[str, Any]) -> Run:
-    return finding["job_id"], finding["enqueued"]
 
 
 def _verdict(findings: int, is_audited: bool) -> str:  # noqa: FBT001  (both of it)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dueline.spark.archive import Period
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import Chosen, Found, Order
-from dueline.spark.rules import Audited, Promises
+from dueline.spark.rules import Audited, Known, Promises
 from dueline.spark.sights import OBJECTIVE, TARGET_US
 
 STEPS: Final = ("bronze", "silver", "gold")
@@ -71,17 +71,18 @@ class Engine(Protocol):
 
     def audit(
         self,
-        living: Sequence[tuple[str, int]],
-        whole: Sequence[str],
-        expected: Any,  # noqa: ANN401
+        living: Sequence[tuple[str, int]] | None,
+        expected: Sequence[str] | None,
         promises: Promises,
+        known: Known,
     ) -> Audited:
-        """Judge the history that was copied; see `judge`.
+        """Audit the history that was copied.
 
         Args:
-          living: jobs that have a row, each its id and when it was enqueued.
-          whole: the queues whose history is `all`.
-          expected: ids of what was enqueued, as somebody else knows them; None without.
-          promises: what else should hold.
+          living: The jobs that have a row, each its id and the time when it was enqueued. None to
+            apply no rule on lost jobs.
+          expected: The ids of all jobs that were enqueued. None where they are not known.
+          promises: Further rules.
+          known: Facts about the store.
         """
         ...

@@ -30,7 +30,7 @@ from dueline.spark.options import existing_queues
 from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
-from dueline.spark.rules import Audited, Promises
+from dueline.spark.rules import Audited, Known, Promises
 from dueline.spark.shapes import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.spark.shelves import history_shards
 from dueline.store import Row
@@ -251,14 +251,14 @@ class ArrowEngine:
 
     def audit(
         self,
-        living: Sequence[tuple[str, int]],
-        whole: Sequence[str],
-        expected: Any,  # noqa: ANN401
+        living: Sequence[tuple[str, int]] | None,
+        expected: Sequence[str] | None,
         promises: Promises,
+        known: Known,
     ) -> Audited:
         """Judge the history that was copied."""
-        return lake_arrow.judge(
-            self._bronze(), living=living, whole=whole, expected=expected, promises=promises
+        return lake_arrow.audit(
+            self._bronze(), living=living, expected=expected, promises=promises, known=known
         )
 
     def _told(self) -> Iterator[Line]:

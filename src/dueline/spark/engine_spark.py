@@ -26,7 +26,7 @@ from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.refusals import refusal_in
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
-from dueline.spark.rules import RUN, Audited, Promises
+from dueline.spark.rules import RUN, Audited, Known, Promises
 from dueline.spark.session import enqueue
 from dueline.spark.shapes import BRONZE_SHAPE, SILVER_SHAPE
 from dueline.spark.shelves import history_shards
@@ -265,21 +265,21 @@ class SparkEngine:
 
     def audit(
         self,
-        living: Sequence[tuple[str, int]],
-        whole: Sequence[str],
-        expected: Any,  # noqa: ANN401
+        living: Sequence[tuple[str, int]] | None,
+        expected: Sequence[str] | None,
         promises: Promises,
+        known: Known,
     ) -> Audited:
-        """Judge the history that was copied; the findings as plain rows."""
-        said = lake.judge(
+        """Audit the history that was copied. The findings are plain rows."""
+        said = lake.audit(
             self._read(BRONZE),
-            living=self._runs(living),
-            whole=whole,
+            living=None if living is None else self._runs(living),
             expected=None if expected is None else self._ids(expected),
             promises=promises,
+            known=known,
         )
-        rows = said.findings.withColumn("enqueued", F.unix_micros("enqueued")).collect()
-        return said._replace(findings=[row.asDict() for row in rows])
+        findings = said.findings.withColumn("enqueued", F.unix_micros("enqueued"))
+        return said._replace(findings=[row.asDict() for row in findings.collect()])
 
     def _runs(self, runs: Sequence[tuple[str, int]]) -> DataFrame:
         import pyarrow as pa  # noqa: PLC0415  (what Spark makes a table of at once)
@@ -299,7 +299,10 @@ class SparkEngine:
 
     def _read(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         files = [str(file) for file in self._folder.files(table, parts)]
-        return self._spark.read.parquet(*files)
+        reader = self._spark.read
+        if table == BRONZE:  # parts that an older version wrote have fewer columns
+            reader = reader.schema(from_arrow_schema(BRONZE_SHAPE))
+        return reader.parquet(*files)
 
     def _put_days(self, table: str, version: str, frame: DataFrame) -> dict[str, dict[str, int]]:
         """Write a version of a table's days, and count their rows."""

@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 from dueline.checker import EARLY_US_MAX
@@ -15,20 +16,20 @@ Run = tuple[str, int]
 
 def crowded(attempts: Iterable[Line], capacities: Mapping[str, int]) -> Iterator[Line]:
     """Find attempts that were started while as many of their task ran as may."""
-    changes: dict[str, list[tuple[int, int, str, int, int]]] = defaultdict(list)
+    changes: dict[str, list[tuple[int, int, tuple[str, int, int], Line]]] = defaultdict(list)
     for line in attempts:
         if line["task"] not in capacities or line["outcome"] == "crashed":
             continue
         begin, end = line["started"], line["ended"] - EARLY_US_MAX
         if begin is not None and begin < end:
-            who = (line["job_id"], line["enqueued"], line["attempt"])
-            changes[line["task"]] += [(begin, 1, *who), (end, -1, *who)]
+            who = line["job_id"], line["enqueued"], line["attempt"]
+            changes[line["task"]] += [(begin, 1, who, line), (end, -1, who, line)]
     for task, some in changes.items():
         running = 0
-        for _, step, job_id, enqueued, attempt in sorted(some):
+        for _, step, _, line in sorted(some, key=itemgetter(0, 1, 2)):
             running += step
             if step > 0 and running > capacities[task]:
-                yield {"job_id": job_id, "enqueued": enqueued, "attempt": attempt}
+                yield line
 
 
 def passed_by(attempts: Iterable[Line], moved: Collection[str | Run], most: int) -> Iterator[Line]:
@@ -47,4 +48,4 @@ def passed_by(attempts: Iterable[Line], moved: Collection[str | Run], most: int)
             ready = max(line["due"], line["enqueued"]) + SEEN_US
             below = claims[line["priority"]]
             if bisect_left(below, line["claimed"]) - bisect_right(below, ready) > most:
-                yield {"job_id": run[0], "enqueued": run[1], "attempt": 1}
+                yield line

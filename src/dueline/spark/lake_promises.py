@@ -22,23 +22,23 @@ def crowded(attempts: DataFrame, capacities: Mapping[str, int]) -> DataFrame:
 
     Args: attempts: one row each. capacities: how many may run at once, by task.
 
-    Returns: job_id, enqueued, attempt.
+    Returns: queue, job_id, enqueued, attempt.
     """
     most = F.create_map(*[F.lit(one) for pair in capacities.items() for one in pair])
     is_meant = F.col("task").isin(*capacities) & (F.col("outcome") != "crashed")
+    who = ("task", "queue", "job_id", "enqueued", "attempt")
     ran = attempts.where(is_meant & F.col("started").isNotNull()).select(
-        "task", *RUN, "attempt",
+        *who,
         F.unix_micros("started").alias("started"),
         (F.unix_micros("ended") - EARLY_US_MAX).alias("stopped"),
     ).where("stopped > started")  # fmt: skip
-    who = ("task", *RUN, "attempt")
     begins = ran.select(*who, F.col("started").alias("t"), F.lit(1).alias("step"))
     ends = ran.select(*who, F.col("stopped").alias("t"), F.lit(-1).alias("step"))
-    until = Window.partitionBy("task").orderBy("t", "step", *RUN, "attempt")
+    until = Window.partitionBy("task").orderBy("t", "step", "job_id", "enqueued", "attempt")
     until = until.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     running = begins.unionByName(ends).withColumn("running", F.sum("step").over(until))
     return running.where((F.col("step") == 1) & (F.col("running") > most[F.col("task")])).select(
-        *RUN, "attempt"
+        "queue", "job_id", "enqueued", "attempt"
     )
 
 
@@ -51,7 +51,7 @@ def passed_by(attempts: DataFrame, moved: DataFrame | None, most: int) -> DataFr
     Args: attempts: one row each. moved: jobs whose time or priority was changed (job_id,
     enqueued), of which nothing is said. most: how many may.
 
-    Returns: job_id, enqueued, attempt.
+    Returns: queue, job_id, enqueued, attempt.
     """
     lane = ["queue", "shard", "tenant"]
     claimed = F.unix_micros("claimed")
@@ -61,7 +61,7 @@ def passed_by(attempts: DataFrame, moved: DataFrame | None, most: int) -> DataFr
         key = [name for name in RUN if name in moved.columns]
         firsts = firsts.join(moved.select(*key), key, "left_anti")
     waits = firsts.select(
-        *lane, F.col("priority").alias("level"), *RUN, "attempt",
+        *lane, F.col("priority").alias("level"), "job_id", "enqueued", "attempt",
         claimed.alias("claimed"), ready.alias("ready"),
     ).where("claimed > ready")  # fmt: skip
     levels = waits.select(*lane, "level").distinct()
@@ -74,13 +74,15 @@ def passed_by(attempts: DataFrame, moved: DataFrame | None, most: int) -> DataFr
     )  # fmt: skip
     for kind, name in ((_BEGIN, "ready"), (_END, "claimed")):
         edges = waits.select(
-            *lane, "level", F.col(name).alias("t"), F.lit(kind).alias("kind"), *RUN, "attempt"
-        )
+            *lane, "level", F.col(name).alias("t"), F.lit(kind).alias("kind"),
+            "job_id", "enqueued", "attempt",
+        )  # fmt: skip
         events = events.unionByName(edges)
     until = Window.partitionBy(*lane, "level").orderBy("t", "kind")
     until = until.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     is_claim = (F.col("kind") == _CLAIM).cast("int")
     counted = events.withColumn("before", F.sum(is_claim).over(until)).where(f"kind <> {_CLAIM}")
     sign = F.when(F.col("kind") == _END, F.col("before")).otherwise(-F.col("before"))
-    passed = counted.groupBy(*RUN, "attempt").agg(F.sum(sign).alias("passed"))
-    return passed.where(F.col("passed") > most).select(*RUN, "attempt")
+    who = ("queue", "job_id", "enqueued", "attempt")
+    passed = counted.groupBy(*who).agg(F.sum(sign).alias("passed"))
+    return passed.where(F.col("passed") > most).select(*who)

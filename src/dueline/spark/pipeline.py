@@ -308,12 +308,14 @@ class Pipeline:
         expected: Collection[str] | None = None,
         births: Births = ALL,
         promises: Promises = NO_PROMISES,
+        with_results: bool = False,
     ) -> Judged:
         """Copy what is new, and judge the history; the queues may be in use.
 
         Args: expected: the ids of all jobs that were acknowledged, where somebody knows them,
         or the texts that tables were enqueued with as `job_id`.
         births: of which jobs something is to be said. promises: what else should hold.
+        with_results: Whether to compare the results that are kept with the history.
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
         """
@@ -321,7 +323,7 @@ class Pipeline:
             history = self._histories(queues)
             bounds = bound(self._folder, queues, list(history), None, None)
             auditor = Auditor(self._folder, queues, history, bounds, births)
-            return auditor.judge(self._engine(), say, expected, promises)
+            return auditor.judge(self._engine(), say, expected, promises, with_results=with_results)
 
 
 def _told_of(history: str, *, is_whole: bool) -> str:

@@ -147,10 +147,10 @@ class Worker:
     def _step(self) -> None:
         self._beat.check()
         self._obey()
+        if self._untold:  # before later attempts of the same jobs are told of
+            self._tell()
         self._settle()
         self._guarded(self._steps.advance)
-        if self._untold:
-            self._guarded(self._tell)
         if self._is_stopping:
             self._give_back(self._runner.take_back())
         else:
@@ -250,11 +250,13 @@ class Worker:
     def _take(self, taken: Sequence[Taken]) -> None:
         sorted_ = triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
         self._guarded(lambda: self._settler.complete(sorted_.decided))
+        is_told = True
         if sorted_.died:
             self._untold += sorted_.died
-            self._guarded(self._tell)
+            is_told = self._guarded(self._tell)
         self._held.let_go(sorted_.gone)  # if claimed ahead: where this fails, their leases lapse
-        self._guarded(lambda: self._settler.end(sorted_.over))
+        if is_told:
+            self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
         fit, waiting, failed = self._steered.sort(sorted_.fit)
         self._held.let_go([one.job for one in waiting])
