@@ -1,4 +1,4 @@
-"""Violations planted in a copy of a real history, one at a time: the audit names each."""
+"""Violations planted in a copy of a real history: the audit names each of them."""
 
 import json
 from collections import defaultdict
