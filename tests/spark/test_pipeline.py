@@ -188,6 +188,17 @@ def test_an_audit_finds_a_job_whose_row_was_taken_away(app: Dueline, tmp_path: P
     }
 
 
+def test_jobs_of_before_a_history_told_all_are_not_judged(tmp_path: Path) -> None:
+    app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
+    live_on(app, 20)
+    app.queues.catalog.configure("mail", history="all")
+    live_on(app, 30)
+    said = made(tmp_path / "lake", app, queues=("mail",)).audit(quiet)
+    assert said.findings == []
+    (standing,) = said.queues
+    assert standing.unjudged > 0
+
+
 def test_what_nobody_acknowledged_is_unexpected(app: Dueline, tmp_path: Path) -> None:
     pipe = made(tmp_path / "lake", app, queues=("mail",))
     pipe.run(["bronze"], quiet)

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from dueline.attempt import digest_of
+from dueline.clock import SECOND_US
 from dueline.errors import BadInput
 from dueline.job import JobId
 from dueline.lane import dead_queue
@@ -22,6 +24,9 @@ from dueline.spark.rules import NO_PROMISES, RULES, Known, Promises
 
 PAGE: Final = 1000
 ALL: Final = Births()
+LATE_US: Final = 10 * SECOND_US
+"""Time after which every client has read a change of a queue's settings (rule Q1)."""
+
 _LOST: Final = frozenset(rule.words for rule in RULES.values() if rule.verdict == "lost")
 
 
@@ -113,6 +118,7 @@ class Auditor:
         ]
         say(f"audit: {len(living):,} jobs have a row")
         engine.bronze(say)
+        self._bounds = replace(self._bounds, begins=self._whole_since(whole, since_us))
         has_end = bool(self._bounds.until_us)  # jobs that ended after it seem lost
         said = engine.audit(
             None if has_end else living,
@@ -145,6 +151,30 @@ class Auditor:
             for one in findings
         ]  # fmt: skip
         return Judged(standings, told, said.looked_for, said.not_audited, said.not_known)
+
+    def _whole_since(self, whole: Sequence[str], now_us: int) -> dict[str, int]:
+        """Return since when the tables hold the whole history of each queue.
+
+        A queue whose history was changed to `all` has jobs that were enqueued without an event,
+        the last of them by clients that had read the settings before.
+        """
+        begins = dict(self._bounds.begins)
+        if not self._folder.manifest(BRONZE).parts:
+            return begins
+        table = self._folder.read(BRONZE, columns=("queue", "outcome", "enqueued"))
+        if table is None:
+            return begins
+        grouped = table.group_by(["queue", "outcome"]).aggregate([("enqueued", "min")])
+        for name in whole:
+            first = {
+                line["outcome"]: line["enqueued_min"]
+                for line in lines_of(grouped)
+                if line["queue"] == name
+            }
+            event_us = first.pop("enqueued", now_us)
+            if begins.get(name, 0) < min(first.values(), default=event_us) < event_us:
+                begins[name] = event_us + LATE_US
+        return begins
 
     def _confirmed(
         self, findings: Iterable[Mapping[str, Any]], since_us: int
