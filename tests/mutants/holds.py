@@ -10,6 +10,7 @@ from dueline.recipes import reports
 from dueline.store import Group
 from dueline.worker.buffer import Buffer
 from dueline.worker.controls import Controls
+from dueline.worker.meters import Meters
 from dueline.worker.reports import Reports
 
 Patch = pytest.MonkeyPatch
@@ -53,3 +54,7 @@ def a_later_claim_does_not_open_the_progress(patch: Patch) -> None:
         return [] if some.keys() - self._unwritten.keys() else put(self, some)
 
     patch.setattr(Reports, "_put", but_opening)
+
+
+def a_late_start_counts_as_of_its_claim(patch: Patch) -> None:
+    patch.setattr(Meters, "started", lambda *_: None)

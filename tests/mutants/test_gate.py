@@ -290,6 +290,8 @@ MUTANTS = (
     Mutant("L2", holds.a_later_claim_does_not_open_the_progress,
            Named(progress.test_nor_where_nothing_was_reported_before,
                  lambda: ((world := world_on("memory", Path())).queues, world.clock))),
+    Mutant("N5", holds.a_late_start_counts_as_of_its_claim,
+           Named(rates.test_a_rate_counts_starts_and_not_claims, on_memory)),
     Mutant("H1", holds.what_waits_behind_a_slow_job_is_kept, SLOW_JOB),
     Mutant("H1", holds.what_was_released_is_claimed_again_at_once, SLOW_JOB),
     Mutant("H2", holds.claims_last_for_ever,

@@ -120,9 +120,17 @@ def test_claims_that_are_extended_later_replace_older_ones_and_no_more_are_kept(
     controls, jobs = Controls(), [claimed(number, "plain") for number in range(3)]
     controls.extend({jobs[0].claim(): AFTER_US})
     controls.extend_more({jobs[1].claim(): AFTER_US})
-    assert [controls.has_lapsed(job, AFTER_US) for job in jobs] == [False, False, True]
+    assert [controls.has_lapsed(Assignment(job, keep=False), AFTER_US) for job in jobs] == [
+        False,
+        False,
+        True,
+    ]
     controls.extend({jobs[2].claim(): AFTER_US})
-    assert [controls.has_lapsed(job, AFTER_US) for job in jobs] == [True, True, False]
+    assert [controls.has_lapsed(Assignment(job, keep=False), AFTER_US) for job in jobs] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_heartbeat_tells_the_runner_until_when_claims_last(
@@ -145,6 +153,22 @@ def test_the_heartbeat_tells_the_runner_until_when_claims_last(
     bench.run()
     lease_us = queues.catalog.settings("default").lease_us
     assert [list(one.values()) for one in told] == [[NOW_US + 5_000_000 + lease_us]]
+
+
+def test_a_job_whose_rate_counts_it_too_long_ago_does_not_start(clock: HandClock) -> None:
+    # rule N5
+    jobs = [claimed(number, "plain") for number in (1, 2)]
+    by_us = [NOW_US + 1000, NOW_US + 3000]
+    some = [
+        Assignment(job, keep=False, start_by_us=us) for job, us in zip(jobs, by_us, strict=True)
+    ]
+    clock.advance(us=2000)
+    ended = run(some, clock, Execution(HANDLERS))
+    assert [(type(one.ending), one.started_us) for one in ended] == [
+        (GivenBack, 0),
+        (Done, NOW_US + 2000),
+    ]
+    assert calls == [2]
 
 
 PROGRAM = """

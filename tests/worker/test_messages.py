@@ -89,7 +89,7 @@ flags = st.booleans()
 given_first = st.sampled_from((b"", b"[1]"))
 members = st.builds(
     Assignment, jobs, flags, flags, st.none() | progress, flags, given_first, st.just(()),
-    st.integers(0, 2**62),
+    st.integers(0, 2**62), st.integers(0, 2**62),
 )  # fmt: skip
 chunks = st.lists(members, max_size=2).map(tuple)
 assignments = members | st.builds(

@@ -8,6 +8,7 @@ import pytest
 from dueline import Dueline, Throttled
 from dueline.clock import SECOND_US
 from dueline.errors import BadInput
+from dueline.job import Job
 from dueline.queue import Calls
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Meter, Rate
@@ -45,6 +46,52 @@ def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert len(claimed) >= 18  # in four seconds
     world.store.close()
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_rate_counts_starts_and_not_claims(kind: str, tmp_path: Path) -> None:
+    # Rule N5: a worker that has just begun takes a while to start its first jobs
+    world = world_on(kind, tmp_path)
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
+    cold, other = claimer_of(world, "w1"), claimer_of(world, "w2")
+
+    def claim(claimer: Claimer, permits: HeldPermits) -> list[Job]:
+        claimer.refresh()
+        permits.begin(list, 9)
+        return [job for job, _ in claimer.claim(9, {})]
+
+    jobs = claim(*cold)
+    assert len(jobs) == 5
+    held, permits = jobs, cold[1]
+    permits.settle(lambda: held)
+    world.clock.advance(us=64_000)
+    permits.started([job.claim() for job in jobs], world.now_us)
+    permits.settle(lambda: held)
+    world.clock.advance(us=SECOND_US - 64_000)
+    assert claim(*other) == []  # the claims are a second ago, and the starts are not
+    world.clock.advance(us=64_000 + SECOND_US // rate.GRAINS)
+    assert len(claim(*other)) == 5
+    world.store.close()
+
+
+def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
+    # Rule N5
+    world = world_on("memory", Path())
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 5, limits=[("mail",)] * 5))
+    claimer, permits = claimer_of(world, "w1")
+    claimer.refresh()
+    permits.begin(list, 9)
+    jobs = [job for job, _ in claimer.claim(9, {})]
+    by_us = {*permits.start_by_us.values()}
+    assert by_us == {world.now_us + SECOND_US // 2}
+    permits.settle(lambda: jobs[2:])
+    assert len(permits.start_by_us) == 3
+    meter, _ = rate.read(world.store, "mail")
+    assert rate.left(meter, Rate(5, SECOND_US), world.now_us) == 0
+    permits.settle(list)
+    assert not permits.start_by_us
 
 
 def test_two_who_looked_at_once_take_no_more_than_there_is() -> None:

@@ -118,6 +118,22 @@ def returned(meter: Meter, rate: Rate, count: int, taken_us: int, now_us: int) -
     return replace(meter, taken=tuple((us, one) for us, one in left if one > 0))
 
 
+def are_apart(rate: Rate, taken_us: int, started_us: int) -> bool:
+    """Return whether a start counts later than what was taken for it; in a bucket it does not."""
+    return not rate.burst and _grain_end(rate, started_us) > _grain_end(rate, taken_us)
+
+
+def moved(meter: Meter, rate: Rate, taken_us: int, started_us: int) -> Meter:
+    """Count one that was taken at some time as of when its job started."""
+    if not are_apart(rate, taken_us, started_us):
+        return meter
+    taken = dict(meter.taken)
+    before_us, end_us = _grain_end(rate, taken_us), _grain_end(rate, started_us)
+    taken[before_us] = taken.get(before_us, 1) - 1
+    taken[end_us] = taken.get(end_us, 0) + 1
+    return replace(meter, taken=tuple((us, one) for us, one in sorted(taken.items()) if one > 0))
+
+
 def _grain_end(rate: Rate, now_us: int) -> int:
     grain_us = max(1, rate.per_us // GRAINS)
     return -(-now_us // grain_us) * grain_us

@@ -309,6 +309,9 @@ class _Unlimited:
     def unused(self, limits: Sequence[str], count: int) -> None:
         """Need nothing back."""
 
+    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
+        """Note nothing."""
+
     def is_open(self, _name: str) -> bool:
         return True
 

@@ -21,7 +21,8 @@ class Assignment(NamedTuple):
     firm: nothing overtakes it any more, since its wait may have made it the most urgent.
     given: the first arguments of a step of a workflow, a JSON array.
     chunk: the jobs that are handed to one call of their function; `job` stands for all of them.
-    since_us: when the runner got it, by the monotonic clock.
+    since_us: when the runner got it, by the monotonic clock. start_by_us: it must not start
+    later, by the store's time; 0: as long as its claim lasts.
     """
 
     job: Job
@@ -32,6 +33,7 @@ class Assignment(NamedTuple):
     given: bytes = b""
     chunk: "Sequence[Assignment]" = ()
     since_us: int = 0
+    start_by_us: int = 0
 
 
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:

@@ -239,6 +239,8 @@ class Claimer:
                 break  # what is claimed already must not be forgotten
             if limits:
                 self._unused(limits, most - len(claimed.jobs))
+                if self._permits is not None:
+                    self._permits.used(limits, [job.claim() for job in claimed.jobs])
             self._rota.visited(claimed.next_at_us)
             self._limited.visited(claimed.next_at_us)
             if claimed.died:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from dueline.job import Claim, Job
 from dueline.progress import Report
+from dueline.worker.assignment import Assignment
 
 CANCELLED = "Its end was asked for."
 """What is said of a job that was cancelled after it had been claimed."""
@@ -80,8 +81,14 @@ class Controls:
         kept = [one for one in self._until_us.items() if one[0] not in until_us]
         self._until_us = dict([*kept, *until_us.items()][-_REMEMBERED_MAX:])
 
-    def has_lapsed(self, job: Job, now_us: int) -> bool:
-        """Return whether another worker may have claimed a job since (rule H2)."""
+    def has_lapsed(self, assignment: Assignment, now_us: int) -> bool:
+        """Return whether another worker may have claimed a job since (rule H2).
+
+        Or whether its rates count it as of a time that is too long ago (rule N5).
+        """
+        job = assignment.job
+        if 0 < assignment.start_by_us < now_us:
+            return True
         return (
             now_us > job.at_us and job.is_claimed() and now_us > self._until_us.get(job.claim(), 0)
         )

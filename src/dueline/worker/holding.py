@@ -19,7 +19,7 @@ class Holding:
     The worker's loop, its beat and its timer share it.
     last: what earlier attempts said of their progress. given: the first arguments of steps of
     workflows. slots: those that queues have of their own. marked: the claims of which the store
-    knows that their handlers were started.
+    knows that their handlers were started. start_by_us: until when jobs with rates may start.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class Holding:
         """Take the slots that queues have of their own, None for none, and their settings."""
         self.last: dict[JobId, Progress] = {}
         self.given: dict[JobId, bytes] = {}
+        self.start_by_us: Mapping[Claim, int] = {}
         self.marked: set[Claim] = set()
         self._jobs: dict[JobId, Job] = {}
         self.slots = {queue: count for queue, count in slots.items() if count}
@@ -105,6 +106,8 @@ class Holding:
         Looked at once that is said: what a job is given is let go after the job.
         """
         made = assigned(jobs, self._settings, self.last, self.given, now_us)
+        if by_us := self.start_by_us:
+            made = [one._replace(start_by_us=by_us.get(one.job.claim(), 0)) for one in made]
         if all(map(self._jobs.__contains__, map(_id_of, jobs))):  # nearly always, and quickly
             return made
         return [one for one in made if one.job in self]

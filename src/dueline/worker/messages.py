@@ -166,10 +166,10 @@ def _ending(name: str, fields: Sequence[Any]) -> Ending:
 
 
 def _assignment(cells: Sequence[Any]) -> Assignment:
-    job, keep, alone, last, firm, given, chunk, since_us = cells
+    job, keep, alone, last, firm, given, chunk, *times = cells
     progress = last and Progress(**last)
     members = tuple(map(_assignment, chunk))
-    return Assignment(_job(job), keep, alone, progress, firm, given, members, since_us)
+    return Assignment(_job(job), keep, alone, progress, firm, given, members, *times)
 
 
 def _claim(parts: Sequence[Any]) -> Claim:

@@ -1,15 +1,20 @@
 """What a worker takes of rates for the jobs that it claims."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from dueline.clock import SECOND_US
 from dueline.errors import StoreCorrupt, StoreUnavailable
+from dueline.job import Claim, Job
 from dueline.limiting import semaphore_of
 from dueline.queue import Queues
 from dueline.recipes import rate
 from dueline.recipes.rate import Meter, Rate
 
 _ROUNDS_MAX: Final = 20
+
+LATE_US_MIN: Final = SECOND_US // 2
+"""A job starts at most half its rate's span after the claim, or this long if that is more."""
 
 
 class Reading(NamedTuple):
@@ -38,6 +43,9 @@ class Meters:
         self._queues = queues
         self._taken_us: dict[str, int] = {}  # when it was last
         self._unused: dict[str, list[tuple[int, int]]] = {}  # so many that were taken then
+        self._moved: dict[str, list[tuple[int, int]]] = {}  # taken then, started then
+        self._taken_for: dict[Claim, dict[str, int]] = {}  # by limit, when
+        self.start_by_us: dict[Claim, int] = {}
 
     def look(self, name: str, one: Rate) -> Reading:
         """Read a meter."""
@@ -46,6 +54,8 @@ class Meters:
         latest_us = self._queues.time.latest_us()
         for count, taken_us in self._unused.get(name, ()):
             meter = rate.returned(meter, one, count, taken_us, latest_us)
+        for taken_us, started_us in self._moved.get(name, ()):
+            meter = rate.moved(meter, one, taken_us, started_us)
         left = rate.left(meter, one, now_us)
         return Reading(meter, version, left, rate.next_us(meter, one, now_us))
 
@@ -62,10 +72,11 @@ class Meters:
             earliest_us = self._queues.time.earliest_us()
             meter = rate.less(reading.meter, one, count, now_us, earliest_us=earliest_us)
             back = self._unused.pop(name, [])  # where nobody knows what came of it: as used
+            later = self._moved.pop(name, [])
             if self._write(name, one, reading, meter):
                 self._taken_us[name] = now_us
                 return count, reading.next_us
-            self._unused[name] = back
+            self._unused[name], self._moved[name] = back, later
             reading = self.look(name, one)
         return 0, reading.next_us
 
@@ -74,13 +85,42 @@ class Meters:
         if count > 0 and name in self._taken_us:
             self._unused.setdefault(name, []).append((count, self._taken_us[name]))
 
+    def used(self, name: str, one: Rate, claims: Iterable[Claim]) -> None:
+        """Note for which claims the last was taken; their jobs have to start soon."""
+        taken_us = self._taken_us[name]
+        by_us = taken_us + max(one.per_us // 2, LATE_US_MIN)
+        for claim in claims:
+            self._taken_for.setdefault(claim, {})[name] = taken_us
+            self.start_by_us[claim] = min(by_us, self.start_by_us.get(claim, by_us))
+
+    def started(self, claims: Iterable[Claim], now_us: int) -> None:
+        """Note that jobs started, at this time at the latest: they count from then on."""
+        for claim in claims:
+            for name, taken_us in self._forget(claim).items():
+                self._moved.setdefault(name, []).append((taken_us, now_us))
+
+    def keep(self, held: Callable[[], Iterable[Job]]) -> None:
+        """Forget jobs that are not held and did not start: what was taken for them is used."""
+        if self._taken_for:
+            mine = {job.claim() for job in held()}
+            for claim in [*self._taken_for]:
+                if claim not in mine:
+                    self._forget(claim)
+
+    def _forget(self, claim: Claim) -> Mapping[str, int]:
+        self.start_by_us.pop(claim, None)
+        return self._taken_for.pop(claim, {})
+
     def settle(self, rates: Mapping[str, Rate]) -> None:
-        """Give back what was not needed."""
-        for name in [*self._unused]:
+        """Give back what was not needed, and count as of their starts what started later."""
+        for name in {**self._unused, **self._moved}:
             one = rates.get(semaphore_of(name))
             if one is not None:
-                self._give_back(name, one)
+                later = [pair for pair in self._moved.get(name, ()) if rate.are_apart(one, *pair)]
+                if later or self._unused.get(name):
+                    self._give_back(name, one)
             self._unused.pop(name, None)
+            self._moved.pop(name, None)
 
     def _give_back(self, name: str, one: Rate) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from dueline.clock import SECOND_US
 from dueline.errors import StoreCorrupt
-from dueline.job import Job
+from dueline.job import Claim, Job
 from dueline.lane import LIMIT_MARK, limits_of
 from dueline.limiting import semaphore_of
 from dueline.queue import Queues
@@ -57,6 +57,10 @@ class Permitting(Protocol):
 
     def unused(self, limits: Sequence[str], count: int) -> None:
         """Say that a claim brought so many jobs fewer than there were permits for."""
+        ...
+
+    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
+        """Say which claims the permits that were taken last are for."""
         ...
 
     def is_open(self, name: str) -> bool:
@@ -194,6 +198,21 @@ class HeldPermits:
                 self._used[name] -= count
         self._room += count
 
+    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
+        """Say which claims the permits that were taken last are for."""
+        for name in limits:
+            if (one := self._rates.get(semaphore_of(name))) is not None:
+                self._meters.used(name, one, claims)
+
+    @property
+    def start_by_us(self) -> Mapping[Claim, int]:
+        """Until when jobs with rates that have not started may, by the store's time (rule N5)."""
+        return self._meters.start_by_us
+
+    def started(self, claims: Iterable[Claim], now_us: int) -> None:
+        """Say that jobs started, at this time at the latest."""
+        self._meters.started(claims, now_us)
+
     def is_open(self, name: str) -> bool:
         """Tell whether a limit allows anything at all, as was last seen."""
         return semaphore_of(name) in self._rates or self._capacity(name) > 0
@@ -255,6 +274,7 @@ class HeldPermits:
 
         Args: held: lists all jobs that the worker holds.
         """
+        self._meters.keep(held)
         self._meters.settle(self._rates)
         raised, self._raised = self._raised, Counter()
         if not self._told:

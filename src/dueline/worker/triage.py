@@ -126,6 +126,7 @@ def assigned(
             [given.get(job.id, b"") for job in jobs] if given else repeat(b""),
             repeat(()),
             repeat(now_us),
+            repeat(0),
             strict=False,  # what repeats has no end
         ),
     )

@@ -89,6 +89,7 @@ class Worker:
         self._releasing: list[Job] = []
         self._lookout = Lookout(self._claimer, ear, pace, time=queues.time, clock=clock)
         self._held = Holding(settings.serving, queues.catalog.settings)
+        self._held.start_by_us = self._permits.start_by_us
         times = (clock, queues.time.latest_us)
         self._chunks = gathering(runner, settler.chunked, times, self._held.marked)
         self._runner = runner = self._chunks or runner
@@ -161,6 +162,9 @@ class Worker:
             if self._chunks and not self._careful.want_quiet():
                 self._chunks.ripen()
             self._runner.spread()
+        if self._permits.start_by_us:
+            running = [job.claim() for job in self._runner.running()]
+            self._permits.started(running, self._queues.time.latest_us())
         self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
 
@@ -181,6 +185,8 @@ class Worker:
         if ended:
             self._buffer.ended()
             self._ended += ended
+            if self._permits.start_by_us:
+                self._note_starts(ended)
         now_us = self._clock.monotonic_us()
         starts: list[Job] = []
         if now_us - self._flushed_us > FLUSH_US and (running := self._runner.running()):
@@ -197,6 +203,12 @@ class Worker:
         self._steps.settled(self._ended, lost)
         self._ended = []
         self._lose(lost)
+
+    def _note_starts(self, ended: Sequence[Ended]) -> None:
+        """Say when jobs with rates started that have ended."""
+        for one in ended:
+            if one.started_us:
+                self._permits.started([one.job.claim()], one.started_us)
 
     def _report(self, only: Collection[Claim] | None = None) -> None:
         """Write what handlers reported, and find out about lost claims."""
@@ -368,7 +380,8 @@ class Worker:
         self._claim()
 
     def _wait(self) -> None:
-        timeout_us = FLUSH_US if self._runner.waiting() else WATCH_US
+        is_starting = self._runner.waiting() or self._permits.start_by_us
+        timeout_us = FLUSH_US if is_starting else WATCH_US
         is_full = self._runner.waiting() or self._slots.taken() >= self._runner.capacity
         if not (is_full or self._is_stopping or self._careful.want_quiet()):
             most_us = timeout_us if self._slots.taken() else None
