@@ -14,6 +14,7 @@ from dueline.errors import Conflict, StoreUnavailable
 from dueline.job import Job, State
 from dueline.options import CallOptions
 from dueline.queue import Queues
+from dueline.settings import QueueSettings
 from dueline.store import Move
 from dueline.waker import LocalWaker
 from dueline.worker.assignment import Assignment
@@ -387,3 +388,25 @@ def test_what_has_expired_at_its_time_is_held_no_more_where_the_store_fails_then
     assert len(refused) == 1
     assert max(held) == 1
     assert held[-1] == 0  # so that nobody extends its lease
+
+
+def test_a_job_whose_time_comes_in_an_outage_is_run_after_it(
+    queues: Queues, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Watched(queues, clock, threads=4)
+    due_us = clock.wall_us() + DUE_US
+    worker.put(1, due_us)
+    settings = queues.catalog.settings
+    refused: list[int] = []
+
+    def refuse(queue: str) -> QueueSettings:
+        if clock.wall_us() >= due_us and len(refused) < 3:
+            refused.append(clock.wall_us())
+            raise StoreUnavailable("refused")
+        return settings(queue)
+
+    monkeypatch.setattr(queues.catalog, "settings", refuse)
+    monkeypatch.setattr(Early, "prepare", lambda _early, _assignments: None)  # the timer is late
+    worker.run(due_us + 5 * SECOND_US, lambda: worker.bench.runner.end(Done(b"")))
+    assert len(refused) == 3
+    assert worker.began_us[1] < due_us + 5 * SECOND_US

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from dueline.attempt import Crashed, Done, Ended, Ending, GivenBack
 from dueline.clock import SECOND_US, Clock
+from dueline.errors import DuelineError
 from dueline.flushing import flush_claims
 from dueline.job import Claim, Job, JobId
 from dueline.options import is_step
@@ -32,7 +33,7 @@ from dueline.worker.settler import Settler
 from dueline.worker.slots import Slots
 from dueline.worker.steered import Steered
 from dueline.worker.stepping import Stepping
-from dueline.worker.triage import parted, triage
+from dueline.worker.triage import Triage, parted, triage
 from dueline.worker.wishes import Wishes
 
 FLUSH_US = 5_000
@@ -251,7 +252,7 @@ class Worker:
             if taken:
                 room -= len(taken) + self._slots.slotless
                 self._lookout.found()
-                self._take(taken)
+                self._take(self._sorted(taken))
                 room += self._slots.slotless
             elif looked or not (looked := self._lookout.look_if_called()):
                 break
@@ -259,8 +260,10 @@ class Worker:
         if self._can_look_ahead():
             self._look_ahead()
 
-    def _take(self, taken: Sequence[Taken]) -> None:
-        sorted_ = triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
+    def _sorted(self, taken: Sequence[Taken]) -> Triage:
+        return triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
+
+    def _take(self, sorted_: Triage) -> None:
         self._guarded(lambda: self._settler.complete(sorted_.decided))
         is_told = True
         if sorted_.died:
@@ -359,12 +362,17 @@ class Worker:
         if not len(self._early):
             return
         self._early.start_due()
-        unready, unplaced = self._early.take_overdue()
-        if unplaced:
-            self._give_back([job for job, _ in unplaced], at_us=times_of(unplaced))
-            self._early.add([one for one in unplaced if one.job in self._held])
-        if unready:
-            self._take([Taken(job, None) for job, _ in unready if job in self._held])
+        overdue = self._early.take_overdue()
+        unready, unplaced = overdue
+        try:
+            if unplaced:
+                self._give_back([job for job, _ in unplaced], at_us=times_of(unplaced))
+            taken = self._sorted([Taken(job, None) for job, _ in unready if job in self._held])
+        except DuelineError:  # they are held still: the next pass sees to them
+            self._early.add([one for some in overdue for one in some if one.job in self._held])
+            raise
+        self._early.add([one for one in unplaced if one.job in self._held])
+        self._take(taken)
 
     # Wait, end
 
