@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dueline.attempt import Outcome
-from dueline.clock import SECOND_US
+from dueline.clock import SECOND_US, StoreTime
 from dueline.codec import encode
 from dueline.finishing import finish_of
 from dueline.health import Report, examine
@@ -92,13 +92,10 @@ def test_a_worker_whose_clock_is_off_is_bad(world: World, skew_s: int, verdict: 
     assert report.is_bad() == (verdict == "bad")
 
 
-def test_this_machine_s_clock_is_compared_with_the_store_s(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_machine_s_clock_is_compared_with_the_store_s(world: World) -> None:
     now_us = world.now_us
-    world.queues.time.sample()
+    world.queues.time = StoreTime(lambda: now_us, world.clock)
     world.clock.jump(45)
-    monkeypatch.setattr(world.store, "clock_us", lambda: now_us)
     bad = next(check for check in examine(world.queues).checks if check.verdict == "bad")
     assert (bad.name, bad.finding) == ("clock of this machine", "45s ahead of the store's")
     world.clock.jump(-50)

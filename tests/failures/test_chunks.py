@@ -23,7 +23,9 @@ def test_a_chunk_that_dies_with_its_child_runs_again_one_by_one(world: World) ->
     assert [job.result(0) for job in (*jobs, waiting)] == [1, 1, 1, 1]
     for job in jobs:
         assert [one.outcome for one in world.attempts(job)] == ["crashed", "done"]
-    assert [one.outcome for one in world.attempts(waiting)] == ["done"]
+    # It may have been released meanwhile, since it waited behind a slow call.
+    outcomes = [one.outcome for one in world.attempts(waiting)]
+    assert [one for one in outcomes if one != "given_back"] == ["done"]
     worker.stop()
 
 

@@ -14,6 +14,7 @@ from dueline.stores import memory_cluster, memory_steps
 from dueline.stores.memory_rows import Change, Found, holds, moved
 from dueline.worker import settler
 from dueline.worker.claimer import Taken
+from dueline.worker.triage import Triage
 from dueline.worker.worker import Worker
 from tests.engine import test_outcome_first as outcome_first
 from tests.mutants.sources import change_source
@@ -70,12 +71,12 @@ def drop_before_the_repeated_effects(patch: Patch) -> None:
 
 
 def handler_runs_though_there_is_an_outcome(patch: Patch) -> None:
-    take = Worker._take
+    sort = Worker._sorted
 
-    def run_all(self: Worker, taken: Sequence[Taken]) -> None:
-        take(self, [Taken(job._replace(outcome=b""), before) for job, before in taken])
+    def run_all(self: Worker, taken: Sequence[Taken]) -> Triage:
+        return sort(self, [Taken(job._replace(outcome=b""), before) for job, before in taken])
 
-    patch.setattr(Worker, "_take", run_all)
+    patch.setattr(Worker, "_sorted", run_all)
 
 
 def outcome_hops(patch: Patch) -> None:

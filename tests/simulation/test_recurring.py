@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simulation.faults import Fault
+from simulation.faults import KINDS
 from simulation.lives import LIMITED, RECURRING, live, seeds_from
 from simulation.scenario import scenario_of
 from simulation.tape import Tape
@@ -38,7 +38,7 @@ def test_both_kinds_of_store_and_all_accidents_come_up() -> None:
         scenario_of(RECURRING + number, Tape(RECURRING + number)) for number in range(2 * LIVES)
     ]
     assert {one.is_stepped for one in drawn} == {True, False}
-    assert {fault for one in drawn for fault in one.faults} == set(Fault)
+    assert {fault for one in drawn for fault in one.faults} == set(KINDS)
 
 
 def test_one_life_of_sixteen_is_a_schedules() -> None:

@@ -316,5 +316,9 @@ def replays_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     order = Order("again", BORN + 10**8 * SECOND, 1e6 / 3)
     calls = lake_arrow_replays.calls(wanted, order)
     assert plain(lake_replays.calls(ends, order)) == bare(calls)
-    assert sparks._engine().replay(files, chosen, order, quiet) == (len(calls), len(calls))
+    assert sparks._engine().replay(files, chosen, order, quiet) == (
+        len(calls),
+        len(calls),
+        0,
+    )
     assert arrow._engine().replay(files, chosen, order, quiet) == (len(calls), 0)
