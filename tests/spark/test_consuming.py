@@ -89,7 +89,8 @@ def test_each_job_runs_once_and_what_its_handler_does_becomes_of_it_alone(
         0, -KILLS_ONCE, -SNOOZES,
     ]  # fmt: skip
     assert last.result(timeout=1) == -JOBS
-    assert ends(app) == {"done": JOBS - 1, "dead": 2, "crashed": 3, "retried": 2, "snoozed": 1}
+    found = {outcome: count for outcome, count in ends(app).items() if outcome != "given_back"}
+    assert found == {"done": JOBS - 1, "dead": 2, "crashed": 3, "retried": 2, "snoozed": 1}
     assert sorted(job.error.partition(":")[0] for job in dead(app)) == ["Poison", "ValueError"]
     assert not list(app.queues.jobs_of("work"))
     assert query.lastProgress["ended"] == {
