@@ -321,4 +321,4 @@ def replays_agree(arrow: Any, sparks: Any, folder: Path) -> None:
         len(calls),
         0,
     )
-    assert arrow._engine().replay(files, chosen, order, quiet) == (len(calls), 0)
+    assert arrow._engine().replay(files, chosen, order, quiet) == (len(calls), 0, 0)
