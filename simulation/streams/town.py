@@ -191,9 +191,10 @@ class Town:
 
     def _cut(self, process: Process) -> None:
         tape = self.world.tape
+        stream = self.host(process).stream  # one: a second would draw the same ids again
         for shards in self.scenario.cuts:
             self.world.sleep(CUT_US[tape.pick(len(CUT_US))])
-            while not self._is_cut(self.host(process).stream, shards):
+            while not self._is_cut(stream, shards):
                 self.wait()
 
     def _is_cut(self, stream: Stream, shards: int) -> bool:
