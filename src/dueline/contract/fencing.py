@@ -67,6 +67,16 @@ class FencingLaws:
         for verdict_on in VERDICTS:
             assert_changes_nothing(store, verdict_on(stale))
 
+    def test_a_verdict_on_a_new_row_never_changes_a_dead_one(self, store: Store) -> None:
+        # Both carry the token of a new row: the job died after the verdict's caller had read it.
+        put_in(store, born(1))
+        (stale,) = rows_in(store, lane_of())
+        (claimed,) = claim(store, lane_of()).jobs
+        assert list(store.settle([Drop(claimed)])) == [True]
+        store.add([stale._replace(lane=ELSEWHERE, state=State.DEAD)])
+        for verdict_on in VERDICTS:
+            assert_changes_nothing(store, verdict_on(stale))
+
     def test_a_verdict_on_a_job_that_is_gone_changes_nothing(self, store: Store) -> None:
         put_in(store, born(1))
         (stale,) = claim(store, lane_of()).jobs

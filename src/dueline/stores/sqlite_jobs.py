@@ -10,7 +10,7 @@ from itertools import chain, groupby, islice, repeat
 from operator import attrgetter, concat, itemgetter
 from typing import Any, Final
 
-from dueline.job import Job, State
+from dueline.job import BORN_TOKEN, Job, State
 from dueline.lane import Lane, Marks, bucket_of
 from dueline.store import Drop, Extend, Move, Verdict
 from dueline.stores.sqlite_connection import (
@@ -47,6 +47,7 @@ _lane_of, _id_of_job, _hop_of, _body_of = (
 _rest_of = itemgetter(slice(1, 11))  # of a Job as it is born
 _ALONE = 17
 _token_of, _id_of = attrgetter("job.token"), attrgetter("job.id")  # of a Verdict
+_lane_in = attrgetter("job.lane")
 _job_of = field(Drop, "job")  # and of the other verdicts
 _CLAIM_MIN = 8  # jobs that are worth a look at what lies beside them
 
@@ -152,11 +153,28 @@ def _set_of(verdict: Verdict) -> tuple[type[Verdict], *tuple[object, ...]]:
 def _together(
     database: Database, verdicts: Sequence[Any], statement: str, bound: tuple[Any, ...]
 ) -> list[bool]:
-    """Run a statement on all the verdicts' rows; where one does not hold, on each by itself."""
+    """Run a statement on all the verdicts' rows; where one does not hold, on each by itself.
+
+    Every new row has the same token, also that of a dead job, so there the lane counts, too.
+    """
     token = verdicts[0].job.token
+    if token != BORN_TOKEN:
+        return _on_all(database, verdicts, statement, (*bound, token))
+    held = []
+    for lane, run in groupby(verdicts, _lane_in):
+        new = (*bound, token, number_of(database, lane))
+        held += _on_all(
+            database, list(run), statement.replace("token = ?", "token = ? AND +lane = ?"), new
+        )
+    return held
+
+
+def _on_all(
+    database: Database, verdicts: Sequence[Any], statement: str, bound: tuple[Any, ...]
+) -> list[bool]:
     ids = list(map(_id_of, verdicts))
     database.execute("SAVEPOINT several")
-    database.execute(statement, (*bound, token, blobs(ids)))
+    database.execute(statement, (*bound, blobs(ids)))
     if database.changes() == len(ids):
         database.execute("RELEASE several")
         return [True] * len(ids)
@@ -164,7 +182,7 @@ def _together(
     database.execute("RELEASE several")
     held = []
     for one in ids:
-        database.execute(statement, (*bound, token, blobs([one])))
+        database.execute(statement, (*bound, blobs([one])))
         held.append(database.changes() == 1)
     return held
 
@@ -230,7 +248,7 @@ def _move_one(database: Database, verdict: Move) -> bool:
     database.execute(
         "UPDATE jobs SET at_us = ?, token = ?, errors = ?, crashes = ?, alone = ?, state = ?,"
         " outcome = ?, error = ?, worker = iif(?, worker, ''), opts = coalesce(?, opts)"
-        " WHERE id = ? AND token = ?",
+        " WHERE id = ? AND token = ? AND +lane = coalesce(?, lane)",
         (
             *verdict[1:3],
             *verdict[4:10],
@@ -238,6 +256,7 @@ def _move_one(database: Database, verdict: Move) -> bool:
             verdict.opts,
             job.id,
             job.token,
+            _lane_that_counts(database, job),
         ),
     )
     if database.changes() == 0:
@@ -250,6 +269,14 @@ def _move_one(database: Database, verdict: Move) -> bool:
     else:  # the row's `at` may have been extended since it was read, so whatever the verdict says
         _list(database, job.lane, verdict.listing)
     return True
+
+
+def _lane_that_counts(database: Database, job: Job) -> int | None:
+    """Return the lane in which a new row must be, -1 if that is gone; None for other rows."""
+    if job.token != BORN_TOKEN:
+        return None
+    number = number_of(database, job.lane)
+    return -1 if number is None else number
 
 
 _SETTLERS: Final[dict[type[Verdict], Callable[[Database, list[Any]], list[bool]]]] = {
