@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dueline
-from dueline import BadInput, Dueline, Retry
+from dueline import BadInput, Dueline, Retry, pipeline
 from dueline.codec import DEPTH_MAX, JSON, PAYLOAD_BYTES_MAX
 from dueline.handler import Handler
 from dueline.job import Job as Row
@@ -53,6 +53,55 @@ def flip(data: bytes) -> bytes:
 def naked(data: bytes) -> bytes:
     """Stand for a codec whose bytes look like JSON."""
     return data[1:]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_bytes_reach_the_handler_as_bytes_or_are_refused(url: str, tmp_path: Path) -> None:
+    # C13
+    given: list[object] = []
+    app = Dueline(url.format(tmp_path))
+
+    @app.task
+    def anything(value: Any, *more: Any, **named: Any) -> None:  # noqa: ANN401
+        given.append((value, more, named))
+
+    @app.task
+    def plain(value: Any, other: str = "") -> None:  # noqa: ANN401
+        given.append((value, other))
+
+    @app.task
+    def typed(value: bytes, table: dict[str, bytes], *more: bytes) -> None:
+        given.append((value, table, more))
+
+    @app.task(codec="msgpack")
+    def packed(value: Any) -> None:  # noqa: ANN401
+        given.append(value)
+
+    refused: list[Callable[[], object]] = [
+        lambda: anything.enqueue(b"\xff"),
+        lambda: anything.enqueue(1, {"a": [bytearray(b"x")]}),
+        lambda: anything.enqueue(1, name=b""),
+        lambda: anything.enqueue({b"key": 1}),
+        lambda: plain.enqueue([2**70, b"x"]),
+        lambda: plain.enqueue(1, b"x"),
+        lambda: plain.enqueue_many([(1,), (b"x",), (2,)]),
+        lambda: plain.using(queue="other").enqueue(b"x"),
+        lambda: app.start(pipeline(typed.step(b"x", {}), plain.step(b"x"))),
+    ]
+    for call in refused:
+        with pytest.raises(BadInput, match="holds bytes that its handler") as raised:
+            call()
+        assert "msgpack" in raised.value.hint
+    plain.enqueue("Łódź ąęć", "ő")
+    typed.enqueue(b"\xff", {"a": b"1"}, b"x", b"x")
+    packed.enqueue([b"\xff"])
+    app.run_worker(burst=True)
+    app.close()
+    assert given == [
+        ("Łódź ąęć", "ő"),
+        (b"\xff", {"a": b"1"}, (b"x", b"x")),
+        [b"\xff"],
+    ]
 
 
 def sealing(payloads: Payloads) -> Payloads:

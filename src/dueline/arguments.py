@@ -2,17 +2,20 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dueline.codec import AS_JSON, PAYLOAD_BYTES_MAX, Form, plain_bodies
+from dueline.codec import AS_JSON, PAYLOAD_BYTES_MAX, Form, binary_in, holds_binary, plain_bodies
 from dueline.errors import BadInput
 from dueline.usercode import text_of
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 """What reading a body raises where the body is damaged, or does not fit."""
+
+_SCALARS: Final = frozenset({int, float, str, bool, type(None)})
 
 
 class _Call(msgspec.Struct):
@@ -71,8 +74,27 @@ class Arguments:
             bound = self._bind(args, kwargs)
             value = {"args": bound.args, "kwargs": bound.kwargs} if bound.kwargs else bound.args
         body = self._written(value, form)
-        self.decode(body, form)
+        self._check_binary(args, kwargs, self.decode(body, form), form)
         return body
+
+    def _check_binary(
+        self, args: Sequence[object], kwargs: Mapping[str, object], read: object, form: Form
+    ) -> None:
+        """Check that a handler is given as bytes what the caller passes as bytes.
+
+        JSON carries bytes as base64 text, which becomes bytes again only where an annotation
+        says so.
+
+        Raises: BadInput: the handler would be given text.
+        """
+        if form is not AS_JSON or _SCALARS.issuperset(map(type, chain(args, kwargs.values()))):
+            return
+        if holds_binary((args, kwargs)) and binary_in((args, kwargs)) - binary_in(read):
+            raise BadInput(
+                f"An argument of {self._task}{self._signature} holds bytes that its handler "
+                "would read as base64 text.",
+                hint='Annotate them as `bytes`, or use the codec: @app.task(codec="msgpack").',
+            )
 
     def _written(self, value: object, form: Form) -> bytes:
         try:
@@ -106,9 +128,10 @@ class Arguments:
         body = self._written(value, form)
         try:
             call = _call_in(body, form)
-            self._converted([*unknown, *call.args], call.kwargs, unknown=given)
+            read = self._converted([*unknown, *call.args], call.kwargs, unknown=given)
         except (msgspec.ValidationError, TypeError) as error:
             raise self._unfit(error) from error
+        self._check_binary(args, kwargs, read, form)
         return body
 
     def encode_many(self, calls: Sequence[Sequence[object]]) -> list[bytes]:
@@ -125,7 +148,8 @@ class Arguments:
                 if bodies is not None:
                     for body in bodies:
                         self._read(body)
-                    return bodies
+                    if not holds_binary(calls):
+                        return bodies
             except (TypeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError):
                 pass  # some call cannot be stored: found and told below
         return [self.encode(args, {}) for args in calls]

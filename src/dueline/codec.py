@@ -3,8 +3,9 @@
 import math
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import contains
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
@@ -26,6 +27,8 @@ DEPTH_MAX: Final = 64
 
 DAMAGE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading raises where the bytes are damaged."""
+
+_BINARY: Final = (bytes, bytearray, memoryview)
 
 _FLAT_BYTES: Final = 2 * DEPTH_MAX  # what is shorter is not too deep: levels open and close
 
@@ -206,6 +209,25 @@ def plain_bodies(values: Sequence[object]) -> list[bytes] | None:
     """
     bodies = [_encoder.encode(value) for value in values]
     return None if _are_suspect(bodies) else bodies
+
+
+def holds_binary(value: object) -> bool:
+    """Return whether a byte string is anywhere in a value that can be written."""
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=_BINARY)
+    except TypeError:  # a key is one
+        return True
+    return bool(plain != msgspec.to_builtins(value))
+
+
+def binary_in(value: object) -> Counter[bytes]:
+    """Count the byte strings in a value that can be written, by their content."""
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=_BINARY)
+    except TypeError:  # a key is one
+        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+    keys = (key for one in members(plain) if isinstance(one, dict) for key in one)
+    return Counter(bytes(one) for one in chain(members(plain), keys) if isinstance(one, _BINARY))
 
 
 def depth_of(value: object) -> int:
