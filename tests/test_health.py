@@ -9,6 +9,7 @@ from dueline import schedules
 from dueline.clock import SECOND_US, SystemClock
 from dueline.health import PROBES, examine, is_ready, is_writable, neglected
 from dueline.ids import Ids
+from dueline.lane import Pointer
 from dueline.queue import Queues
 from dueline.recipes import semaphore
 from dueline.recipes.registry import present
@@ -16,8 +17,9 @@ from dueline.recipes.schedule import Template, Timing
 from dueline.settings import QueueSettings
 from dueline.shards import LATE_US
 from dueline.soundness import Check
-from dueline.store import Write
+from dueline.store import LanePage, Record, Write
 from dueline.stores.memory import MemoryStore
+from tests.clocks import HandClock
 from tests.streams.stage import Stage
 from tests.world import World, world_on
 
@@ -226,6 +228,58 @@ def test_a_job_that_waits_too_long_though_it_is_served_is_told(tmp_path: Path) -
     (found,) = is_ready(world.queues, max_age_us=99 * SECOND_US)
     assert (found.name, found.verdict) == ("queue q", "bad")
     assert found.finding == "the oldest ready job waits for 1m40s"
+
+
+class Counting(MemoryStore):
+    """A store that counts the records that it returns, and takes a while to list lanes."""
+
+    returned = 0
+    lists_for_s = 0.0
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock)
+        self.clock = clock
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        found = super().read(partition, after=after, limit=limit)
+        self.returned += len(found)
+        return found
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        self.clock.advance(self.lists_for_s)
+        return super().lanes(queue, shard, until_bucket=until_bucket, after=after, limit=limit)
+
+
+def test_many_queues_are_checked_in_a_bounded_time_and_few_are_named() -> None:
+    clock = HandClock()
+    store = Counting(clock)
+    world = World(store, clock)
+    for number in range(200):
+        world.put(queue=f"q{number:03}")
+    clock.advance(10)  # so that settings are read again
+    store.returned = 0
+    found = is_ready(world.queues, max_age_us=LATE_US)
+    assert store.returned < 10 * 200
+    assert [one.name for one in found] == [
+        *(f"queue q{number:03}" for number in range(20)),
+        "queues",
+    ]
+    assert (found[-1].verdict, found[-1].finding) == ("bad", "and 180 more queues like these")
+    assert [one.finding for one in examine(world.queues).checks if one.name == "queues"] == [
+        "and 180 more queues like these"
+    ]
+
+    store.lists_for_s = 1
+    named = set[str]()
+    while len(named) < 200:  # each check begins with other queues
+        *late, last = is_ready(world.queues, max_age_us=LATE_US, within_us=10 * SECOND_US)
+        assert last.verdict == "warning"
+        checked = int(last.finding.split()[0])
+        assert last.finding == f"{checked} of 200 were checked within 10s"
+        assert 1 < len(late) == checked < 20
+        named |= {one.name for one in late}
 
 
 @pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])

@@ -160,10 +160,10 @@ class Catalog:
 
         Raises: BadInput: that is no queue's name. NotFound: there is no such queue.
         """
-        names = self.names()
         if queue is None:
-            return names
-        if check_queue_name(queue) not in names:
+            return self.names()
+        if record_at(self._records, SETTINGS_PARTITION, check_queue_name(queue)) is None:
+            names = self.names()
             raise NotFound(
                 f"There is no queue {queue}.",
                 hint=f"There is {', '.join(names[:_NAMES_SHOWN])}." if names else "There is none.",

@@ -37,6 +37,12 @@ SCAN_MAX = 10_000
 """Jobs of one queue that are read for the check whether somebody serves them."""
 
 
+SHOWN_MAX = 20
+"""Maximum number of queues that are named for one reason; the others are counted."""
+
+READY_WITHIN_US = 5 * SECOND_US
+"""Default time in microseconds for checking the queues of a store."""
+
 ELECTED_WITHIN_US = 60 * SECOND_US
 """A monitor is elected so long after its workers have started, or it was lost."""
 
@@ -79,7 +85,7 @@ def examine(queues: Queues, *, compare_us: int = COMPARE_US) -> Report:
         lambda: recurring(queues, workers),
         lambda: _found_by_audits(queues),
         lambda: _written_ahead(queues),
-        lambda: _unserved(queues, workers),
+        lambda: _shortened(list(_unserved(queues, workers)), "queues"),
         lambda: neglected(queues, queues.catalog.names(), workers),
         lambda: standing(queues, max_age_us=LATE_US, verdict="warning"),
     )
@@ -153,13 +159,38 @@ def is_writable(queues: Queues) -> Check:
     return Check("store", "bad", "what was written is not there", "See `dueline doctor`.")
 
 
-def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
-    """See whether jobs that are ready are served, where nothing keeps them: no pause, no limit."""
+def is_ready(queues: Queues, *, max_age_us: int, within_us: int = READY_WITHIN_US) -> list[Check]:
+    """See whether jobs that are ready are served, where nothing keeps them: no pause, no limit.
+
+    Args:
+      within_us: how long queues are checked for; a warning says how many were left.
+    """
+    names = queues.catalog.names()
+    checks, checked = _late_queues(queues, names, max_age_us=max_age_us, within_us=within_us)
+    checks = _shortened(checks, "queues")
+    if checked < len(names):
+        finding = f"{checked} of {len(names)} were checked within {span_text(within_us)}"
+        advice = "Repeat the command: each time it begins with other queues."
+        checks.append(Check("queues", "warning", finding, advice))
+    checks += standing(queues, max_age_us=max_age_us, verdict="bad")
+    checks += _overdue(queues, max_age_us, "bad")
+    return checks or [Check("queues", "good", "all that is ready is served in time")]
+
+
+def _late_queues(
+    queues: Queues, names: Sequence[str], *, max_age_us: int, within_us: int
+) -> tuple[list[Check], int]:
+    """Find the queues with jobs that wait for too long; return how many were checked, too."""
     now_us = queues.time.latest_us()
-    workers = live_workers(queues)
+    served = {name for one in live_workers(queues) for name in one.queues}
     waiting = Waiting(queues)
-    checks: list[Check] = []
-    for name in queues.catalog.names():
+    found: list[Check] = []
+    first = int.from_bytes(queues.ids.token()) % max(1, len(names))
+    checked = 0
+    for name in (*names[first:], *names[:first]):
+        if queues.time.latest_us() - now_us > within_us:
+            break
+        checked += 1
         settings = queues.catalog.settings(name)
         if settings.is_paused:
             continue
@@ -169,13 +200,18 @@ def is_ready(queues: Queues, *, max_age_us: int) -> list[Check]:
             continue
         age_us = now_us - oldest[0].at_us
         waits = f"the oldest ready job waits for {span_text(age_us)}"
-        if not any(name in one.queues for one in workers):
-            checks.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
+        if name not in served:
+            found.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
         elif age_us > max_age_us:
-            checks.append(Check(f"queue {name}", "bad", waits))
-    checks += standing(queues, max_age_us=max_age_us, verdict="bad")
-    checks += _overdue(queues, max_age_us, "bad")
-    return checks or [Check("queues", "good", "all that is ready is served in time")]
+            found.append(Check(f"queue {name}", "bad", waits))
+    return sorted(found, key=lambda one: one.name), checked
+
+
+def _shortened(checks: Sequence[Check], what: str) -> list[Check]:
+    """Return the first checks, and one that says how many there are beside them."""
+    left = checks[SHOWN_MAX:]
+    rest = [Check(what, left[0].verdict, f"and {len(left)} more {what} like these")] if left else []
+    return [*checks[:SHOWN_MAX], *rest]
 
 
 def _clock(whose: str, skew_us: int) -> Check:
