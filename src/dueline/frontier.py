@@ -25,6 +25,9 @@ SEALED_US: Final = 253_402_300_799_999_999
 MARK_MAX: Final = 2**62
 """Greater marks are damage: no row lies above them, so rows that are appended stay unknown."""
 
+MARK_DAMAGED: Final = MARK_MAX + 1
+"""What a mark without a value reads as."""
+
 SHARDS_KNOWN_MAX: Final = 10_000
 
 

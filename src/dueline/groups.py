@@ -9,6 +9,8 @@ from dueline.codec import decode, encode
 from dueline.frontier import SEALED_US
 from dueline.paging import records_in
 from dueline.recipes.checkpoint import Checkpoint, read_all
+from dueline.recipes.lease import Grant
+from dueline.recipes.readable import Unreadable, unreadable
 from dueline.store import NO_VERSION, Delete, Put, Records, Row, Store
 
 ROWS_COUNTED_MAX: Final = 10_000
@@ -188,6 +190,14 @@ def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping
             at_us = group.from_us if place is None else place[0]
             needed[shard] = min(at_us, needed.get(shard, at_us))
     return needed
+
+
+def unreadable_of(records: Records, stream: str) -> Iterator[Unreadable]:
+    """Yield damaged records of a stream: its groups, their members, and the leases they hold."""
+    yield from unreadable(records, groups_at(stream), Group)
+    for group in [one.key for one in records_in(records, groups_at(stream))]:
+        yield from unreadable(records, _members_at(stream, group), Member)
+        yield from unreadable(records, leases_at(stream, group), Grant)
 
 
 def _members_at(stream: str, group: str) -> str:

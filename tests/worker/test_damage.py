@@ -1,5 +1,6 @@
 """A worker on a store in which a record or a row cannot be read."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,106 @@ def check_that_the_rest_goes_on(app: Dueline, name: str) -> None:
         assert [one.name for one in bad] == [f"job {shop.victim.id} in default"]
     else:
         assert any(one.name.startswith(place) for one in bad), bad
+
+
+def spoil_place(shop: Shop) -> None:
+    """Keep the JSON of a checkpoint, but not the id in it."""
+    (one,) = records_in(shop.app.store, "stream-checkpoints/orders/mail")
+    value = one.value.replace(b'"id":"', b'"id":"xy')
+    shop.app.store.commit("stream-checkpoints/orders/mail", [Put(one.key, b"v" * 16, value)])
+
+
+RECORDS: dict[str, Callable[[Shop], None]] = {
+    "record offices/monitor": lambda shop: shop.spoil("offices", "monitor"),
+    "record quotas/default/queue": lambda shop: shop.spoil("quotas/default", "queue"),
+    "record stream-groups/orders/mail": lambda shop: shop.spoil("stream-groups/orders", "mail"),
+    "record stream-leases/orders/mail/0": lambda shop: shop.spoil("stream-leases/orders/mail"),
+    "record stream-checkpoints/orders/mail/0": lambda shop: shop.spoil(
+        "stream-checkpoints/orders/mail"
+    ),
+    "record stream-checkpoints/orders/mail/0 ": spoil_place,
+    "record stream-members/orders/mail/m": lambda shop: shop.spoil(
+        "stream-members/orders/mail", "m"
+    ),
+}
+"""How records are damaged that are not a job's, by how doctor names them."""
+
+
+@pytest.mark.parametrize("place", RECORDS)
+def test_damaged_records_of_streams_quotas_and_offices_are_named(app: Dueline, place: str) -> None:
+    check_that_a_damaged_record_is_named(app, place)
+
+
+@pytest.mark.cassandra
+@pytest.mark.parametrize("place", [*RECORDS][:3])
+def test_damaged_records_are_named_on_cassandra(keyspaces: Keyspaces, place: str) -> None:
+    app = opened(keyspaces.fresh())
+    try:
+        check_that_a_damaged_record_is_named(app, place)
+    finally:
+        app.close()
+
+
+def check_that_a_damaged_record_is_named(app: Dueline, place: str) -> None:
+    app.quota("default", depth=1000)
+    shop = Shop(app)
+    handled = threading.Event()
+    orders = app.stream("orders", shards=1)
+    orders.append({"number": 1})
+    orders.consumer("mail")(lambda _: handled.set())
+    with app.consuming():
+        assert handled.wait(30)
+    RECORDS[place](shop)
+    assert place.rstrip() in [
+        one.name for one in examine(app.queues).checks if one.verdict == "bad"
+    ]
+
+
+def test_damaged_marks_of_streams_are_named() -> None:
+    app = opened("memory://?transactional=off")
+    check_that_damaged_marks_are_named(app, lambda stream: close_for_ever(app, stream))
+    app.close()
+
+
+@pytest.mark.cassandra
+@pytest.mark.parametrize("is_null", [False, True])
+def test_damaged_marks_of_streams_are_named_on_cassandra(
+    keyspaces: Keyspaces, *, is_null: bool
+) -> None:
+    url, session = keyspaces.fresh_session()
+    app = opened(url)
+
+    def damage(stream: str) -> None:
+        close_for_ever(app, stream)
+        if is_null:
+            session.decide([(NO_MARK, (None, stream, 0, 2**63 - 1))])
+
+    try:
+        check_that_damaged_marks_are_named(app, damage)
+    finally:
+        app.close()
+
+
+NO_MARK = (
+    "UPDATE {keyspace}.stream_marks SET closed_us = ? WHERE stream = ? AND shard = ?"
+    " IF closed_us = ?"
+)
+
+
+def close_for_ever(app: Dueline, stream: str) -> None:
+    app.store.close_until(stream, 0, at_us=2**63 - 1)
+
+
+def check_that_damaged_marks_are_named(app: Dueline, damage: Callable[[str], None]) -> None:
+    shop = Shop(app)
+    app.stream("orders", shards=1).append({"number": 1})
+    streams = ["orders", f"default{HISTORY_SUFFIX}"]
+    for stream in streams:
+        damage(stream)
+    bad = [one.name for one in examine(app.queues).checks if one.verdict == "bad"]
+    assert bad == [f"mark of stream {stream}, shard 0" for stream in streams]
+    app.run_worker(burst=True)
+    assert set(shop.seen) == ALL
 
 
 def test_a_job_whose_end_cannot_be_read_is_kept_as_it_is(app: Dueline) -> None:

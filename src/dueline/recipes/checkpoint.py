@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dueline.codec import decode, encode
-from dueline.errors import Conflict, Unknown
+from dueline.errors import Conflict, StoreCorrupt, Unknown
 from dueline.paging import records_in
 from dueline.store import NO_VERSION, Commit, Put, Record, Records
 
@@ -47,7 +47,7 @@ class _Stored:
 
 def read_all(records: Records, partition: str) -> Mapping[str, Checkpoint]:
     """Read all checkpoints of a partition, by key."""
-    return {record.key: _read(partition, record) for record in records_in(records, partition)}
+    return {record.key: read(partition, record) for record in records_in(records, partition)}
 
 
 def open_under(
@@ -110,9 +110,16 @@ def write(records: Records, present: Checkpoint, wanted: Checkpoint) -> bool:
         raise
 
 
-def _read(partition: str, record: Record) -> Checkpoint:
+def read(partition: str, record: Record) -> Checkpoint:
+    """Read a checkpoint from its record."""
     stored = decode(record.value, _Stored)
-    place = None if stored.at_us is None else (stored.at_us, bytes.fromhex(stored.id))
+    try:
+        place = None if stored.at_us is None else (stored.at_us, bytes.fromhex(stored.id))
+    except ValueError as error:
+        raise StoreCorrupt(
+            f"The checkpoint {partition}/{record.key} names no event: {error}.",
+            hint="Was it written by another program, or a newer dueline?",
+        ) from error
     return Checkpoint(
         partition, record.key, record.version, stored.epoch, place, stored.rows, stored.note
     )

@@ -4,6 +4,7 @@ A record holds what was taken of a quota: of a rate, how many in which part of t
 depth, how many jobs waited when they were counted, and how many were taken before and since.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,6 +14,7 @@ from dueline.ids import Ids
 from dueline.paging import record_at
 from dueline.recipes import rate
 from dueline.recipes.rate import GRAINS, Meter, Rate
+from dueline.recipes.readable import Unreadable, unreadable
 from dueline.settings import Quota
 from dueline.store import NO_VERSION, Put, Records
 
@@ -135,6 +137,11 @@ def read(records: Records, queue: str, quota: Quota) -> tuple[Used, bytes]:
     if record is None:
         return Used(), NO_VERSION
     return decode(record.value, Used), record.version
+
+
+def unreadable_of(records: Records, queue: str) -> Iterator[Unreadable]:
+    """Yield the damaged records of a queue's quotas."""
+    return unreadable(records, _partition(queue), Used)
 
 
 def write(

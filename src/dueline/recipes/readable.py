@@ -4,7 +4,7 @@ A record that cannot be read must not keep its neighbours from being read. `duel
 those that are skipped here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from dueline.codec import decode
@@ -34,8 +34,15 @@ def readable(records: Records, partition: str, kind: type[T]) -> Iterator[tuple[
 
 def unreadable(records: Records, partition: str, kind: type[T]) -> Iterator[Unreadable]:
     """Yield the damaged records of a partition."""
+    return unreadable_by(records, partition, lambda record: decode(record.value, kind))
+
+
+def unreadable_by(
+    records: Records, partition: str, read: Callable[[Record], object]
+) -> Iterator[Unreadable]:
+    """Yield the records of a partition for which `read` raises StoreCorrupt."""
     for record in records_in(records, partition):
         try:
-            decode(record.value, kind)
+            read(record)
         except StoreCorrupt as error:
             yield Unreadable(f"record {partition}/{record.key}", error.message)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dueline.errors import Unknown
-from dueline.frontier import NOTHING_CLOSED, Frontier, Shelf
+from dueline.frontier import MARK_DAMAGED, NOTHING_CLOSED, Frontier, Shelf
 from dueline.store import Row, RowPage
 from dueline.stores.cassandra_answer import Rows
 from dueline.stores.cassandra_rows import chunks
@@ -158,4 +158,7 @@ class CassandraStreams:
 
 
 def _mark_in(rows: Rows) -> int:
-    return int(rows[0][0]) if rows else NOTHING_CLOSED
+    if not rows:
+        return NOTHING_CLOSED
+    mark = rows[0][0]
+    return MARK_DAMAGED if mark is None else int(mark)
