@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline.stores.sqlite_waker import SOCKETS_AGE_US_MAX, SocketEar, SocketWaker
+from dueline.stores.sqlite_waker import DATAGRAMS_MAX, SOCKETS_AGE_US_MAX, SocketEar, SocketWaker
 from tests.clocks import HandClock
 
 WAIT_S = 60.0
@@ -70,6 +70,33 @@ def test_it_can_be_woken_again_and_again(
         while not ear.take():  # it was heard before the news were cleared
             assert news.wait(WAIT_S)
             news.clear()
+
+
+class Flooded(socket.socket):
+    """A socket in which a datagram always waits."""
+
+    received = 0
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        assert size
+        if not flags & socket.MSG_DONTWAIT:
+            return super().recv(size, flags)
+        self.received += 1
+        assert self.received < 100_000, "the worker is kept by what is sent"
+        return b"mail"
+
+
+def test_a_flood_of_wakeups_keeps_no_worker(
+    waker: SocketWaker, ear: SocketEar, news: threading.Event
+) -> None:
+    waker.wake(["mail"])
+    assert news.wait(WAIT_S)
+    flooded = Flooded(fileno=os.dup(ear._socket.fileno()))
+    with flooded:
+        calm, ear._socket = ear._socket, flooded
+        assert ear.take()
+        ear._socket = calm
+    assert flooded.received <= DATAGRAMS_MAX
 
 
 class TakenAtOnce(threading.Event):

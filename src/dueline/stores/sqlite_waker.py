@@ -28,6 +28,9 @@ SOCKETS_MAX = 128
 ADDRESS_BYTES_MAX = 100
 """A socket's address has 104 bytes on some systems."""
 
+DATAGRAMS_MAX = 1024
+"""Maximum number of datagrams that are discarded at once; Linux queues 10 unless it is told to."""
+
 _DESCRIPTORS = Path("/proc/self/fd")
 _NAME_BYTES_MAX = 255
 _ATTEMPTS = 3
@@ -127,11 +130,14 @@ class SocketEar:
         self._thread.start()
 
     def take(self) -> bool:
-        """Tell whether anything was heard, and forget what else was said until now."""
+        """Return whether a datagram came, and discard those that are queued behind it.
+
+        What is sent faster than it is read must not keep the worker here.
+        """
         if not self._heard:
             return False
         with suppress(BlockingIOError):
-            while True:
+            for _ in range(DATAGRAMS_MAX):
                 self._socket.recv(_NAME_BYTES_MAX, socket.MSG_DONTWAIT)
         self._heard = False
         self._goes_on.set()
