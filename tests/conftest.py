@@ -48,22 +48,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let two test processes use Cassandra nodes, beside others that keep the cores busy.
+    """Keep the Cassandra tests of a module in one process; say whose coverage is not measured.
 
-    One sees to the laws, the other to the rest: two of the rest would start the same nodes at
-    once. Nor is the coverage of either measured: the store's own modules are left out of it.
+    A module makes keyspaces, and some start nodes, once for all of its tests. The laws, by far
+    the most, are shared by two processes for each class.
+
+    Coverage of Cassandra tests is not measured: the store's own modules are left out of it.
     Nor is that of random examples: what they find to run is also run by an example that somebody
     chose; and Hypothesis takes three times as long when it is measured.
     """
-    for item in items:
+    for place, item in enumerate(items):
         is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if is_random or "any_life" in item.name or UNMEASURED & set(item.nodeid.split("/")):
             item.add_marker(pytest.mark.no_cover)
         if item.get_closest_marker("cassandra"):
             item.add_marker(pytest.mark.no_cover)
             if config.pluginmanager.hasplugin("xdist"):
-                are_laws = "contract" in item.path.parts
-                group = "cassandra laws" if are_laws else "cassandra"
+                group = item.parent.nodeid if item.parent else ""
+                if "contract" in item.path.parts:
+                    group = f"{group} {place % 2}"
                 item.add_marker(pytest.mark.xdist_group(group))
 
 
