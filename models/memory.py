@@ -80,6 +80,7 @@ class ClaimersMemory:
     reads_anew_in_time: bool = True  # rule R3
     age_counts_from_the_start: bool = True  # rule R3
     learns_from_refusals: bool = True  # rule R4
+    reads_claims_again: bool = True  # rule R9
 
     def start(self) -> State:
         """Begin with an empty lane and a claimer that knows nothing."""
@@ -125,7 +126,7 @@ class ClaimersMemory:
             yield "another claims it", _changed(there, claimed, fence=True)
         yield "it is dropped", _changed(there, None)
         if row.at != now and now >= row.pos:
-            moved = row._replace(at=now, since=now, expected=False)
+            moved = row._replace(at=now, since=now, expected=_is_known(state, row))
             yield "it is moved to now, in its place", _changed(there, moved)
         yield "it is changed, at the same time", _changed(there, row._replace(expected=False))
         extended = row._replace(at=now + LEASE, since=now, expected=False)
@@ -158,6 +159,8 @@ class ClaimersMemory:
         found = _read(state, memory.cursor)
         behind = tuple(one for one in memory.known if one.pos < memory.cursor)
         known = behind + found if self.remembers_rows else found
+        if self.reads_claims_again:
+            known = tuple(kept for one in known for kept in _read_again(state, one))
         read = memory.read if self.age_counts_from_the_start else now
         there = _seen(state, found)
         return f"it reads from {memory.cursor}", there._replace(
@@ -201,6 +204,22 @@ def _read(state: State, cursor: int) -> tuple[Known, ...]:
     return (Known(row.pos, row.hop, row.at),)
 
 
+def _is_known(state: State, row: Row) -> bool:
+    """Return whether the next poll reads a row, wherever it lies."""
+    memory = state.memory
+    return memory is None or any((row.pos, row.hop) == (one.pos, one.hop) for one in memory.known)
+
+
+def _read_again(state: State, one: Known) -> tuple[Known, ...]:
+    """Read one remembered row as it is now, unless it is due; nothing where it has gone."""
+    row = state.row
+    if one.at <= state.now:
+        return (one,)
+    if row is None or (row.pos, row.hop) != (one.pos, one.hop):
+        return ()
+    return (Known(row.pos, row.hop, row.at),)
+
+
 def _seen(state: State, found: tuple[Known, ...]) -> State:
     if not found or state.row is None:
         return state
@@ -226,5 +245,6 @@ MUTANTS = {
     "rows behind the cursor are forgotten": ClaimersMemory(remembers_rows=False),
     "the lane is never read anew": ClaimersMemory(reads_anew_in_time=False),
     "each read renews the memory": ClaimersMemory(age_counts_from_the_start=False),
+    "claims are never read again": ClaimersMemory(reads_claims_again=False),
     "a refusal teaches nothing": ClaimersMemory(learns_from_refusals=False),
 }

@@ -10,6 +10,7 @@ from dueline.lane import Lane
 from dueline.recall import (
     AGE_US_MAX,
     BEHIND_US,
+    CHECKED_MAX,
     FIRST_PAGE_MAX,
     LATE_US,
     PAGE_MAX,
@@ -54,6 +55,8 @@ class FakeLane:
         """Read as much as the visit asks for."""
         visit = self.recall.open(lane, now_us=now_us, lease_us=LEASE_US, most=most)
         self.read = []
+        for place in visit.doubtful:
+            visit.note(place, self.rows.get(place))
         while (page := visit.next_page()) is not None:
             past = sorted(place for place in self.rows if place > page.after)[: page.limit]
             self.read += past
@@ -189,6 +192,19 @@ def test_a_row_of_a_producer_that_is_behind_is_found_within_a_second(lane: FakeL
     late = lane.born(NOW_US - BEHIND_US)
     assert lane.claim(NOW_US + REREAD_US - 1) == []
     assert lane.claim(NOW_US + REREAD_US) == [late]
+
+
+def test_a_claim_that_another_process_released_is_found_within_a_second(lane: FakeLane) -> None:
+    places = [lane.born(NOW_US - 50 * SECOND_US, number) for number in range(2 * CHECKED_MAX)]
+    lane.claim(NOW_US, most=len(places))
+    for place in (places[0], places[-1]):
+        lane.rows[place] = seen(NOW_US, 999)
+    assert lane.claim(NOW_US + REREAD_US - 1) == []
+    assert lane.claim(NOW_US + REREAD_US) == [places[0]]
+    assert lane.claim(NOW_US + 2 * REREAD_US) == [places[-1]]  # in turn
+    lane.rows.pop(places[1])
+    lane.claim(NOW_US + 3 * REREAD_US)
+    assert places[1] not in lane.visit(NOW_US + 3 * REREAD_US).rows
 
 
 def test_rows_are_read_again_once_a_second_and_no_others(lane: FakeLane) -> None:

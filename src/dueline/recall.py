@@ -5,7 +5,8 @@ a lane and what is due. Reading past them again and again is what a claim must n
 claimer keeps for each lane a cursor and the rows behind it that are alive (rule R2). It is a
 cache, never an answer: each claim is conditional on what was remembered (rule R1), and a memory
 that is old is replaced by a reading from the lane's start (rule R3). Once a second a visit starts
-some seconds before the cursor, for the rows of producers whose time is behind (rule R8).
+some seconds before the cursor, for the rows of producers whose time is behind (rule R8), and
+reads remembered claims again, since other processes may release them early (rule R9).
 """
 
 import threading
@@ -35,6 +36,9 @@ BEHIND_US = 5 * SECOND_US
 
 REREAD_US = SECOND_US
 """How often a visit reads the rows again in which such a producer's may have appeared."""
+
+CHECKED_MAX = 50
+"""Maximum number of remembered claims that a visit reads again."""
 
 AGE_US_MAX = 15 * SECOND_US
 """A memory is replaced when it is older than this, or than half a lease."""
@@ -77,9 +81,19 @@ class _Memory:
     def __init__(self, read_us: int, cursor: Key, rows: dict[Key, Seen]) -> None:
         self.read_us = read_us
         self.reread_us = read_us
+        self.checked_us = read_us
+        self.checked = START
         self.cursor = cursor
         self.rows = rows
         self.is_left = False
+
+    def next_claims(self, now_us: int, until_us: int) -> list[Key]:
+        """Return some of the rows that are remembered as claimed, in turn (rule R9)."""
+        keys = sorted(key for key, seen in self.rows.items() if now_us < seen.at_us <= until_us)
+        later = [key for key in keys if key > self.checked]
+        chosen = (later + keys)[: min(CHECKED_MAX, len(keys))]
+        self.checked = chosen[-1] if chosen else START
+        return chosen
 
 
 class Visit:
@@ -114,6 +128,8 @@ class Visit:
         self.changes: list[tuple[Key, Seen | None]] = []
         """What others in this process did meanwhile."""
         self.memory: _Memory | None = None
+        self.doubtful: Sequence[Key] = ()
+        """Remembered claims that are read again before anything is chosen."""
 
     def next_page(self) -> Page | None:
         """Tell what to read next; None when what is known is enough.
@@ -198,6 +214,10 @@ class Recall:
                     known = {key: seen for key, seen in known.items() if key <= start}
                 visit = Visit(lane, now_us=now_us, most=most, start=start, known=known)
                 visit.memory = memory
+                if now_us - memory.checked_us >= REREAD_US:
+                    memory.checked_us = now_us
+                    claims = memory.next_claims(now_us, now_us + lease_us)
+                    visit.doubtful = [key for key in claims if key in visit.rows]
             self._visits.setdefault(lane, []).append(visit)
             return visit
 

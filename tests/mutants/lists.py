@@ -138,6 +138,10 @@ def rows_of_producers_that_are_behind_are_not_read_again(patch: Patch) -> None:
     patch.setattr(recall, "BEHIND_US", 0)
 
 
+def remembered_claims_are_not_read_again(patch: Patch) -> None:
+    patch.setattr(recall, "CHECKED_MAX", 0)
+
+
 def a_memory_never_grows_old(patch: Patch) -> None:
     visit_at = Recall.open
 

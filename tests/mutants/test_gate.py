@@ -236,6 +236,8 @@ MUTANTS = (
            Named(rolls.a_job_of_a_known_lane_comes_back)),
     Mutant("R8", lists.rows_of_producers_that_are_behind_are_not_read_again, on_a_lane(
         test_recall.test_a_row_of_a_producer_that_is_behind_is_found_within_a_second)),
+    Mutant("R9", lists.remembered_claims_are_not_read_again, on_a_lane(
+        test_recall.test_a_claim_that_another_process_released_is_found_within_a_second)),
     Mutant("U5", requests.a_claim_believes_a_refusal, late(late_landing.a_claim_has_its_rows)),
     Mutant("U5", requests.a_verdict_believes_a_refusal, late(late_landing.verdicts_beside_it_hold)),
     Mutant("U5", requests.a_commit_believes_a_refusal, late(late_landing.a_commit_holds)),

@@ -115,6 +115,7 @@ class Claims:
 
     def _claim_wave(self, wave: Sequence[_Reach], limit: int, terms: Terms) -> None:
         """Claim from some lanes, in rounds: each lane's next batch, until nothing is left."""
+        self._read_doubtful(wave)
         left = limit
         active = list(wave)
         while active and left > 0:
@@ -153,6 +154,19 @@ class Claims:
                         reach.know(one)
                 else:
                     reach.visit.take(page, map(rows.thin, answer))
+
+    def _read_doubtful(self, wave: Sequence[_Reach]) -> None:
+        """Read again what other processes may have released (rule R9)."""
+        some = [reach for reach in wave if reach.visit.doubtful]
+        if not some:
+            return
+        asked = [
+            (reach.lane, reach.visit.doubtful[: self._pages.whole_max(reach.lane.queue, len(some))])
+            for reach in some
+        ]
+        answers = self._pages.some(asked)
+        for reach, (_, keys), found in zip(some, asked, answers, strict=True):
+            self._refresh(reach, keys, found)
 
     def _bounded(self, lane: Lane, page: Page, share: int) -> Page:
         """Ask for fewer rows where they are read whole and may be large."""

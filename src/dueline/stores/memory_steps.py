@@ -156,6 +156,9 @@ class SteppedMemoryStore(SteppedCensus):
     def _take(self, visit: Visit, terms: Terms) -> Sequence[Job]:
         """Claim the first due rows of a lane; answer them as they were."""
         read: dict[Key, Found] = {}
+        if visit.doubtful:  # rule R9
+            rows = self._node.some(visit.lane, visit.doubtful)
+            self._know(visit, visit.doubtful, read, {key_of(found.job): found for found in rows})
         for _ in range(VAIN_ROUNDS_MAX):
             self._read_on(visit, read)
             keys = visit.due(visit.most)
