@@ -18,6 +18,7 @@ from dueline.queue import Calls, Queues
 from dueline.settings import QueueSettings
 from dueline.store import Drop
 from dueline.stores.sqlite import SqliteStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 
 FEW = 1_000
@@ -49,10 +50,10 @@ def bars(found: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
 def _claim_us(folder: Path, kind: str, count: int) -> float:
     clock = SystemClock()
     store = SqliteStore(folder / f"{kind}-{count}.db", clock=clock, synchronous="NORMAL")
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
     for start in range(0, count, _BATCH):
         store.add([_idle(queues, kind, start + number) for number in range(min(_BATCH, count))])
-    claimer = Claimer(queues, ["default"], "w")
+    claimer = Claimer(queues.engine, ["default"], "w")
     times_us = []
     for _ in range(CLAIMS):
         queues.enqueue(Calls("default", "t", JSON, [b"[]"]))
@@ -67,8 +68,8 @@ def _claim_us(folder: Path, kind: str, count: int) -> float:
 
 def _idle(queues: Queues, kind: str, number: int) -> Job:
     """Make a job for the day after tomorrow, in a lane of its own."""
-    at_us = queues.time.latest_us() + 2 * DAY_US
-    (job_id,) = queues.ids.many(1, at_us)
+    at_us = queues.engine.time.latest_us() + 2 * DAY_US
+    (job_id,) = queues.engine.ids.many(1, at_us)
     name = f"{kind}{number}"
     queue, tenant = (name, "") if kind == "queues" else ("default", name)
     lane = Lane(queue, 0, bucket_of(at_us, QueueSettings().width_us), 0, tenant)

@@ -23,6 +23,7 @@ from dueline.lane import Lane, bucket_of
 from dueline.queue import Calls, Queues
 from dueline.store import Drop
 from dueline.stores.cassandra import CassandraStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 
 CLAIMS: Final = 50
@@ -42,8 +43,10 @@ class Side:
         """Take an empty keyspace."""
         self.statements = 0
         self._store = store
-        self._queues = Queues(store, clock=SystemClock(), ids=Ids(), defaults=_SETTINGS)
-        self._claimer = Claimer(self._queues, [_QUEUE], "w")
+        self._queues = Queues(
+            open_engine(store, clock=SystemClock(), ids=Ids(), defaults=_SETTINGS)
+        )
+        self._claimer = Claimer(self._queues.engine, [_QUEUE], "w")
         driver = store._session._connected()  # noqa: SLF001  (what is sent is seen there alone)
         driver.add_request_init_listener(self._note)
 
@@ -58,7 +61,7 @@ class Side:
 
     def first_ms(self) -> float:
         """Time the first claim of a claimer that has just begun."""
-        self._claimer = Claimer(self._queues, [_QUEUE], f"w-{secrets.token_hex(4)}")
+        self._claimer = Claimer(self._queues.engine, [_QUEUE], f"w-{secrets.token_hex(4)}")
         return self.claim()[0]
 
     def claim(self) -> tuple[float, int]:
@@ -113,8 +116,8 @@ def _side(host: str, kind: str, count: int) -> Iterator[Side]:
 
 def _idle(queues: Queues, kind: str, number: int) -> Job:
     """Make a job for later, in a lane of its own."""
-    at_us = queues.time.latest_us() + LATER_US
-    (job_id,) = queues.ids.many(1, at_us)
+    at_us = queues.engine.time.latest_us() + LATER_US
+    (job_id,) = queues.engine.ids.many(1, at_us)
     name = f"{kind}{number}"
     queue, tenant = (name, "") if kind == "queues" else (_QUEUE, name)
     shard, bucket = number % _SETTINGS.shards, bucket_of(at_us, _SETTINGS.width_us)

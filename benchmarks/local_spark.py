@@ -25,6 +25,6 @@ def orders(spark: Any, rows: int, *, parts: int) -> Any:  # noqa: ANN401
 def queue_at(path: Path, *, shards: int = 1) -> str:
     """Make a store with a queue; tell its address."""
     app = Dueline(f"sqlite:///{path}?synchronous=NORMAL")
-    app.queues.catalog.configure("mail", shards=shards)
+    app.queues.engine.catalog.configure("mail", shards=shards)
     app.close()
     return app.url

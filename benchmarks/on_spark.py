@@ -37,7 +37,7 @@ from dueline.lane import Lane
 from dueline.spark import enqueue, read
 from dueline.spark.archive import Period
 from dueline.spark.births import Form, births
-from dueline.spark.engine import Engine, Settings
+from dueline.spark.engine import Settings, TableEngine
 from dueline.spark.engine_arrow import ArrowEngine
 from dueline.spark.engine_spark import SparkEngine
 from dueline.spark.folder import Folder
@@ -175,7 +175,7 @@ def archives(spark: Any, url: str, folder: Path) -> dict[str, Act]:  # noqa: ANN
     arrow.bronze(lambda _: None)
     whole = Period(["mail"], 0, 1 << 62)
 
-    def write(engine: Engine, name: str, number: int) -> None:
+    def write(engine: TableEngine, name: str, number: int) -> None:
         place = folder / f"{name}-{number}"
         place.mkdir()
         engine.archive(place, whole)
@@ -190,7 +190,7 @@ def archives(spark: Any, url: str, folder: Path) -> dict[str, Act]:  # noqa: ANN
 def fill(url: str, rows: int, *, told: Callable[[list[Ended]], list[Row]]) -> None:
     """Make a history as a worker does that drains shard after shard, BATCH jobs a transaction."""
     app = Dueline(url)
-    app.queues.catalog.configure("mail", shards=SHARDS)
+    app.queues.engine.catalog.configure("mail", shards=SHARDS)
     now_us = app.store.clock_us() - rows * APART_US
     ids = Ids().many(rows, now_us)
     for start in range(0, rows, CHUNK):

@@ -100,7 +100,7 @@ def jobs(spark: Any, folder: Path, count: int) -> dict[str, Act]:  # noqa: ANN40
 
         charge.enqueue_many((order,) for order in range(count))
         work(app)
-        assert next(iter(app.queues.jobs_of("mail")), None) is None, "some were left"
+        assert next(iter(app.queues.engine.jobs_of("mail")), None) is None, "some were left"
         app.close()
 
     def here(app: Dueline) -> None:

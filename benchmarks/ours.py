@@ -64,15 +64,15 @@ def enqueue_at_once(task: Task[[str], None], callers: int, each: int, text: str)
 
 def enqueue_for_each(app: Dueline, tenants: int, body: bytes) -> None:
     """Store a job for each of many tenants, as `enqueue` makes it, many a write."""
-    now_us = app.queues.time.earliest_us()
-    bucket = bucket_of(now_us, app.queues.catalog.settings(QUEUE).width_us)
+    now_us = app.queues.engine.time.earliest_us()
+    bucket = bucket_of(now_us, app.queues.engine.catalog.settings(QUEUE).width_us)
     jobs = [
         Job(Lane(QUEUE, 0, bucket, 0, f"tenant{number}"), now_us, job_id, 0, now_us, now_us,
             "bench.noop", JSON, body, b"", now_us)
-        for number, job_id in enumerate(app.queues.ids.many(tenants, now_us))
+        for number, job_id in enumerate(app.queues.engine.ids.many(tenants, now_us))
     ]  # fmt: skip
     for start in range(0, tenants, _PAGE):
-        app.queues.store.add(jobs[start : start + _PAGE])
+        app.queues.engine.store.add(jobs[start : start + _PAGE])
 
 
 def drain(app: Dueline, queue: str = QUEUE) -> None:
@@ -94,4 +94,4 @@ def history_body() -> bytes:
 
 def is_empty(app: Dueline, queue: str = QUEUE) -> bool:
     """Tell whether the queue holds no job."""
-    return next(app.queues.jobs_of(queue), None) is None
+    return next(app.queues.engine.jobs_of(queue), None) is None

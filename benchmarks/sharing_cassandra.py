@@ -101,7 +101,7 @@ def measure(url: str) -> Mapping[str, object]:
     ended = threading.Event()
 
     def wait_for(count: int) -> None:
-        shards = app.queues.catalog.settings(_QUEUE).shards_read
+        shards = app.queues.engine.catalog.settings(_QUEUE).shards_read
         while sum(1 for _ in attempts(app.store, _QUEUE, shards)) < count:
             ended.wait(0.2)
 
@@ -118,7 +118,7 @@ def measure(url: str) -> Mapping[str, object]:
     with working(url) as sent:
         idle_s, idle = passed(sent, lambda: time.sleep(IDLE_S))
         _, light = passed(sent, trickle)
-        shards = app.queues.catalog.settings(_QUEUE).shards_read
+        shards = app.queues.engine.catalog.settings(_QUEUE).shards_read
         late = [(one.started_us - one.due_us) / 1e3 for one in attempts(app.store, _QUEUE, shards)]
         drain_s, heavy = passed(sent, drain)
     app.close()

@@ -95,7 +95,7 @@ class Queue:
 
         self.noop, self.light = noop, light
         assert isinstance(self.app.store, CassandraStore)
-        self.app.queues.catalog.settings(QUEUE)  # connects
+        self.app.queues.engine.catalog.settings(QUEUE)  # connects
         self.traced = Traced(self.app.store)
 
     def fill(self, jobs: int, later: int) -> Mapping[str, object]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from dueline import flows
+from dueline import flows, workflow_control
 from dueline.clock import DAY_US, SECOND_US
 from dueline.codec import decode
 from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
@@ -191,7 +191,7 @@ def live(
         while not (world.is_healed and all(one.is_dead for one in ledger.starters)):
             world.sleep(SECOND_US)
         for start in ledger.starts:
-            town.insist(partial(flows.send, queues, start, again=True))
+            town.insist(partial(flows.send, queues.engine, start, again=True))
         left = list(ledger.starts)
         while left:
             for start in left:
@@ -219,12 +219,12 @@ def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
     while True:
         start = None
         try:
-            start = flows.begin(queues, lay_out(part, ""))
+            start = flows.begin(queues.engine, lay_out(part, ""), queues.admission.admit)
             ledger.starts.append(start)
-            flows.send(queues, start)
+            flows.send(queues.engine, start)
         except EnqueueUnknown:
             assert start is not None
-            town.insist(partial(flows.send, queues, start, again=True))
+            town.insist(partial(flows.send, queues.engine, start, again=True))
         except StoreUnavailable:  # nothing was stored
             if start is not None:
                 ledger.starts.remove(start)
@@ -239,11 +239,11 @@ def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
 def _signal_all(queues: Queues, start: Start) -> None:
     for name in dict.fromkeys(node.signal for node in start.layout.nodes if node.signal):
         with suppress(Conflict, NotFound):
-            flows.signal(queues, Look(queues, start.flow), name, b"7")
+            flows.signal(queues.engine, Look(queues.engine, start.flow), name, b"7")
 
 
 def _retry(queues: Queues, start: Start) -> None:
-    flows.retry(queues, Look(queues, start.flow))
+    workflow_control.retry(queues, Look(queues.engine, start.flow))
 
 
 def _ends(store: Store, start: Start) -> dict[int, End]:

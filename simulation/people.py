@@ -12,6 +12,7 @@ from dueline.job import Job, JobId
 from dueline.options import CallOptions, Mode, Rule
 from dueline.queue import Calls, Queues
 from dueline.store import Store
+from dueline.telling import open_engine
 from dueline.waker import FALLBACK_US, LocalWaker, Silence, Waker
 from dueline.worker.execution import Execution
 from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
@@ -91,11 +92,13 @@ class Town:
             self._reach(link), self._diary.of(process), eventer(world, process), noted
         )
         return Queues(
-            cast("Store", store),
-            clock=ProcessClock(world, process),
-            ids=SeededIds(f"{self._seed}/{process.name}"),
-            defaults=self.scenario.settings,
-            waker=self._waker,
+            open_engine(
+                cast("Store", store),
+                clock=ProcessClock(world, process),
+                ids=SeededIds(f"{self._seed}/{process.name}"),
+                defaults=self.scenario.settings,
+                waker=self._waker,
+            )
         )
 
     def _wait(self) -> None:
@@ -256,22 +259,22 @@ class Town:
         world, scenario = self.world, self.scenario
         queues = self._queues(process)
         clock = ProcessClock(world, process)
-        queues.catalog.settings(QUEUE)
-        queues.time.latest_us()
+        queues.engine.catalog.settings(QUEUE)
+        queues.engine.time.latest_us()
         news = cast("threading.Event", green.Event())
-        ear = queues.waker.listen([QUEUE, process.name], news)
+        ear = queues.engine.waker.listen([QUEUE, process.name], news)
         chance = random.Random(f"{self._seed}/{process.name}/chance")
         runner = ThreadRunner(
             Execution(TASKS),
             threads=scenario.slots,
             clock=clock,
-            now_us=queues.time.earliest_us,
+            now_us=queues.engine.time.earliest_us,
             news=news,
         )
         return Worker(
-            queues,
+            queues.engine,
             runner,
-            Settler(queues, TASKS, chance),
+            Settler(queues.engine, TASKS, chance),
             WorkerSettings(worker=process.name, serving={QUEUE: None}, tasks=["work"]),
             clock=clock,
             news=news,

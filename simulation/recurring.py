@@ -105,7 +105,7 @@ def live(
         while world.now_us < until_us:
             world.sleep(SECOND_US)
             town.insist(lambda: schedules.advance_all(queues))
-        found = schedules.find(queues, NAME)
+        found = schedules.find(queues.engine, NAME)
         ledger.seed, ledger.timing = found.seed, found.timing
         ledger.began_us = found.timing.start_us
         ledger.stored, ledger.skipped = found.stored, found.skipped

@@ -64,16 +64,16 @@ def claim_all(
     lease_us: int = LEASE_US,
 ) -> list[Job]:
     """Claim what is due, from lanes in this order, or from all lanes of `default`."""
-    chosen = lanes or tuple(queues.lanes_of("default"))
+    chosen = lanes or tuple(queues.engine.lanes_of("default"))
     if not chosen:
         return []
-    claimed = queues.store.claim(
+    claimed = queues.engine.store.claim(
         [Want(lane, limit) for lane in chosen],
         limit=limit,
-        now_us=queues.time.earliest_us(),
+        now_us=queues.engine.time.earliest_us(),
         lease_us=lease_us,
         worker=worker,
-        token=queues.ids.token(),
+        token=queues.engine.ids.token(),
     )
     return list(claimed.jobs)
 

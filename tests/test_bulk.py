@@ -10,6 +10,7 @@ from dueline import Dueline, Duplicate, EnqueueUnknown, StoreUnavailable, Task
 from dueline.contract.failing import FailingStore, Fault
 from dueline.store import Store
 from tests.clocks import HandClock
+from tests.swaps import swap
 
 CALLS = [(number,) for number in range(23)]
 CHUNK = 5
@@ -38,7 +39,7 @@ def task_of(app: Dueline) -> Task[[int], None]:
 
 def numbers(app: Dueline) -> Counter[bytes]:
     """Count the bodies that are stored."""
-    return Counter(row.body for row in app.queues.jobs_of("default"))
+    return Counter(row.body for row in app.queues.engine.jobs_of("default"))
 
 
 @pytest.mark.no_cover  # ten thousand times the same
@@ -67,11 +68,11 @@ class Down(FailingStore):
 def test_an_error_tells_how_many_calls_are_not_stored(app: Dueline, adds: int) -> None:
     # C2
     count = task_of(app)
-    sound = app.queues.store
-    app.queues.store = Down(sound, adds)
+    sound = app.queues.engine.store
+    swap(app.queues, store=Down(sound, adds))
     with pytest.raises(StoreUnavailable) as raised:
         count.enqueue_many(CALLS, chunk=CHUNK)
-    app.queues.store = sound
+    swap(app.queues, store=sound)
     assert raised.value.unsent == len(CALLS) - adds * CHUNK
     count.enqueue_many(CALLS[-raised.value.unsent :])
     assert set(numbers(app).values()) == {1}
@@ -84,13 +85,13 @@ def test_wherever_an_answer_is_lost_the_error_tells_what_to_send(
 ) -> None:
     # C2
     count = task_of(app)
-    sound = app.queues.store
-    app.queues.catalog.settings("default")
+    sound = app.queues.engine.store
+    app.queues.engine.catalog.settings("default")
     for number in range(1, 6):
-        app.queues.store = FailingStore(sound, {number: fault})
+        swap(app.queues, store=FailingStore(sound, {number: fault}))
         with pytest.raises(EnqueueUnknown) as raised:
             count.enqueue_many(CALLS, chunk=CHUNK)
-        app.queues.store = sound
+        swap(app.queues, store=sound)
         unsent = raised.value.unsent
         assert unsent == max(0, len(CALLS) - number * CHUNK)
         app.queues.enqueue_again(raised.value.jobs)

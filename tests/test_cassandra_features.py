@@ -17,6 +17,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
 from dueline.stores.memory_steps import nothing
+from dueline.telling import open_engine
 from tests import test_errand, test_mass, test_pause, test_weights, world
 from tests.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 from tests.chores import test_departed, test_monitor, test_purge, test_retire, test_vanish
@@ -72,7 +73,7 @@ class Ground:
     def engine(self, settings: QueueSettings | None = None) -> Queues:
         """Make an engine."""
         defaults = settings or QueueSettings()
-        return Queues(self.store, clock=self.clock, ids=Ids(), defaults=defaults)
+        return Queues(open_engine(self.store, clock=self.clock, ids=Ids(), defaults=defaults))
 
     @cached_property
     def store(self) -> Store:
@@ -92,7 +93,7 @@ class Ground:
     @cached_property
     def once(self) -> Queues:
         """The engine, where jobs are delivered at most once."""
-        self.queues.catalog.configure("default", deliver="at_most_once")
+        self.queues.engine.catalog.configure("default", deliver="at_most_once")
         return self.queues
 
     @cached_property

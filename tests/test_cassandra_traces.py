@@ -22,6 +22,7 @@ from dueline.queue import Queues
 from dueline.recall import BEHIND_US, LATE_US
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from tests.calls import calls
 from tests.cassandra_node import expect_node, session_on_a_node
@@ -54,7 +55,7 @@ def queues_on(session: CassandraSession, clock: HandClock) -> Queues:
     from tests.engine.cassandra_stage import HandTimedStore  # noqa: PLC0415  (needs the driver)
 
     store = HandTimedStore(session, clock, nothing, "calls", nothing)
-    return Queues(store, clock=clock, ids=Ids(), defaults=SETTINGS)
+    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=SETTINGS))
 
 
 class Sent:
@@ -106,7 +107,7 @@ class Line:
         self.session = session
         self.clock = HandClock()
         self.queues = queues_on(session, self.clock)
-        self.claimer = Claimer(self.queues, ["default"], "first")
+        self.claimer = Claimer(self.queues.engine, ["default"], "first")
         self.running: list[Job] = []
         self.done = 0
         self.done_lately: list[Job] = []
@@ -125,14 +126,14 @@ class Line:
 
     def end(self, jobs: Sequence[Job]) -> None:
         """End jobs."""
-        assert all(self.queues.store.settle([Drop(job) for job in jobs]))
+        assert all(self.queues.engine.store.settle([Drop(job) for job in jobs]))
         self.done += len(jobs)
         self.done_lately += jobs
 
     def beat(self) -> None:
         """Let what runs run on."""
         at_us = self.clock.wall_us() + LEASE_US
-        assert all(self.queues.store.settle([Extend(job, at_us) for job in self.running]))
+        assert all(self.queues.engine.store.settle([Extend(job, at_us) for job in self.running]))
 
     def done_lately_count(self, before_us: int = SECOND_US) -> int:
         """Count what is done of a time before the last claim, and of what was enqueued since."""
@@ -209,7 +210,7 @@ def test_a_claim_at_the_head_reads_at_most_those_of_the_last_seconds(line: Line)
 
 def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(line: Line) -> None:
     queues = queues_on(line.session, line.clock)
-    second = Claimer(queues, ["default"], "second")
+    second = Claimer(queues.engine, ["default"], "second")
     met: list[tuple[int, int]] = []
     again: list[int] = []
     for _ in range(5):
@@ -222,7 +223,7 @@ def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(lin
         again.append(sent.tombstones_again())
         assert len(jobs) == BORN_A_ROUND
         line.end(jobs)
-    store: Any = queues.store
+    store: Any = queues.engine.store
     cursors = [
         (line.clock.wall_us() - memory.cursor[0]) / SECOND_US
         for memory in store._claims._recall._memories.values()

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from dueline.queue import Queues
 from dueline.search import Like
 from dueline.settings import QueueSettings
 from dueline.store import Want
+from dueline.telling import open_engine
 from tests.world import EVERY_KIND, LEASE_US, World, world_on
 
 JOBS = 14
@@ -52,11 +54,11 @@ class Told:
         self.killed_after = killed_after
         self.came_to: Counter[JobId] = Counter()
 
-    def __call__(self, queues: Queues, rows: Sequence[Job]) -> Iterator[Changed]:
+    def __call__(self, rows: Sequence[Job]) -> Iterator[Changed]:
         for row in rows:
             if self.came_to.total() == self.killed_after:
                 raise Killed
-            changed = next(iter(self.change(queues, [row])))
+            changed = next(iter(self.change([row])))
             self.came_to[row.id] += changed.done + changed.asked
             yield changed
 
@@ -70,7 +72,7 @@ def total(pages: Iterator[Changed]) -> Changed:
 
 def later(queues: Queues, rows: Sequence[Job]) -> Iterator[Changed]:
     """Let jobs be due in an hour."""
-    return reschedule_all(queues, rows, queues.time.latest_us() + 3600 * SECOND_US)
+    return reschedule_all(queues, rows, queues.engine.time.latest_us() + 3600 * SECOND_US)
 
 
 def dead_jobs(world: World, count: int = JOBS, queue: str = "q") -> list[JobId]:
@@ -93,8 +95,8 @@ def test_all_that_match_are_come_to_and_nothing_is_left_of_it(world: World) -> N
     ids = dead_jobs(world)
     other, living = world.put(queue="other"), world.put()
     world.die(other)
-    said = Told(retry_all)
-    one = Errands(world.queues, DEAD, "retry")
+    said = Told(partial(retry_all, world.queues))
+    one = Errands(world.queues.engine, DEAD, "retry")
     assert (one.count(), one.is_begun) == (JOBS, False)
     assert total(one.run(said)) == Changed(done=JOBS)
     assert said.came_to == Counter(ids)
@@ -108,15 +110,15 @@ def test_who_is_killed_after_any_job_comes_to_each_once(world: World, state: str
     for killed_after in range(8):
         queue = f"q{killed_after}"
         ids = dead_jobs(world, 8, queue) if state else [world.put(queue=queue) for _ in range(8)]
-        said = Told(retry_all if state else later, killed_after)
+        said = Told(partial(retry_all if state else later, world.queues), killed_after)
         with pytest.raises(Killed):
-            total(Errands(world.queues, Like(state, queue), "it").run(said))
+            total(Errands(world.queues.engine, Like(state, queue), "it").run(said))
         world.clock.advance(1)
-        for row in list(world.queues.jobs_of(queue)):
+        for row in list(world.queues.engine.jobs_of(queue)):
             if state:  # what was retried dies again, and would match once more
                 world.die(row.id)
         said.killed_after = 10**9
-        repeat = Errands(world.queues, Like(state, queue), "it")
+        repeat = Errands(world.queues.engine, Like(state, queue), "it")
         left = len(ids) - killed_after
         assert (repeat.count(), repeat.is_begun) == (left, True)
         assert total(repeat.run(said)).done == left
@@ -130,10 +132,12 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
         ids = dead_jobs(world, 5, queue)
         hops = {job_id: world.row(job_id).hop for job_id in ids}
         failing = FailingStore(world.store, {number: fault})
-        queues = Queues(failing, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+        queues = Queues(
+            open_engine(failing, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+        )
         is_whole = False
         with suppress(StoreUnavailable):
-            total(Errands(queues, Like("dead", queue), "it").run(retry_all))
+            total(Errands(queues.engine, Like("dead", queue), "it").run(partial(retry_all, queues)))
             is_whole = True
         retried = [one for one in ids if world.queues.find(one).status == "ready"]
         if is_whole:
@@ -144,7 +148,11 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
         world.clock.advance(1)
         for job_id in retried:
             world.die(job_id)
-        total(Errands(world.queues, Like("dead", queue), "it").run(retry_all))
+        total(
+            Errands(world.queues.engine, Like("dead", queue), "it").run(
+                partial(retry_all, world.queues)
+            )
+        )
         for job_id in ids:
             row = world.row(job_id)
             again = job_id in retried
@@ -154,34 +162,38 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
 
 def test_what_comes_later_is_not_touched_but_by_a_repeat(world: World) -> None:
     ids = [world.put(after_s=60) for _ in range(4)]
-    said = Told(later, 2)
+    said = Told(partial(later, world.queues), 2)
     with pytest.raises(Killed):
-        total(Errands(world.queues, Like(queue="q"), "later").run(said))
+        total(Errands(world.queues.engine, Like(queue="q"), "later").run(said))
     world.clock.advance(1)
     new = world.put(after_s=60)
     said.killed_after = 10**9
-    total(Errands(world.queues, Like(queue="q"), "later").run(said))
+    total(Errands(world.queues.engine, Like(queue="q"), "later").run(said))
     assert said.came_to == Counter(ids)
-    total(Errands(world.queues, Like(queue="q"), "later").run(said))
+    total(Errands(world.queues.engine, Like(queue="q"), "later").run(said))
     assert said.came_to[new] == 1
 
 
 def test_another_command_begins_anew_and_so_does_one_a_day_later(world: World) -> None:
     dead_jobs(world, 5)
     with pytest.raises(Killed):
-        total(Errands(world.queues, DEAD, "retry").run(Told(retry_all, 1)))
-    assert not Errands(world.queues, DEAD, "other").is_begun
-    assert not Errands(world.queues, Like(state="dead"), "retry").is_begun
-    assert Errands(world.queues, DEAD, "retry").is_begun
+        total(
+            Errands(world.queues.engine, DEAD, "retry").run(
+                Told(partial(retry_all, world.queues), 1)
+            )
+        )
+    assert not Errands(world.queues.engine, DEAD, "other").is_begun
+    assert not Errands(world.queues.engine, Like(state="dead"), "retry").is_begun
+    assert Errands(world.queues.engine, DEAD, "retry").is_begun
     world.clock.advance(us=DAY_US + SECOND_US)
-    assert not Errands(world.queues, DEAD, "retry").is_begun
+    assert not Errands(world.queues.engine, DEAD, "retry").is_begun
 
 
 def test_a_limit_leaves_the_rest_for_a_repeat(world: World) -> None:
     ids = [world.put() for _ in range(8)]
-    said = Told(later)
+    said = Told(partial(later, world.queues))
     for left in (8, 4):
-        one = Errands(world.queues, Like(queue="q"), "later")
+        one = Errands(world.queues.engine, Like(queue="q"), "later")
         assert one.count() == left
         assert one.count(2) == min(left, 3)
         total(one.run(said, limit=4))
@@ -191,10 +203,10 @@ def test_a_limit_leaves_the_rest_for_a_repeat(world: World) -> None:
 
 def test_of_two_who_do_the_same_one_stops_and_each_job_is_come_to_once(world: World) -> None:
     ids = dead_jobs(world)
-    said = Told(retry_all)
-    one = Errands(world.queues, DEAD, "retry").run(said)
+    said = Told(partial(retry_all, world.queues))
+    one = Errands(world.queues.engine, DEAD, "retry").run(said)
     next(one)
-    two = Errands(world.queues, DEAD, "retry").run(said)
+    two = Errands(world.queues.engine, DEAD, "retry").run(said)
     for _ in range(4):
         next(two)
     with pytest.raises(Conflict, match="Somebody else"):
@@ -205,11 +217,11 @@ def test_of_two_who_do_the_same_one_stops_and_each_job_is_come_to_once(world: Wo
 
 def test_a_job_that_died_before_it_was_come_to_is_left_alone(world: World) -> None:
     ids = [world.put() for _ in range(5)]
-    pages = Errands(world.queues, Like(queue="q"), "it").run(later)
+    pages = Errands(world.queues.engine, Like(queue="q"), "it").run(partial(later, world.queues))
     assert next(pages).done == 3
     (job,) = world.store.claim(
         [Want(world.row(ids[3]).lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
-        worker="w1", token=world.queues.ids.token(),
+        worker="w1", token=world.queues.engine.ids.token(),
     ).jobs  # fmt: skip
     world.end(job, Outcome("dead", world.now_us, error="ValueError: no"))
     assert total(pages) == Changed(done=1)

@@ -77,7 +77,7 @@ def test_a_job_that_is_claimed_before_its_time_is_not_due(world: World) -> None:
     claimed = world.store.claim_ahead(
         [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us,
         until_us=world.now_us + AHEAD_US, lease_us=LEASE_US, worker="w1",
-        token=world.queues.ids.token(),
+        token=world.queues.engine.ids.token(),
     )  # fmt: skip
     assert [one.job.id for one in claimed.jobs] == [job_id]
     found = why(world, job_id, "scheduled")
@@ -103,7 +103,9 @@ def test_a_job_whose_worker_died_may_be_tried_again_later(world: World) -> None:
     job_id = world.put()
     job = world.claim(job_id)
     at_us = world.now_us + SECOND_US
-    move = Move(job, at_us, world.queues.ids.token(), 0, errors=0, crashes=1, error="signal 9")
+    move = Move(
+        job, at_us, world.queues.engine.ids.token(), 0, errors=0, crashes=1, error="signal 9"
+    )
     world.store.settle([move])
     assert "A worker died on it (signal 9)" in why(world, job_id, "retrying").sentence
 
@@ -224,7 +226,7 @@ def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(world: Wor
     job_id, later = world.put(), world.put(after_s=90)
     world.live()
     why(world, job_id, "waiting")
-    world.queues.catalog.configure("q", is_paused=True)
+    world.queues.engine.catalog.configure("q", is_paused=True)
     found = why(world, job_id, "paused")
     assert found.sentence == "It is ready, but the queue q is paused (`dueline queues resume q`)."
     why(world, later, "scheduled")
@@ -236,7 +238,7 @@ def test_a_ready_job_of_a_paused_tenant_waits_for_the_end_of_that_pause(world: W
     # F10
     mine, others, nobodys = (world.put(tenant=tenant) for tenant in ("two words", "b", ""))
     world.live()
-    pausing.pause(world.queues, "q", tenants=["two words", ""])
+    pausing.pause(world.queues.engine, "q", tenants=["two words", ""])
     found = why(world, mine, "paused")
     assert found.sentence == (
         "It is ready, but in the queue q the tenant two words is paused "
@@ -249,7 +251,7 @@ def test_a_ready_job_of_a_paused_tenant_waits_for_the_end_of_that_pause(world: W
 def test_a_ready_job_waits_for_permits_that_others_hold(world: World) -> None:
     job_id, later = (world.put(limits=["warehouse"], after_s=after_s) for after_s in (0, 90))
     world.live()
-    semaphore.define(world.store, "warehouse", 3, ids=world.queues.ids)
+    semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
     world.hold("warehouse", "w1", 2, lasts_s=40)
     why(world, job_id, "waiting")
     world.hold("warehouse", "w2", 1, lasts_s=20)
@@ -284,7 +286,7 @@ def test_a_limit_of_capacity_0_says_how_to_raise_it(world: World) -> None:
     world.live()
     world.hold("any")
     why(world, job_id, "limit")
-    semaphore.define(world.store, "warehouse", 0, ids=world.queues.ids)
+    semaphore.define(world.store, "warehouse", 0, ids=world.queues.engine.ids)
     found = why(world, job_id, "limit")
     assert found.sentence == (
         "It is ready, but its limit warehouse has a capacity of 0, which lets nothing run "
@@ -298,14 +300,14 @@ def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
     job_id = world.put(limits=["any", "warehouse"])
     world.live()
     world.hold("any")
-    throttling.close(world.queues, ["warehouse"], world.now_us + 40 * SECOND_US)
+    throttling.close(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
     found = why(world, job_id, "limit")
     assert found.sentence == (
         "It is ready, but its limit warehouse is closed until 2026-01-01T00:00:40Z (in 40s), "
         "since a handler raised Throttled."
     )
     assert found.facts["closed_us"] == world.now_us + 40 * SECOND_US
-    assert Waiting(world.queues).has(world.row(job_id).lane)
+    assert Waiting(world.queues.engine).has(world.row(job_id).lane)
     world.clock.advance(40)
     world.live()
     assert "closed" not in why(world, job_id, "waiting").sentence
@@ -317,7 +319,7 @@ def test_a_limit_is_no_reason_where_a_pause_or_a_missing_worker_is_one(world: Wo
     why(world, job_id, "no worker")
     world.live()
     why(world, job_id, "limit")
-    world.queues.catalog.configure("q", is_paused=True)
+    world.queues.engine.catalog.configure("q", is_paused=True)
     why(world, job_id, "paused")
 
 
@@ -345,7 +347,7 @@ def test_a_job_that_is_about_to_leave_its_row_has_ended(world: World) -> None:
     job_id = world.put()
     job = world.claim(job_id)
     outcome = Outcome("dead", world.now_us, error="E")
-    end = finish_of(job, outcome, None, world.queues.catalog.settings("q"))
-    move = Move(job, job.at_us, world.queues.ids.token(), 0, 1, 0, outcome=encode(end))
+    end = finish_of(job, outcome, None, world.queues.engine.catalog.settings("q"))
+    move = Move(job, job.at_us, world.queues.engine.ids.token(), 0, 1, 0, outcome=encode(end))
     world.store.settle([move])
     why(world, job_id, "dead")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from dueline import schedules
+from dueline.check import Check
 from dueline.clock import SECOND_US, SystemClock
-from dueline.health import PROBES, examine, is_ready, is_writable, neglected
+from dueline.health import PROBES, examine, is_ready, is_writable
 from dueline.ids import Ids
 from dueline.lane import Pointer
 from dueline.queue import Queues
@@ -15,10 +16,10 @@ from dueline.recipes import semaphore
 from dueline.recipes.registry import present
 from dueline.recipes.schedule import Template, Timing
 from dueline.settings import QueueSettings
-from dueline.shards import LATE_US
-from dueline.soundness import Check
+from dueline.shards import LATE_US, neglected
 from dueline.store import LanePage, Record, Write
 from dueline.stores.memory import MemoryStore
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.streams.stage import Stage
 from tests.world import World, world_on
@@ -58,8 +59,10 @@ class Telling(MemoryStore):
 def checks(**facts: str) -> dict[str, Check]:
     """Examine a sound store but for some facts; `_` stands for a space in their names."""
     told = SOUND | {name.replace("_", " "): text for name, text in facts.items()}
-    queues = Queues(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    return {check.name: check for check in examine(queues).checks}
+    queues = Queues(
+        open_engine(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    )
+    return {check.name: check for check in examine(queues.engine).checks}
 
 
 @pytest.mark.parametrize(
@@ -86,8 +89,10 @@ def test_a_sound_cluster_is_good_all_over() -> None:
 
 
 def test_what_a_store_does_not_state_is_not_judged() -> None:
-    queues = Queues(Telling({}), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    assert {check.name for check in examine(queues).checks} == {
+    queues = Queues(
+        open_engine(Telling({}), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    )
+    assert {check.name for check in examine(queues.engine).checks} == {
         "clock of this machine",
         "workers",
         "monitor",
@@ -111,22 +116,26 @@ def test_schedules_that_nobody_advances_are_reported(tmp_path: Path) -> None:
     assert judged_of(world, "schedules") == ["warning"]  # no worker is there
     world.live()
     assert judged_of(world, "schedules") == []
-    assert all(one.verdict == "good" for one in is_ready(world.queues, max_age_us=300_000_000))
+    assert all(
+        one.verdict == "good" for one in is_ready(world.queues.engine, max_age_us=300_000_000)
+    )
     world.clock.advance(500)
     world.live()
-    (found,) = [one for one in examine(world.queues).checks if one.name == "schedules"]
+    (found,) = [one for one in examine(world.queues.engine).checks if one.name == "schedules"]
     assert found.finding == (
         "nobody has stored the job of minutely that was due at 2026-01-01T00:02:00Z; "
         "schedules that are overdue: 1"
     )
-    bad = [one for one in is_ready(world.queues, max_age_us=300_000_000) if one.verdict == "bad"]
+    bad = [
+        one for one in is_ready(world.queues.engine, max_age_us=300_000_000) if one.verdict == "bad"
+    ]
     assert "schedules" in {one.name for one in bad}
     schedules.pause(world.queues, "minutely")
     assert judged_of(world, "schedules") == []
 
 
 def judged_of(world: World, name: str) -> list[str]:
-    return [one.verdict for one in examine(world.queues).checks if one.name == name]
+    return [one.verdict for one in examine(world.queues.engine).checks if one.name == name]
 
 
 @pytest.mark.parametrize(
@@ -192,8 +201,10 @@ def test_a_keyspace_that_was_never_repaired_is_told_in_time(
 ) -> None:
     told = {name: text for name, text in SOUND.items() if name != "repaired ago"}
     told |= {"keyspace is old": age, "replicas": replicas}
-    queues = Queues(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    (found,) = [check for check in examine(queues).checks if check.name == "repair"]
+    queues = Queues(
+        open_engine(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+    )
+    (found,) = [check for check in examine(queues.engine).checks if check.name == "repair"]
     assert found.verdict == verdict
     assert finding in found.finding
 
@@ -224,8 +235,10 @@ def test_a_job_that_waits_too_long_though_it_is_served_is_told(tmp_path: Path) -
     world.put()
     world.clock.advance(100)
     world.live()
-    assert [one.verdict for one in is_ready(world.queues, max_age_us=101 * SECOND_US)] == ["good"]
-    (found,) = is_ready(world.queues, max_age_us=99 * SECOND_US)
+    assert [one.verdict for one in is_ready(world.queues.engine, max_age_us=101 * SECOND_US)] == [
+        "good"
+    ]
+    (found,) = is_ready(world.queues.engine, max_age_us=99 * SECOND_US)
     assert (found.name, found.verdict) == ("queue q", "bad")
     assert found.finding == "the oldest ready job waits for 1m40s"
 
@@ -260,21 +273,21 @@ def test_many_queues_are_checked_in_a_bounded_time_and_few_are_named() -> None:
         world.put(queue=f"q{number:03}")
     clock.advance(10)  # so that settings are read again
     store.returned = 0
-    found = is_ready(world.queues, max_age_us=LATE_US)
+    found = is_ready(world.queues.engine, max_age_us=LATE_US)
     assert store.returned < 10 * 200
     assert [one.name for one in found] == [
         *(f"queue q{number:03}" for number in range(20)),
         "queues",
     ]
     assert (found[-1].verdict, found[-1].finding) == ("bad", "and 180 more queues like these")
-    assert [one.finding for one in examine(world.queues).checks if one.name == "queues"] == [
+    assert [one.finding for one in examine(world.queues.engine).checks if one.name == "queues"] == [
         "and 180 more queues like these"
     ]
 
     store.lists_for_s = 1
     named = set[str]()
     while len(named) < 200:  # each check begins with other queues
-        *late, last = is_ready(world.queues, max_age_us=LATE_US, within_us=10 * SECOND_US)
+        *late, last = is_ready(world.queues.engine, max_age_us=LATE_US, within_us=10 * SECOND_US)
         assert last.verdict == "warning"
         checked = int(last.finding.split()[0])
         assert last.finding == f"{checked} of 200 were checked within 10s"
@@ -287,8 +300,8 @@ def test_nobody_is_late_with_what_waits_for_permits(tmp_path: Path, kind: str) -
     world = world_on(kind, tmp_path)
 
     def is_late() -> bool:
-        queue = [one.verdict for one in is_ready(world.queues, max_age_us=LATE_US)]
-        shards = [*neglected(world.queues, ["q"], present(world.store))]
+        queue = [one.verdict for one in is_ready(world.queues.engine, max_age_us=LATE_US)]
+        shards = [*neglected(world.queues.engine, ["q"], present(world.store))]
         assert (queue == ["bad"]) == bool(shards)
         return bool(shards)
 
@@ -299,7 +312,7 @@ def test_nobody_is_late_with_what_waits_for_permits(tmp_path: Path, kind: str) -
     assert is_late()
     world.hold("host:b")
     assert is_late()  # host:a is free
-    semaphore.define(world.store, "host", 2, ids=world.queues.ids)
+    semaphore.define(world.store, "host", 2, ids=world.queues.engine.ids)
     world.hold("host:a", "w1", 2)
     assert is_late()  # now host:b is
     world.hold("warehouse")
@@ -308,11 +321,11 @@ def test_nobody_is_late_with_what_waits_for_permits(tmp_path: Path, kind: str) -
     assert is_late()
     world.wait_for("host:a", "w2")  # it comes in a moment
     assert not is_late()
-    semaphore.define(world.store, "host", 0, ids=world.queues.ids)
+    semaphore.define(world.store, "host", 0, ids=world.queues.engine.ids)
     world.clock.advance(60)  # all permits have lapsed
     world.live()
     assert not is_late()
-    semaphore.define(world.store, "host", 1, ids=world.queues.ids)
+    semaphore.define(world.store, "host", 1, ids=world.queues.engine.ids)
     assert is_late()
 
 
@@ -323,14 +336,14 @@ def test_a_shard_that_is_late_though_its_queue_is_served_is_neglected(
     world = world_on(kind, tmp_path)
     world.put(queue="unserved")
     world.put(queue="paused")
-    world.queues.catalog.configure("paused", is_paused=True)
-    world.queues.catalog.configure("q", shards=2)
+    world.queues.engine.catalog.configure("paused", is_paused=True)
+    world.queues.engine.catalog.configure("q", shards=2)
     late = world.row(world.put())
     world.clock.advance(us=LATE_US)
     world.live(queues=("q", "paused"))
-    assert [one for one in examine(world.queues).checks if "shard" in one.name] == []
+    assert [one for one in examine(world.queues.engine).checks if "shard" in one.name] == []
     world.clock.advance(2)
-    (found,) = (one for one in examine(world.queues).checks if "shard" in one.name)
+    (found,) = (one for one in examine(world.queues.engine).checks if "shard" in one.name)
     assert (found.name, found.verdict) == (f"queue q, shard {late.lane.shard}", "warning")
     assert found.finding == "its oldest ready job waits for 5m2s"
     world.store.close()
@@ -339,7 +352,7 @@ def test_a_shard_that_is_late_though_its_queue_is_served_is_neglected(
 @pytest.mark.parametrize("kind", ["memory", "steps", "sqlite"])
 def test_a_probe_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
     world = world_on(kind, tmp_path)
-    assert is_writable(world.queues).verdict == "good"
+    assert is_writable(world.queues.engine).verdict == "good"
     assert list(world.store.read(PROBES, after=None, limit=10)) == []
     world.store.close()
 
@@ -350,9 +363,11 @@ def test_a_store_that_forgets_what_is_written_is_told() -> None:
             return True
 
     queues = Queues(
-        Forgetful(SystemClock()), clock=SystemClock(), ids=Ids(), defaults=QueueSettings()
+        open_engine(
+            Forgetful(SystemClock()), clock=SystemClock(), ids=Ids(), defaults=QueueSettings()
+        )
     )
-    assert is_writable(queues).verdict == "bad"
+    assert is_writable(queues.engine).verdict == "bad"
 
 
 def test_a_consumer_that_is_stuck_is_told_though_it_beats(tmp_path: Path) -> None:
@@ -366,8 +381,10 @@ def test_a_consumer_that_is_stuck_is_told_though_it_beats(tmp_path: Path) -> Non
     assert member.begin(0)
     world.clock.advance(50)
     member.balance()
-    assert [one.verdict for one in is_ready(stage.queues, max_age_us=60 * SECOND_US)] == ["good"]
-    (found,) = is_ready(stage.queues, max_age_us=40 * SECOND_US)
+    assert [one.verdict for one in is_ready(stage.queues.engine, max_age_us=60 * SECOND_US)] == [
+        "good"
+    ]
+    (found,) = is_ready(stage.queues.engine, max_age_us=40 * SECOND_US)
     assert (found.name, found.verdict) == ("group orders/billing", "bad")
     assert found.finding == "m has been handling one batch for 50s"
 
@@ -382,9 +399,11 @@ def test_events_that_nobody_reads_are_told(tmp_path: Path) -> None:
     member.leave()
     orders.append(1)
     world.clock.advance(400)
-    (found,) = is_ready(stage.queues, max_age_us=300 * SECOND_US)
+    (found,) = is_ready(stage.queues.engine, max_age_us=300 * SECOND_US)
     assert found.finding == "its oldest event waits for 6m40s, and it has no live member"
-    told = {check.name: check.verdict for check in examine(stage.queues).checks}
+    told = {check.name: check.verdict for check in examine(stage.queues.engine).checks}
     assert told["group orders/billing"] == "warning"
     orders.forget_group("billing")
-    assert [one.verdict for one in is_ready(stage.queues, max_age_us=300 * SECOND_US)] == ["good"]
+    assert [one.verdict for one in is_ready(stage.queues.engine, max_age_us=300 * SECOND_US)] == [
+        "good"
+    ]

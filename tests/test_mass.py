@@ -25,6 +25,7 @@ from dueline.mass import (
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.stats import Counts
+from dueline.telling import open_engine
 from tests.world import EVERY_KIND, World, world_on
 
 
@@ -50,18 +51,18 @@ def test_all_that_waits_is_cancelled(world: World, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(mass, "PAGE", 3)
     ids = [world.put(after_s=number % 3 * 60, priority=number % 2) for number in range(10)]
     other = world.put(queue="other")
-    pages = list(cancel_all(world.queues, waiting_in(world.queues, "q")))
+    pages = list(cancel_all(world.queues, waiting_in(world.queues.engine, "q")))
     assert [page.done for page in pages] == [3, 3, 3, 1]
     assert {status(world, job_id) for job_id in ids} == {"cancelled"}
     assert status(world, other) == "ready"
-    assert list(waiting_in(world.queues, "q")) == []
+    assert list(waiting_in(world.queues.engine, "q")) == []
 
 
 def test_what_runs_does_not_wait(world: World) -> None:
     running = world.put()
     world.claim(running, start=True)
     waiting = world.put(after_s=60)
-    assert [row.id for row in waiting_in(world.queues, "q")] == [waiting]
+    assert [row.id for row in waiting_in(world.queues.engine, "q")] == [waiting]
 
 
 def test_what_runs_is_asked_to_stop(world: World) -> None:
@@ -102,7 +103,7 @@ def test_retries_run_now_and_leave_what_runs(world: World) -> None:
     world.die(dead)
     world.claim(running, start=True)
     found = [
-        *dead_before(world.queues, "q", world.now_us + 1),
+        *dead_before(world.queues.engine, "q", world.now_us + 1),
         world.row(running),
         world.row(later),
     ]
@@ -128,9 +129,9 @@ def test_only_those_that_died_before_an_instant_are_forgotten(world: World) -> N
     world.clock.advance(61)
     world.die(young)
     before_us = world.now_us - 30 * SECOND_US
-    assert {row.id for row in dead_before(world.queues, None, before_us)} == {old, other}
-    rows = dead_before(world.queues, "q", before_us)
-    assert total(drop_dead(world.queues, rows)) == Changed(done=1)
+    assert {row.id for row in dead_before(world.queues.engine, None, before_us)} == {old, other}
+    rows = dead_before(world.queues.engine, "q", before_us)
+    assert total(drop_dead(world.queues.engine, rows)) == Changed(done=1)
     assert world.store.find([old]) == [None]
     assert [status(world, one) for one in (young, other)] == ["dead", "dead"]
 
@@ -138,9 +139,9 @@ def test_only_those_that_died_before_an_instant_are_forgotten(world: World) -> N
 def test_a_dead_job_that_was_retried_meanwhile_is_not_forgotten(world: World) -> None:
     job_id = world.put()
     world.die(job_id)
-    rows = list(dead_before(world.queues, "q", world.now_us + 1))
+    rows = list(dead_before(world.queues.engine, "q", world.now_us + 1))
     world.queues.retry(job_id)
-    assert total(drop_dead(world.queues, iter(rows))) == Changed(left=1)
+    assert total(drop_dead(world.queues.engine, iter(rows))) == Changed(left=1)
     assert status(world, job_id) == "ready"
 
 
@@ -153,11 +154,13 @@ def test_what_a_failure_left_is_done_by_a_repeat(
         name = f"q{number}"
         ids = [world.put(queue=name) for _ in range(4)]
         failing = FailingStore(world.store, {number: fault})
-        queues = Queues(failing, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+        queues = Queues(
+            open_engine(failing, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+        )
         try:
-            total(cancel_all(queues, waiting_in(queues, name)))
+            total(cancel_all(queues, waiting_in(queues.engine, name)))
         except StoreUnavailable:
-            total(cancel_all(world.queues, waiting_in(world.queues, name)))
+            total(cancel_all(world.queues, waiting_in(world.queues.engine, name)))
         assert {status(world, job_id) for job_id in ids} == {"cancelled"}
         if failing.calls < number:
             return
@@ -175,7 +178,7 @@ def drained(
         meanwhile()
 
     timeout_us = None if timeout_s is None else round(timeout_s * SECOND_US)
-    left = drain(world.queues, "q", world.clock, timeout_us=timeout_us, tell=tell)
+    left = drain(world.queues.engine, "q", world.clock, timeout_us=timeout_us, tell=tell)
     return left, told
 
 

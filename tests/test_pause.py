@@ -16,6 +16,7 @@ from dueline.settings import PAUSED_MAX, QueueSettings
 from dueline.shards import LATE_US, shards_of
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
 from tests.world import EVERY_KIND, World, world_on
@@ -78,23 +79,23 @@ def test_health_and_shards_do_not_wait_for_paused_tenants(kind: str, tmp_path: P
     world.clock.advance(us=LATE_US + SECOND_US)
     world.put(tenant="b")
     world.live()
-    assert [one.verdict for one in is_ready(world.queues, max_age_us=SECOND_US)] == ["bad"]
-    pausing.pause(world.queues, "q", tenants=["a"])
-    assert [one.verdict for one in is_ready(world.queues, max_age_us=SECOND_US)] == ["good"]
-    assert [one.ready_since_us for one in shards_of(world.queues, "q")] == [world.now_us]
+    assert [one.verdict for one in is_ready(world.queues.engine, max_age_us=SECOND_US)] == ["bad"]
+    pausing.pause(world.queues.engine, "q", tenants=["a"])
+    assert [one.verdict for one in is_ready(world.queues.engine, max_age_us=SECOND_US)] == ["good"]
+    assert [one.ready_since_us for one in shards_of(world.queues.engine, "q")] == [world.now_us]
     world.store.close()
 
 
 def test_a_pause_that_cannot_be_is_refused_and_changes_nothing() -> None:
     world = world_on("memory", Path())
     with pytest.raises(BadInput):
-        pausing.pause(world.queues, "q", tasks=[""])
+        pausing.pause(world.queues.engine, "q", tasks=[""])
     with pytest.raises(BadInput, match="a tenant or of a task"):
         Dueline("memory://").pause("q", tenant="a", task="t")
     for tenants in (["a\0"], ["x" * 256], [f"t{number}" for number in range(PAUSED_MAX + 1)]):
         with pytest.raises(BadInput):
-            pausing.pause(world.queues, "q", tenants=["good", *tenants])
-    assert world.queues.catalog.settings("q") == QueueSettings()
+            pausing.pause(world.queues.engine, "q", tenants=["good", *tenants])
+    assert world.queues.engine.catalog.settings("q") == QueueSettings()
 
 
 def test_two_who_pause_at_once_pause_both() -> None:
@@ -104,19 +105,21 @@ def test_two_who_pause_at_once_pause_both() -> None:
         clock, cluster = HandClock(), Cluster()
         one, other = (
             Queues(
-                SteppedMemoryStore(clock, cluster=cluster, step=turns.step),
-                clock=clock,
-                ids=Ids(),
-                defaults=QueueSettings(),
+                open_engine(
+                    SteppedMemoryStore(clock, cluster=cluster, step=turns.step),
+                    clock=clock,
+                    ids=Ids(),
+                    defaults=QueueSettings(),
+                )
             )
             for _ in range(2)
         )
         turns.run([
-            lambda: pausing.pause(one, "q", tenants=["a"]),
-            lambda: pausing.pause(other, "q", tenants=["b"]),
+            lambda: pausing.pause(one.engine, "q", tenants=["a"]),
+            lambda: pausing.pause(other.engine, "q", tenants=["b"]),
         ])  # fmt: skip
         world = World(SteppedMemoryStore(clock, cluster=cluster), clock)
-        assert world.queues.catalog.settings("q").paused_tenants == ("a", "b")
+        assert world.queues.engine.catalog.settings("q").paused_tenants == ("a", "b")
 
     assert every_order(lead, switches_max=2) > 3
 

@@ -33,12 +33,12 @@ PUTS = strategies.builds(
 
 
 def ahead_of(world: World, job_id: JobId, *names: str) -> Ahead:
-    return jobs_before(world.queues, world.row(job_id), names or ("q",), world.now_us)
+    return jobs_before(world.queues.engine, world.row(job_id), names or ("q",), world.now_us)
 
 
 def order(world: World, *names: str) -> list[JobId]:
     """Claim all that is due, one by one, as a worker with one slot does."""
-    claimer = Claimer(world.queues, names, "w1", lease_us=3600 * SECOND_US)
+    claimer = Claimer(world.queues.engine, names, "w1", lease_us=3600 * SECOND_US)
     claimer.refresh()
     found: list[JobId] = []
     while taken := claimer.claim(1, {}):
@@ -50,13 +50,13 @@ def order(world: World, *names: str) -> list[JobId]:
 def test_the_next_jobs_are_those_that_are_claimed(puts: list[Put], aging_s: int) -> None:
     # V3
     world = world_on("memory", Path())
-    world.queues.catalog.configure("q", aging_us=aging_s * SECOND_US)
+    world.queues.engine.catalog.configure("q", aging_us=aging_s * SECOND_US)
     for _, priority, _, after_s in puts:
         world.clock.advance(after_s)
         world.put(priority=priority)
     world.clock.advance(0.05)
-    said = [one.id for one in next_jobs(world.queues, "q", world.now_us, limit=100)]
-    assert next_jobs(world.queues, "q", world.now_us, limit=1)[0].id == said[0]
+    said = [one.id for one in next_jobs(world.queues.engine, "q", world.now_us, limit=100)]
+    assert next_jobs(world.queues.engine, "q", world.now_us, limit=1)[0].id == said[0]
     assert said == order(world, "q")
 
 
@@ -79,7 +79,7 @@ def test_the_place_of_a_job_is_that_in_which_it_is_claimed(puts: list[Put], agin
     # V4
     world = world_on("memory", Path())
     for name in ("q", "r"):
-        world.queues.catalog.configure(name, aging_us=aging_s * SECOND_US)
+        world.queues.engine.catalog.configure(name, aging_us=aging_s * SECOND_US)
     job_ids = []
     for queue, priority, tenant, after_s in puts:
         world.clock.advance(after_s)
@@ -95,7 +95,7 @@ def test_tenants_take_turns_by_their_weights(tmp_path: Path) -> None:
         world.put(tenant="big")
     mine = [world.put(tenant="small") for _ in range(3)]
     assert [ahead_of(world, one).jobs for one in mine] == [1, 3, 5]
-    world.queues.catalog.configure("q", weights=(("big", 3),))
+    world.queues.engine.catalog.configure("q", weights=(("big", 3),))
     assert [ahead_of(world, one).jobs for one in mine] == [1, 5, 9]
     assert ahead_of(world, mine[0]).has_turns
 
@@ -111,15 +111,15 @@ def test_what_cannot_be_claimed_stands_before_nothing(tmp_path: Path) -> None:
     assert ahead_of(world, job_id, "q", "r").by_queue == {"q": 3, "r": 1}
     world.hold("full")
     assert ahead_of(world, job_id, "q", "r").by_queue == {"q": 2, "r": 1}
-    pausing.pause(world.queues, "q", tenants=["paused"])
-    pausing.pause(world.queues, "q", tasks=["paused"])
-    world.queues.catalog.configure("r", is_paused=True)
+    pausing.pause(world.queues.engine, "q", tenants=["paused"])
+    pausing.pause(world.queues.engine, "q", tasks=["paused"])
+    world.queues.engine.catalog.configure("r", is_paused=True)
     assert ahead_of(world, job_id, "q", "r").by_queue == {}
 
 
 def test_a_retry_in_an_older_lane_goes_first(tmp_path: Path) -> None:
     world = world_on("memory", tmp_path)
-    world.queues.catalog.configure("q", width_us=10 * SECOND_US)
+    world.queues.engine.catalog.configure("q", width_us=10 * SECOND_US)
     old = world.put()
     world.back(world.claim(old), after_s=15, errors=1)
     world.clock.advance(12)
@@ -133,7 +133,7 @@ def test_a_retry_in_an_older_lane_goes_first(tmp_path: Path) -> None:
 @pytest.mark.sqlite
 def test_so_it_is_on_sqlite(tmp_path: Path) -> None:
     world = world_on("sqlite", tmp_path)
-    world.queues.catalog.configure("q", aging_us=SECOND_US)
+    world.queues.engine.catalog.configure("q", aging_us=SECOND_US)
     job_ids = []
     for number in range(30):
         world.clock.advance(0.5)

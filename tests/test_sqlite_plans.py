@@ -12,6 +12,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.stores.sqlite import SqliteStore
 from dueline.stores.sqlite_connection import Database
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from tests.calls import WIDTH_US, call, put, row_of
 from tests.clocks import HandClock
@@ -26,8 +27,10 @@ class Counted:
         """Open an empty file."""
         self.clock = HandClock()
         self.store = SqliteStore(folder / "q.db", clock=self.clock, synchronous="NORMAL")
-        self.queues = Queues(self.store, clock=self.clock, ids=Ids(), defaults=QueueSettings())
-        self.claimer = Claimer(self.queues, ["default"], "w")
+        self.queues = Queues(
+            open_engine(self.store, clock=self.clock, ids=Ids(), defaults=QueueSettings())
+        )
+        self.claimer = Claimer(self.queues.engine, ["default"], "w")
 
     def database(self) -> Database:
         """Get at the connection."""

@@ -22,7 +22,7 @@ from dueline.stores import sqlite, sqlite_waker
 if os.geteuid() == 0:  # after the imports, of files that another user may not read
     os.setuid(int(sys.argv[2]))
 app = Dueline(f"sqlite:///{sys.argv[1]}")
-print(len(list(app.queues.jobs_of("default"))))
+print(len(list(app.queues.engine.jobs_of("default"))))
 """
 
 
@@ -61,14 +61,14 @@ def test_another_user_reads_a_file_that_may_not_be_written_to(file: Path) -> Non
 def test_what_is_written_to_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "jobs.db"
     first = Dueline(f"sqlite:///{path}")
-    first.queues.catalog.configure("mail")
+    first.queues.engine.catalog.configure("mail")
     first.close()
     monkeypatch.setattr(sqlite_file, "is_sealed", lambda _path: True)
     before = path.read_bytes()
     app = Dueline(f"sqlite:///{path}")
-    assert "mail" in app.queues.catalog.names()
+    assert "mail" in app.queues.engine.catalog.names()
     with pytest.raises(StoreUnavailable, match=r"jobs\.db.*readonly"):
-        app.queues.catalog.configure("bills")
+        app.queues.engine.catalog.configure("bills")
     app.close()
     assert path.read_bytes() == before
     assert list(tmp_path.glob("jobs.db-[sw][ha][lm]")) == []

@@ -13,6 +13,7 @@ from dueline.health import Report, examine
 from dueline.recipes.registry import present
 from dueline.stats import Counts, count
 from dueline.store import Move
+from tests.swaps import swap
 from tests.world import KINDS, World, world_on
 
 
@@ -25,7 +26,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 def counts(world: World, queue: str = "q", *, most: int = 1000) -> Counts:
     """Count a queue."""
-    return count(world.queues, queue, present(world.store), most=most)
+    return count(world.queues.engine, queue, present(world.store), most=most)
 
 
 def test_jobs_are_counted_by_state(world: World) -> None:
@@ -45,8 +46,10 @@ def test_jobs_are_counted_by_state(world: World) -> None:
 
 def test_a_job_that_has_ended_is_not_counted(world: World) -> None:
     job = world.claim(world.put())
-    end = finish_of(job, Outcome("done", world.now_us), None, world.queues.catalog.settings("q"))
-    token = world.queues.ids.token()
+    end = finish_of(
+        job, Outcome("done", world.now_us), None, world.queues.engine.catalog.settings("q")
+    )
+    token = world.queues.engine.ids.token()
     world.store.settle([Move(job, job.at_us, token, 0, 0, 0, outcome=encode(end))])
     assert counts(world) == Counts("q", 0, 0, 0, 0, 0, 0, None, 0, is_capped=False)
 
@@ -67,7 +70,7 @@ def verdicts(report: Report) -> dict[str, str]:
 def test_a_healthy_store_is_good_all_over(world: World) -> None:
     world.put()
     world.live()
-    report = examine(world.queues)
+    report = examine(world.queues.engine)
     assert set(verdicts(report).values()) == {"good"}
     assert not report.is_bad()
     assert report.store["store"] in ("memory", "sqlite")
@@ -78,7 +81,7 @@ def test_a_queue_that_nobody_serves_is_a_warning(world: World) -> None:
     world.put()
     world.put(queue="later", after_s=60)
     world.live(queues=["later"])
-    report = examine(world.queues)
+    report = examine(world.queues.engine)
     assert verdicts(report)["queue q"] == "warning"
     assert "queue later" not in verdicts(report)
     assert not report.is_bad()
@@ -87,19 +90,21 @@ def test_a_queue_that_nobody_serves_is_a_warning(world: World) -> None:
 @pytest.mark.parametrize(("skew_s", "verdict"), [(30, "bad"), (-30, "bad"), (29, "good")])
 def test_a_worker_whose_clock_is_off_is_bad(world: World, skew_s: int, verdict: str) -> None:
     world.live(skew_us=skew_s * SECOND_US)
-    report = examine(world.queues)
+    report = examine(world.queues.engine)
     assert verdicts(report)["clock of worker w1"] == verdict
     assert report.is_bad() == (verdict == "bad")
 
 
 def test_this_machine_s_clock_is_compared_with_the_store_s(world: World) -> None:
     now_us = world.now_us
-    world.queues.time = StoreTime(lambda: now_us, world.clock)
+    swap(world.queues, time=StoreTime(lambda: now_us, world.clock))
     world.clock.jump(45)
-    bad = next(check for check in examine(world.queues).checks if check.verdict == "bad")
+    bad = next(check for check in examine(world.queues.engine).checks if check.verdict == "bad")
     assert (bad.name, bad.finding) == ("clock of this machine", "45s ahead of the store's")
     world.clock.jump(-50)
-    finding = next(one.finding for one in examine(world.queues).checks if "clock" in one.name)
+    finding = next(
+        one.finding for one in examine(world.queues.engine).checks if "clock" in one.name
+    )
     assert finding == "5s behind the store's"
 
 
@@ -111,4 +116,4 @@ def test_damage_is_bad(
         return {"store": "x", "schema": "1", "integrity": integrity}
 
     monkeypatch.setattr(world.store, "describe", describe)
-    assert verdicts(examine(world.queues))["integrity"] == verdict
+    assert verdicts(examine(world.queues.engine))["integrity"] == verdict

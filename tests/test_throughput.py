@@ -62,7 +62,7 @@ def test_few_attempts_are_looked_for_further_back(world: World) -> None:
     world.clock.advance(200)
     done(world)
     done(world, queue="other")
-    found = recent(world.queues, ["q"])
+    found = recent(world.queues.engine, ["q"])
     assert (found.done, found.span_us) == (2, 300 * SECOND_US)
     assert not found.is_capped
 
@@ -75,9 +75,9 @@ def test_enough_attempts_are_those_of_the_last_seconds(
     world.clock.advance(100)
     done(world)
     done(world)
-    found = recent(world.queues, ["q"])
+    found = recent(world.queues.engine, ["q"])
     assert (found.done, found.span_us, found.per_s()) == (2, 10 * SECOND_US, 0.2)
-    assert recent(world.queues, ["q"], most=2).is_capped
+    assert recent(world.queues.engine, ["q"], most=2).is_capped
 
 
 def jobs_of(attempts: list[Attempt]) -> list[str]:

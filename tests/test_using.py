@@ -110,7 +110,7 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(BadInput):
         greet.using(**options).enqueue("")
-    assert list(app.queues.jobs_of("default")) == []
+    assert list(app.queues.engine.jobs_of("default")) == []
 
 
 def test_a_window_starts_at_the_due_time(app: Dueline, greet: Task[..., str]) -> None:
@@ -143,7 +143,7 @@ def test_many_calls_have_a_key_each(app: Dueline, greet: Task[..., str]) -> None
     existing = greet.using(unique=Unique("{to}", mode="existing"))
     jobs = existing.enqueue_many([("ann",), ("ben",), ("ann",)])
     assert jobs[0] == jobs[2] != jobs[1]
-    assert len(list(app.queues.jobs_of("default"))) == 2
+    assert len(list(app.queues.engine.jobs_of("default"))) == 2
 
 
 def test_a_task_may_be_unique_itself(app: Dueline, clock: HandClock) -> None:
@@ -251,6 +251,6 @@ def test_processes_race_for_keys(tmp_path: Path) -> None:
         assert one.communicate("go\n", timeout=120)[0] == ""
         assert one.returncode == 0
     app = Dueline(f"sqlite:///{tmp_path / 'race.db'}")
-    bodies = sorted(row.body for row in app.queues.jobs_of("default"))
+    bodies = sorted(row.body for row in app.queues.engine.jobs_of("default"))
     app.close()
     assert bodies == sorted(f'["{number}"]'.encode() for number in range(20))

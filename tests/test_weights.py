@@ -71,11 +71,11 @@ def test_a_worker_claims_by_weight_while_all_have_jobs(
 ) -> None:
     # F8: within 5 %, whoever floods
     world = world_on(kind, tmp_path)
-    world.queues.catalog.configure("q", weights=(("a", 3),), shards=2)
+    world.queues.engine.catalog.configure("q", weights=(("a", 3),), shards=2)
     for tenant, count in (("a", 200), ("b", 400), ("c", 60)):
         bodies = [b"[1]"] * count
         world.queues.enqueue(Calls("q", "t", 0, bodies, None, 0, tenant))
-    claimer, chance = Claimer(world.queues, ["q"], "w1"), random.Random(7)
+    claimer, chance = Claimer(world.queues.engine, ["q"], "w1"), random.Random(7)
     claimer.refresh()
     found: Counter[str] = Counter()
     while sum(found.values()) < 200:
@@ -101,7 +101,7 @@ def test_what_is_not_taken_up_others_take(tmp_path: Path) -> None:
     note.using(tenant="b").enqueue_many(("b",) for _ in range(30))
     app.run_worker(["q"], burst=True)
     assert Counter(ran) == {"a": 1, "b": 30}
-    assert app.queues.catalog.settings("q").weights == (("a", 1000),)
+    assert app.queues.engine.catalog.settings("q").weights == (("a", 1000),)
     app.close()
 
 

@@ -20,6 +20,7 @@ from dueline.store import Extend, Move, Store, Want
 from dueline.stores.memory import MemoryStore
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.stores.sqlite import SqliteStore
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 
 LEASE_US = 30 * SECOND_US
@@ -43,7 +44,7 @@ class World:
         """Take a store that reads the same clock."""
         self.clock = clock
         self.store = store
-        self.queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+        self.queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
 
     @property
     def now_us(self) -> int:
@@ -71,14 +72,14 @@ class World:
         permits, version = semaphore.read(self.store, limit)
         hold = Hold(count, self.now_us + round(lasts_s * SECOND_US))
         held = semaphore.held_then(permits, worker, hold, self.now_us)
-        assert semaphore.write(self.store, limit, held, expect=version, ids=self.queues.ids)
+        assert semaphore.write(self.store, limit, held, expect=version, ids=self.queues.engine.ids)
 
     def wait_for(self, limit: str, worker: str, count: int = 1, *, queue: str = "q") -> None:
         """Let a worker wait for so many permits of a limit."""
         permits, version = semaphore.read(self.store, limit)
         asked = semaphore.asked(permits, worker, Wish(count, 0, self.now_us, queue), self.now_us)
         assert asked is not None
-        assert semaphore.write(self.store, limit, asked, expect=version, ids=self.queues.ids)
+        assert semaphore.write(self.store, limit, asked, expect=version, ids=self.queues.engine.ids)
 
     def row(self, job_id: JobId) -> Job:
         """Read a job's row."""
@@ -97,7 +98,7 @@ class World:
             now_us=self.now_us,
             lease_us=LEASE_US,
             worker=worker,
-            token=self.queues.ids.token(),
+            token=self.queues.engine.ids.token(),
         )
         job = next(job for job in claimed.jobs if job.id == job_id)
         if start:
@@ -108,7 +109,7 @@ class World:
         """End a claim: the job is tried again after so long."""
         at_us = self.now_us + round(after_s * SECOND_US)
         bucket = bucket_of(at_us, QueueSettings().width_us)
-        move = Move(job, at_us, self.queues.ids.token(), bucket, errors, 0, error=error)
+        move = Move(job, at_us, self.queues.engine.ids.token(), bucket, errors, 0, error=error)
         assert self.store.settle([move]) == [True]
 
     def end(self, job: Job, outcome: Outcome) -> None:
@@ -120,7 +121,7 @@ class World:
             claimed_us=job.claimed_us, started_us=job.claimed_us, ended_us=outcome.ended_us,
             outcome=outcome.state, error=outcome.error, worker=job.worker, fence=job.fence,
         )  # fmt: skip
-        done = finish_of(job, outcome, attempt, self.queues.catalog.settings(lane.queue))
+        done = finish_of(job, outcome, attempt, self.queues.engine.catalog.settings(lane.queue))
         assert finish(self.store, [Finished(job, done)], ()) == [True]
 
     def die(self, job_id: JobId, error: str = "ValueError: bad") -> None:
@@ -142,7 +143,7 @@ class World:
             worker, tuple(queues), tuple(tasks), 4, held,
             self.now_us if started_us is None else started_us, self.now_us, skew_us,
         )  # fmt: skip
-        version = self.queues.ids.token()
+        version = self.queues.engine.ids.token()
         announce(self.store, presence, version=version, beat_every_us=10 * SECOND_US)
 
     def leave(self, worker: str = "w1") -> None:

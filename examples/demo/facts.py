@@ -49,9 +49,11 @@ class Facts:
 def collect(story: Story) -> Facts:
     """Read results, the dead, what still waits, and the history."""
     queues = app.queues
-    dead = {job.id.hex(): job.error for job in queues.jobs_of(dead_queue(QUEUE))}
-    waiting = {job.id.hex() for job in queues.jobs_of(QUEUE)}
-    history = attempts(queues.store, QUEUE, queues.catalog.settings(QUEUE).shards_read)
+    dead = {job.id.hex(): job.error for job in queues.engine.jobs_of(dead_queue(QUEUE))}
+    waiting = {job.id.hex() for job in queues.engine.jobs_of(QUEUE)}
+    history = attempts(
+        queues.engine.store, QUEUE, queues.engine.catalog.settings(QUEUE).shards_read
+    )
     return Facts(
         results={job.id: counts for job in story.handles if (counts := _result(job))},
         dead={job: dead[job] for job in story.jobs if job in dead},

@@ -129,7 +129,7 @@ def watch(jobs: Mapping[str, Planned]) -> Iterator[Sequence[Job]]:
 
 def waiting_of(jobs: Mapping[str, Planned]) -> Sequence[Job]:
     """Read the rows of these jobs; what has ended has none."""
-    return [job for job in app.queues.jobs_of(QUEUE) if job.id.hex() in jobs]
+    return [job for job in app.queues.engine.jobs_of(QUEUE) if job.id.hex() in jobs]
 
 
 def kill(worker: WorkerCommand, jobs: Mapping[str, Planned]) -> list[str]:

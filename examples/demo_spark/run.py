@@ -32,7 +32,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="dueline-spark-"))
     os.environ[STORE_VARIABLE] = f"sqlite:///{folder / 'demo.db'}?synchronous=NORMAL"
     app.queue(QUEUE, shards=4, lease=LEASE_S, history="all")
-    app.queues.catalog.settings(QUEUE)
+    app.queues.engine.catalog.settings(QUEUE)
     spark = session("demo", master="local[2]", conf={"spark.log.level": "ERROR"})
     orders = spark.range(1, JOBS + 1).selectExpr(
         "concat('order ', id) AS job_id", "concat('[', id, ']') AS payload"
@@ -63,7 +63,7 @@ def work() -> None:
 
 def waiting() -> int:
     """Count the jobs that have not ended."""
-    return sum(1 for _ in app.queues.jobs_of(QUEUE))
+    return sum(1 for _ in app.queues.engine.jobs_of(QUEUE))
 
 
 def judge(spark: SparkSession, folder: Path) -> bool:

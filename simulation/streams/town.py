@@ -13,11 +13,13 @@ from dueline.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailab
 from dueline.event import Event
 from dueline.groups import leases_at
 from dueline.handler import Handler
+from dueline.maintenance import tasks_of
 from dueline.monitor import Monitor
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Put, Row
 from dueline.stream import Stream, bell
+from dueline.telling import open_engine
 from dueline.transaction import transaction
 from dueline.waker import LocalWaker, Silence, Waker
 from dueline.worker.consuming import Consuming
@@ -50,7 +52,9 @@ class Host:
         self.queues = queues
         self.clock = clock
         keep_us = scenario.keep_us or None
-        self.stream = Stream(self, STREAM, shards=scenario.shards, keep_us=keep_us)
+        self.stream = Stream(
+            lambda: queues.engine, STREAM, owner=self, shards=scenario.shards, keep_us=keep_us
+        )
 
 
 class Town:
@@ -97,11 +101,13 @@ class Town:
         """Make the application of a process."""
         clock = ProcessClock(self.world, process)
         queues = Queues(
-            self._data.reach(Link(self.world, process, self.scenario.faults)),
-            clock=clock,
-            ids=SeededIds(f"{self._seed}/{process.name}"),
-            defaults=QueueSettings(),
-            waker=self._waker,
+            open_engine(
+                self._data.reach(Link(self.world, process, self.scenario.faults)),
+                clock=clock,
+                ids=SeededIds(f"{self._seed}/{process.name}"),
+                defaults=QueueSettings(),
+                waker=self._waker,
+            )
         )
         return Host(queues, clock, self.scenario)
 
@@ -239,14 +245,14 @@ class Town:
                 self.wait()
         for group in self.groups:
             consumer = Consumer(
-                host.queues,
+                host.queues.engine,
                 host.clock,
                 process.name,
                 stream=STREAM,
                 settings=host.stream.look,
                 group=group,
                 terms=Terms(self.scenario.batch, self.scenario.ttl_us),
-                host=host,
+                owner=host,
             )
             loop = Consuming(
                 consumer,
@@ -276,7 +282,13 @@ class Town:
     def _watch(self, process: Process) -> None:
         host = self.host(process)
         chance = random.Random(f"{self._seed}/{process.name}/chance").random
-        monitor = Monitor(host.queues, process.name, clock=host.clock, chance=chance)
+        monitor = Monitor(
+            host.queues.engine,
+            process.name,
+            clock=host.clock,
+            chance=chance,
+            chores=tasks_of(host.queues),
+        )
         while True:
             wait_us = 2 * SECOND_US
             with suppress(DuelineError):
@@ -316,7 +328,7 @@ class Clerk:
             if tape.is_rare(16):
                 raise RuntimeError("fails by choice")
         self._look(batch)
-        if self._host.queues.store.transactional:
+        if self._host.queues.engine.store.transactional:
             self._produce(batch)
         ledger.end(group, told)
 
@@ -337,13 +349,13 @@ class Clerk:
 
     def _produce(self, batch: Batch) -> None:
         """Store a product of each event in the transaction that moves the position."""
-        ids = self._host.queues.ids
-        with transaction(self._host) as tx:
+        ids = self._host.queues.engine.ids
+        with transaction(self._host, self._host.queues, self._host.tasks) as tx:
             puts = [
                 Put(product_key(_place(event)), ids.token(), encode(_told(event)))
                 for event in batch.events
             ]
-            tx.queues_of(self._host).store.commit(products_at(self._group), puts)
+            tx.queues_of(self._host).engine.store.commit(products_at(self._group), puts)
             batch.commit(tx)
 
 

@@ -10,12 +10,11 @@ parked a step looks once more, since its last need may have ended in between (ru
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
-from dueline.catalog import Catalog
-from dueline.clock import DAY_US, SECOND_US, StoreTime
+from dueline.clock import DAY_US, SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt
-from dueline.ids import Ids
 from dueline.job import Job, JobId, State
 from dueline.joining import Held, Pointless, Waits, Word, judge, reason
 from dueline.lane import bucket_of
@@ -23,7 +22,7 @@ from dueline.layout import BLOCK, Layout
 from dueline.options import StepPlace, read_options
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import BLOCKS_READ, Layouts
-from dueline.store import Move, Store
+from dueline.store import Move
 
 PARK_US: Final = 60 * SECOND_US
 """A step that nobody moves looks for itself after so long, then after twice as long, and so on."""
@@ -35,24 +34,6 @@ LOST_US: Final = 2 * DAY_US
 
 _PAGE: Final = 500
 _LOOKS: Final = 2
-
-
-class Engine(Protocol):
-    """What this needs of the queues."""
-
-    store: Store
-    ids: Ids
-    time: StoreTime
-    catalog: Catalog
-
-    @property
-    def told(self) -> Store:
-        """The store, for births and changes."""
-        ...
-
-    def wake(self, places: Iterable[tuple[str, int]]) -> None:
-        """Wake the workers of queues in which a job may soon be claimed."""
-        ...
 
 
 def advance(
@@ -146,7 +127,7 @@ def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
         now_us = engine.time.earliest_us()
         moves = [_moved(engine, row, max(row.due_us, now_us)) for row in rows]
         if moves:
-            count += sum(engine.told.settle(moves))
+            count += sum(engine.recording_store.settle(moves))
             engine.wake((move.job.lane.queue, move.at_us) for move in moves)
     return count
 
@@ -196,7 +177,7 @@ def park(engine: Engine, until: Mapping[Job, int]) -> None:
     now_us = engine.time.latest_us()
     moves = [_parked(engine, job, until_us, now_us) for job, until_us in until.items()]
     if moves:
-        engine.told.settle(moves)
+        engine.recording_store.settle(moves)
 
 
 def _parked(engine: Engine, job: Job, until_us: int, now_us: int) -> Move:

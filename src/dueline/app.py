@@ -1,16 +1,14 @@
 """The application: tasks, queues, a store."""
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from dueline.chunk import Chunk
-from dueline.clock import Clock, SystemClock, duration_us
-from dueline.config import find_config
-from dueline.connect import mask, open_queues, open_store
+from dueline.clock import Clock, duration_us
+from dueline.connection import Connection
 from dueline.coordination import Coordination
 from dueline.declaring import (
     Options,
@@ -20,10 +18,9 @@ from dueline.declaring import (
     read_unique,
     task_name,
 )
-from dueline.errors import BadInput, ConfigError, NotFound
+from dueline.errors import BadInput, NotFound
 from dueline.handle import Job, parse_id
-from dueline.handler import Context, Handler
-from dueline.hooks import Hooks
+from dueline.handler import Context
 from dueline.options import Unique
 from dueline.payloads import Payloads
 from dueline.plan import CONCURRENCY, DRAIN_S, plan_of
@@ -42,7 +39,6 @@ from dueline.settings import (
     weights_of,
 )
 from dueline.steering import Steering
-from dueline.store import Store
 from dueline.task import AsyncTask, Task
 from dueline.transaction import Transaction, transaction
 from dueline.workflows import Workflows
@@ -56,7 +52,7 @@ R = TypeVar("R")
 _NAMES_SHOWN = 5
 
 
-class Dueline:
+class Dueline(Connection):
     """Tasks, and the store in which their jobs live.
 
     Making one opens nothing: the store is opened at the first use, in each process.
@@ -69,16 +65,9 @@ class Dueline:
           url: see `open_store`; None for DUELINE_STORE or dueline.toml.
           clock: the machine's clock; the system's own by default.
         """
-        if not isinstance(url, str | None):
-            raise ConfigError(
-                f"{url!r:.80} is no store's address.", hint='Write "sqlite:///jobs.db".'
-            )
-        self._url = url
-        self._clock = clock or SystemClock()
-        self._tasks: dict[str, Handler] = {}
+        super().__init__(url, clock=clock)
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
-        self.hooks = Hooks()
         self.on = self.hooks.on
         self.payloads = Payloads()
         self.schedules = Recurring(self)
@@ -94,78 +83,14 @@ class Dueline:
         self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
         self.consume, self.consuming = kit.consume, kit.consuming
 
-    def __repr__(self) -> str:
-        return f"<Dueline {mask(self._url) if self._url else 'without an address'}>"
-
-    @cached_property
-    def url(self) -> str:
-        """The store's address.
-
-        Raises: ConfigError: none was given, here or outside.
-        """
-        url = self._url or find_config().store
-        if url is None:
-            hint = 'Write Dueline("sqlite:///jobs.db"), or set DUELINE_STORE.'
-            raise ConfigError("No store is given.", hint=hint)
-        return url
-
-    @property
-    def clock(self) -> Clock:
-        """The machine's clock."""
-        return self._clock
-
-    @cached_property
-    def store(self) -> Store:
-        """The store; opened at its first call."""
-        return open_store(self.url, clock=self._clock)
-
-    @cached_property
-    def queues(self) -> Queues:
-        """The engine below; what was declared with `queue` is stored at its first use."""
-        queues = open_queues(self.url, self.store, clock=self._clock)
+    def declare(self, queues: Queues) -> None:
+        """Store what was declared before the first use."""
         for name, changes in self._declared.items():
-            queues.catalog.configure(name, **changes)
+            queues.engine.catalog.configure(name, **changes)
         self.schedules.store(queues)
-        self._store_limits(queues)
-        return queues
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether the engine was used before."""
-        return "queues" in self.__dict__
-
-    def use_store(self, url: str) -> None:
-        """Use another store than the one that was given; before the first use."""
-        if "store" in self.__dict__:
-            raise ConfigError(
-                "The store is in use already.", hint="Choose it before the first call."
-            )
-        self._url = url
-
-    @contextmanager
-    def switched(self, url: str, *, clock: Clock) -> Iterator[None]:
-        """Use another store and clock as long as the block lasts, as tests do."""
-        own, opened = (self._url, self._clock), self._forget()
-        self._url, self._clock = url, clock
-        try:
-            yield
-        finally:
-            self.close()
-            self._forget()
-            self._url, self._clock = own
-            self.__dict__.update(opened)
-
-    def _forget(self) -> dict[str, Any]:
-        """Let go of what was made at the first use."""
-        names = [name for name in ("url", "store", "queues") if name in self.__dict__]
-        return {name: self.__dict__.pop(name) for name in names}
+        self._store_limits(queues.engine)
 
     # Tasks
-
-    @property
-    def tasks(self) -> Mapping[str, Handler]:
-        """The registered functions, by name."""
-        return self._tasks
 
     def task_named(self, name: str) -> Task[..., Any] | AsyncTask[..., Any]:
         """Find a task by the name under which its jobs are stored.
@@ -312,7 +237,7 @@ class Dueline:
         check_queue_name(name)
         check_settings(replace(QueueSettings(), **changes))
         if self.is_open:
-            self.queues.catalog.configure(name, **changes)
+            self.queues.engine.catalog.configure(name, **changes)
         else:
             self._declared.setdefault(name, {}).update(changes)
 
@@ -333,7 +258,7 @@ class Dueline:
           ConfigError: the store has no such transactions. BadInput: this thread has one open.
           StoreUnavailable: nothing is committed. CommitUnknown: at the end, and all may be.
         """
-        return transaction(self)
+        return transaction(self, self.queues, self.tasks)
 
     def run_worker(
         self,
@@ -393,8 +318,3 @@ class Dueline:
         """Say which queues a worker serves: those that are named, or all that are known here."""
         own = [task.queue for task in self._callable.values()]
         return queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]
-
-    def close(self) -> None:
-        """Close the store, if it was opened."""
-        if "store" in self.__dict__:
-            self.store.close()

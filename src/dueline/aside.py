@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Final
 
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt
 from dueline.job import Job, JobId
 from dueline.lane import Lane, bucket_of, lane_tenant, tenant_of
 from dueline.options import read_options
-from dueline.queue import Queues
 from dueline.store import Move
 from dueline.waker import place_of
 
@@ -40,20 +40,20 @@ def _place(row: Job) -> int | None:
     return None
 
 
-def set_aside(queues: Queues, claimed: Iterable[Job]) -> int:
+def set_aside(engine: Engine, claimed: Iterable[Job]) -> int:
     """Put claimed jobs back, out of the way; answer how many."""
-    return _settle(queues, [_aside(queues, job, _stood(job)) for job in claimed])
+    return _settle(engine, [_aside(engine, job, _stood(job)) for job in claimed])
 
 
-def put_under(queues: Queues, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
+def put_under(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
     """Put claimed jobs back into lanes with limits, each with its own; answer how many."""
     moves = []
     for job, names in claimed:
-        move = _move(queues, job, _stood(job), None)
+        move = _move(engine, job, _stood(job), None)
         tenant = lane_tenant(tenant_of(job.lane), names)
         moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))
-    count = _settle(queues, moves)
-    queues.wake(map(place_of, moves))
+    count = _settle(engine, moves)
+    engine.wake(map(place_of, moves))
     return count
 
 
@@ -62,11 +62,11 @@ def _stood(job: Job) -> int:
     return job.claimed_us if job.errors or job.crashes else job.pos_us
 
 
-def clear(queues: Queues, lane: Lane, tasks: Collection[str]) -> int:
+def clear(engine: Engine, lane: Lane, tasks: Collection[str]) -> int:
     """Set aside what waits at the front of a lane and is of paused tasks; answer how many."""
-    page = queues.store.scan(lane, after=None, until_us=queues.time.earliest_us(), limit=PAGE)
+    page = engine.store.scan(lane, after=None, until_us=engine.time.earliest_us(), limit=PAGE)
     due = [row for row in page.jobs if row.task in tasks and _waits(row)]
-    return _settle(queues, [_aside(queues, row, row.at_us) for row in due])
+    return _settle(engine, [_aside(engine, row, row.at_us) for row in due])
 
 
 def _waits(row: Job) -> bool:
@@ -78,16 +78,16 @@ def _waits(row: Job) -> bool:
     return False
 
 
-def _aside(queues: Queues, job: Job, from_us: int) -> Move:
-    now_us = queues.time.latest_us()
+def _aside(engine: Engine, job: Job, from_us: int) -> Move:
+    now_us = engine.time.latest_us()
     until_us = now_us + ASIDE_US
     options = read_options(job.opts)
     first_us = from_us if options.aside is None else options.aside[0]  # and it is due again
     opts = options.changed(aside=(min(first_us, now_us), until_us)).to_bytes()
-    return _move(queues, job, until_us, opts)
+    return _move(engine, job, until_us, opts)
 
 
-def bring_back(queues: Queues, lanes: Iterable[Lane], tasks: Collection[str], since_us: int) -> int:
+def bring_back(engine: Engine, lanes: Iterable[Lane], tasks: Collection[str], since_us: int) -> int:
     """Bring jobs of tasks that are paused no more back to their places; answer how many.
 
     Args: since_us: those that were set aside from then on.
@@ -96,27 +96,27 @@ def bring_back(queues: Queues, lanes: Iterable[Lane], tasks: Collection[str], si
     for lane in lanes:
         after: tuple[int, JobId] | None = (since_us + ASIDE_US - 1, JobId(b""))
         while after is not None:
-            page = queues.store.scan(lane, after=after, until_us=None, limit=PAGE)
-            moves = [_back(queues, row) for row in page.jobs if row.task in tasks]
+            page = engine.store.scan(lane, after=after, until_us=None, limit=PAGE)
+            moves = [_back(engine, row) for row in page.jobs if row.task in tasks]
             some = [move for move in moves if move is not None]
-            count += _settle(queues, some)
-            queues.wake(map(place_of, some))
+            count += _settle(engine, some)
+            engine.wake(map(place_of, some))
             after = page.after
     return count
 
 
-def _back(queues: Queues, row: Job) -> Move | None:
+def _back(engine: Engine, row: Job) -> Move | None:
     at_us = _place(row)
     if at_us is None:
         return None
-    return _move(queues, row, at_us, read_options(row.opts).changed(aside=None).to_bytes())
+    return _move(engine, row, at_us, read_options(row.opts).changed(aside=None).to_bytes())
 
 
-def _move(queues: Queues, job: Job, at_us: int, opts: bytes | None) -> Move:
-    bucket = bucket_of(at_us, queues.catalog.settings(job.lane.queue).width_us)
-    return Move(job, at_us, queues.ids.token(), bucket, job.errors, job.crashes, job.alone,
+def _move(engine: Engine, job: Job, at_us: int, opts: bytes | None) -> Move:
+    bucket = bucket_of(at_us, engine.catalog.settings(job.lane.queue).width_us)
+    return Move(job, at_us, engine.ids.token(), bucket, job.errors, job.crashes, job.alone,
                 error=job.error, opts=opts)  # fmt: skip
 
 
-def _settle(queues: Queues, moves: list[Move]) -> int:
-    return sum(queues.told.settle(moves)) if moves else 0
+def _settle(engine: Engine, moves: list[Move]) -> int:
+    return sum(engine.recording_store.settle(moves)) if moves else 0

@@ -54,7 +54,7 @@ class Hold:
 class Keeper(Protocol):
     """What a batch asks of the member that has it."""
 
-    host: object
+    owner: object
 
     def is_sure(self, shard: int, epoch: int) -> bool:
         """Tell whether a shard is still held under an epoch, beyond doubt."""
@@ -113,7 +113,7 @@ class Batch:
         """
         self.check()
         open_tx = expect_transaction(tx)
-        store = open_tx.queues_of(self._keeper.host).store
+        store = open_tx.queues_of(self._keeper.owner).engine.store
         self.wanted = self._keeper.wanted(self)
         commit = checkpoint.commit_of(self.hold.present, self.wanted)
         if not store.commit(commit.partition, commit.writes):

@@ -74,6 +74,12 @@ class Catalog:
         self._known: dict[str, QueueSettings] = {}
         self.features = Features(records, ids=ids)
 
+    def inside(self, records: Records) -> "Catalog":
+        """Return a catalog of the same store as an open transaction sees it; nothing is cached."""
+        made = Catalog(records, clock=self._clock, ids=self._ids, defaults=self._defaults)
+        made.features = self.features.inside(records)
+        return made
+
     @property
     def defaults(self) -> QueueSettings:
         """A new queue's settings."""

@@ -13,6 +13,7 @@ from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
+from dueline.telling import open_engine
 from dueline.waker import LocalWaker, Silence, Waker
 
 SCHEMES = ("memory", "sqlite", "cassandra")
@@ -92,12 +93,9 @@ def open_waker(url: str, *, clock: Clock) -> Waker:
 
 def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
     """Make the engine on a store, the one that the address names."""
+    waker = open_waker(url, clock=clock)
     return Queues(
-        store,
-        clock=clock,
-        ids=Ids(),
-        defaults=queue_defaults(url),
-        waker=open_waker(url, clock=clock),
+        open_engine(store, clock=clock, ids=Ids(), defaults=queue_defaults(url), waker=waker)
     )
 
 

@@ -16,10 +16,10 @@ from dueline import cuts, gone, groups, parking
 from dueline.batch import Batch, Hold, Terms
 from dueline.clock import SECOND_US, Clock
 from dueline.course import RECUT_US, Course
+from dueline.engine import Engine
 from dueline.errors import Conflict, DuelineError, LeaseLost
 from dueline.groups import Member
 from dueline.parking import Note
-from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes import checkpoint
 from dueline.recipes.checkpoint import Checkpoint, Place
@@ -39,7 +39,7 @@ class Consumer:
 
     def __init__(
         self,
-        queues: Queues,
+        engine: Engine,
         clock: Clock,
         name: str,
         *,
@@ -47,7 +47,7 @@ class Consumer:
         settings: Callable[[], StreamSettings],
         group: str,
         terms: Terms,
-        host: object = None,
+        owner: object = None,
         from_us: int = 0,
         quiet: Quiet | None = None,
     ) -> None:
@@ -60,22 +60,22 @@ class Consumer:
           quiet: shared by all members of a process; None for one of its own.
         """
         self.name = name
-        self.host = host
-        self._queues = queues
+        self.owner = owner
+        self._engine = engine
         self._clock = clock
         self._stream = stream
-        self._course = Course(queues.store, stream, group, settings=settings, clock=clock)
+        self._course = Course(engine.store, stream, group, settings=settings, clock=clock)
         self._group = group
         self._terms = terms
         self._from_us = from_us
         self._leases = Leases(
-            queues.store,
+            engine.store,
             groups.leases_at(stream, group),
             name,
             ttl_us=terms.ttl_us,
-            time=queues.time,
+            time=engine.time,
             clock=clock,
-            ids=queues.ids,
+            ids=engine.ids,
         )
         self._quiet = quiet or Quiet(clock)
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class Consumer:
         To be called BEATS_A_TTL times while a lease lasts. A member that is alone holds all; a
         dead member's shards are free once its leases have lapsed.
         """
-        store, ids = self._queues.store, self._queues.ids
+        store, ids = self._engine.store, self._engine.ids
         if self._registered is None:
             self._registered = groups.register(
                 store, self._stream, self._group, from_us=self._from_us, version=ids.token()
@@ -138,22 +138,22 @@ class Consumer:
         if now_us - self._sought_us < RECUT_US:
             return False
         self._sought_us = now_us
-        known = grants(self._queues.store, groups.leases_at(self._stream, self._group))
+        known = grants(self._engine.store, groups.leases_at(self._stream, self._group))
         until_us = {int(key): grant.until_us for key, grant in known.items()}
-        present_us = self._queues.time.earliest_us()
+        present_us = self._engine.time.earliest_us()
         return any(until_us.get(shard, 0) <= present_us for shard in self._course.shards)
 
     def _say(self) -> None:
-        now_us = self._queues.time.latest_us()
+        now_us = self._engine.time.latest_us()
         longest_us = min(self._busy.values(), default=0)
         busy_us = now_us - (self._clock.monotonic_us() - longest_us) if longest_us else 0
         said = Member(self.name, tuple(self.held), now_us, busy_us)
         groups.beat(
-            self._queues.store,
+            self._engine.store,
             self._stream,
             self._group,
             said,
-            version=self._queues.ids.token(),
+            version=self._engine.ids.token(),
             ttl_us=self._terms.ttl_us,
         )
 
@@ -183,7 +183,7 @@ class Consumer:
     def leave(self) -> None:
         """Give everything back, so that others need not wait."""
         self._release([int(key) for key in list(self._leases.held)])
-        groups.leave(self._queues.store, self._stream, self._group, self.name)
+        groups.leave(self._engine.store, self._stream, self._group, self.name)
 
     # What is read
 
@@ -218,7 +218,7 @@ class Consumer:
             return None
         aside = [row for row in hold.handed if hold.note.has(row)]
         if aside:
-            parking.park(self._queues.store, self._group, aside)
+            parking.park(self._engine.store, self._group, aside)
             rows = [row for row in hold.handed if not hold.note.has(row)]
             if not rows:
                 self._move(shard, hold, self._moved(hold, hold.handed, hold.note))
@@ -232,7 +232,7 @@ class Consumer:
             hold.reader.seal()
         hold.handed = hold.reader.read(self._terms.batch)
         if not hold.handed and hold.reader.has_ended and not self._course.is_read_out(shard):
-            token = self._queues.ids.token()
+            token = self._engine.ids.token()
             text = parking.write_note(hold.note.behind(cuts.END))
             wanted = checkpoint.moved(hold.present, cuts.END, rows=0, version=token, note=text)
             self._move(shard, hold, wanted)
@@ -297,27 +297,27 @@ class Consumer:
             return hold if epoch is not None else None
         if not self._course.may_begin(shard):
             return None
-        queues = self._queues
+        engine = self._engine
         kept_at = groups.checkpoints_at(self._stream, self._group)
         present = checkpoint.open_under(
-            queues.store, kept_at, str(shard), epoch=epoch, version=queues.ids.token()
+            engine.store, kept_at, str(shard), epoch=epoch, version=engine.ids.token()
         )
         if present is None:
             return None
         assert self._registered is not None, "balance comes first"
         begin, note = (self._registered.from_us, b""), self._course.note(shard, present)
         present = gone.passed(
-            queues.store, self._stream, shard, present,
-            begin=begin, note=parking.write_note(note), version=queues.ids.token(),
+            engine.store, self._stream, shard, present,
+            begin=begin, note=parking.write_note(note), version=engine.ids.token(),
         )  # fmt: skip
         if present is None:
             return None
         reader = ShardReader(
-            queues.store,
+            engine.store,
             self._stream,
             shard,
             after=present.place or begin,
-            time=queues.time,
+            time=engine.time,
             clock=self._clock,
         )
         hold = Hold(epoch, present, note, reader)
@@ -382,7 +382,7 @@ class Consumer:
         """Set an event aside; return False where no more keys can be."""
         hold = batch.hold
         if batch.key is not None:  # it stays where it is
-            parking.withdraw(self._queues.store, self._stream, self._group, batch.key)
+            parking.withdraw(self._engine.store, self._stream, self._group, batch.key)
             self._wishes.discard(batch.key)
             if hold.note.trial is not None:
                 wanted = self._noted(hold, replace(hold.note, trial=None))
@@ -391,7 +391,7 @@ class Consumer:
             return True
         if len(hold.note.parked) >= parking.KEYS_MAX:
             return False
-        parking.park(self._queues.store, self._group, batch.rows)
+        parking.park(self._engine.store, self._group, batch.rows)
         at_us, row_id = _place(batch.rows[0])
         note = hold.note.with_key(parking.key_of(batch.rows[0]), (at_us, _before(row_id)))
         wanted = self._moved(hold, batch.rows, note)
@@ -401,7 +401,7 @@ class Consumer:
 
     def _parked(self, hold: Hold, shard: int, key: str) -> Batch | None:
         """Read a key's parked events; where there are none left it takes part again."""
-        store = self._queues.store
+        store = self._engine.store
         rows = parking.rows_of(
             store,
             self._stream,
@@ -420,18 +420,18 @@ class Consumer:
         return None
 
     def _moved(self, hold: Hold, rows: Sequence[Row], note: Note) -> Checkpoint:
-        token = self._queues.ids.token()
+        token = self._engine.ids.token()
         place = _place(rows[-1])
         text = parking.write_note(note.behind(place))
         return checkpoint.moved(hold.present, place, rows=len(rows), version=token, note=text)
 
     def _noted(self, hold: Hold, note: Note) -> Checkpoint:
-        token = self._queues.ids.token()
+        token = self._engine.ids.token()
         return hold.present._replace(version=token, note=parking.write_note(note))
 
     def _move(self, shard: int, hold: Hold, wanted: Checkpoint) -> None:
         try:
-            is_moved = checkpoint.write(self._queues.store, hold.present, wanted)
+            is_moved = checkpoint.write(self._engine.store, hold.present, wanted)
         except DuelineError:
             self._holds.pop(shard, None)
             raise

@@ -4,13 +4,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
-from dueline.clock import SECOND_US, Clock, asked_span_us, duration_us
+from dueline.clock import SECOND_US, asked_span_us, duration_us
+from dueline.connection import Connection
 from dueline.consumer import Consumer
 from dueline.errors import BadInput, Conflict, DuelineError, LeaseLost, NotFound
 from dueline.event import Position
-from dueline.queue import Queues
+from dueline.logging import log
 from dueline.recipes.lease import BEATS_A_TTL, TTL_US_MIN, Leases
 from dueline.recipes.sequence import BLOCK
 from dueline.recipes.sequence import Sequence as Numbers
@@ -20,25 +21,10 @@ from dueline.stream import Registered, Stream, bell
 from dueline.trial import Quiet
 from dueline.whereabouts import worker_name
 from dueline.worker.consuming import Consuming
-from dueline.worker.log import log
 
 DRAIN_S: Final = 25.0
 LEASE_S: Final = 30.0
 _LOOK_S: Final = 0.2
-
-
-class Host(Protocol):
-    """What this needs of the application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The machine's clock."""
-        ...
 
 
 class HeldLease:
@@ -67,7 +53,7 @@ class HeldLease:
 class Coordination:
     """What an application coordinates its processes with."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Connection) -> None:
         """Take the application; opens nothing."""
         self._host = host
         self._streams: dict[str, Stream] = {}
@@ -89,7 +75,9 @@ class Coordination:
         known = self._streams.get(name)
         if known is None or shards is not None or keep is not None:
             keep_us = None if keep is None else asked_span_us(keep, "keep")
-            made = Stream(self._host, name, shards=shards, keep_us=keep_us)
+            made = Stream(
+                lambda: self._host.engine, name, owner=self._host, shards=shards, keep_us=keep_us
+            )
             if known is not None:
                 made.consumers.update(known.consumers)
             self._streams[name] = made
@@ -166,15 +154,15 @@ class Coordination:
         queues, (group, handle, terms, start) = self._host.queues, registered
         from_us = start.at_us if isinstance(start, Position) else 0
         consumer = Consumer(
-            queues,
+            queues.engine,
             self._host.clock,
             worker_name(),
             stream=stream.name,
             settings=stream.look,
             group=group,
             terms=terms,
-            host=self._host,
-            from_us=queues.time.earliest_us() if start == "newest" else from_us,
+            owner=self._host,
+            from_us=queues.engine.time.earliest_us() if start == "newest" else from_us,
             quiet=quiet,
         )
         loop = Consuming(
@@ -182,7 +170,7 @@ class Coordination:
             handle,
             ttl_us=terms.ttl_us,
             threads=threads,
-            waker=queues.waker,
+            waker=queues.engine.waker,
             bell=bell(stream.name),
             tidy=stream.expire,
         )
@@ -199,7 +187,7 @@ class Coordination:
         if type(block) is not int or block < 1:
             raise BadInput(f"block={block!r} is no number of numbers.")
         queues = self._host.queues
-        return Numbers(queues.store, name, ids=queues.ids, block=block)
+        return Numbers(queues.engine.store, name, ids=queues.engine.ids, block=block)
 
     @contextmanager
     def lease(
@@ -224,13 +212,13 @@ class Coordination:
             raise BadInput(f"ttl={ttl!r} is too short.", hint="Use 2 s or more.")
         queues, clock = self._host.queues, self._host.clock
         leases = Leases(
-            queues.store,
+            queues.engine.store,
             f"leases/{name}",
             worker_name(),
             ttl_us=ttl_us,
-            time=queues.time,
+            time=queues.engine.time,
             clock=clock,
-            ids=queues.ids,
+            ids=queues.engine.ids,
         )
         give_up_us = clock.monotonic_us() + wait_us
         while (epoch := leases.stand(name)) is None:

@@ -13,12 +13,12 @@ from typing import Final
 
 from dueline import groups, parking
 from dueline.codec import decode, encode
+from dueline.engine import Engine
 from dueline.errors import Conflict, NotFound
 from dueline.event import Event
 from dueline.frontier import SEALED_US
 from dueline.paging import record_at
 from dueline.parking import Note
-from dueline.queue import Queues
 from dueline.recipes.checkpoint import Checkpoint, Place
 from dueline.recipes.readable import readable
 from dueline.settings import Cut, StreamSettings, check_stream_settings, shard_of
@@ -99,14 +99,14 @@ def inherited(
 # What is stored
 
 
-def stored(queues: Queues, name: str, shards: int | None, keep_us: int | None) -> StreamSettings:
+def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -> StreamSettings:
     """Read a stream's settings; the first use stores them, as they are declared.
 
     Raises: Conflict: the stream has another number of shards than is declared.
     """
     for _ in range(_ROUNDS_MAX):
-        version, present = _read(queues, name)
-        wanted = present or StreamSettings(shards or queues.catalog.defaults.shards)
+        version, present = _read(engine, name)
+        wanted = present or StreamSettings(shards or engine.catalog.defaults.shards)
         if keep_us is not None:
             wanted = replace(wanted, keep_us=keep_us)
         if shards is not None and shards != wanted.shards and not wanted.first:
@@ -114,12 +114,12 @@ def stored(queues: Queues, name: str, shards: int | None, keep_us: int | None) -
                 f"The stream {name} has {wanted.shards} shards, not {shards}.",
                 hint="Declare it with the number that it has, or change that: `stream.reshard`.",
             )
-        if present == wanted or _write(queues, name, wanted, version):
+        if present == wanted or _write(engine, name, wanted, version):
             return wanted
     raise _changing(name)
 
 
-def recut(queues: Queues, name: str, shards: int) -> StreamSettings:
+def recut(engine: Engine, name: str, shards: int) -> StreamSettings:
     """Cut a stream anew, and seal the shards of before.
 
     Raises:
@@ -127,7 +127,7 @@ def recut(queues: Queues, name: str, shards: int) -> StreamSettings:
       Conflict: others keep changing it.
     """
     for _ in range(_ROUNDS_MAX):
-        version, present = _read(queues, name)
+        version, present = _read(engine, name)
         if present is None:
             raise NotFound(f"No stream {name} has been used.", hint="See `dueline streams list`.")
         wanted = present
@@ -135,21 +135,21 @@ def recut(queues: Queues, name: str, shards: int) -> StreamSettings:
             cuts = (*present.before, Cut(present.first, present.shards))
             first = present.first + present.shards
             wanted = check_stream_settings(StreamSettings(shards, present.keep_us, first, cuts))
-        if wanted == present or _write(queues, name, wanted, version):
+        if wanted == present or _write(engine, name, wanted, version):
             for shard in _in(wanted.before):
-                queues.store.close_until(name, shard, at_us=SEALED_US)
+                engine.store.close_until(name, shard, at_us=SEALED_US)
             return wanted
     raise _changing(name)
 
 
-def retire(queues: Queues, name: str) -> None:
+def retire(engine: Engine, name: str) -> None:
     """Forget the oldest cut once nothing lies in it and no group needs it."""
-    version, present = _read(queues, name)
+    version, present = _read(engine, name)
     if present is None or not present.before:
         return
     oldest, *rest = present.before
-    if all(_is_done_with(queues.store, name, shard) for shard in _in([oldest])):
-        _write(queues, name, replace(present, before=tuple(rest)), version)
+    if all(_is_done_with(engine.store, name, shard) for shard in _in([oldest])):
+        _write(engine, name, replace(present, before=tuple(rest)), version)
 
 
 def _is_done_with(store: Store, name: str, shard: int) -> bool:
@@ -161,16 +161,16 @@ def _is_done_with(store: Store, name: str, shard: int) -> bool:
     return all(is_over(groups.places(store, name, group).get(shard)) for group in known)
 
 
-def _read(queues: Queues, name: str) -> tuple[bytes, StreamSettings | None]:
-    record = record_at(queues.store, PARTITION, name)
+def _read(engine: Engine, name: str) -> tuple[bytes, StreamSettings | None]:
+    record = record_at(engine.store, PARTITION, name)
     if record is None:
         return NO_VERSION, None
     return record.version, decode(record.value, StreamSettings)
 
 
-def _write(queues: Queues, name: str, wanted: StreamSettings, version: bytes) -> bool:
-    put = Put(name, queues.ids.token(), encode(wanted), expect=version)
-    return queues.store.commit(PARTITION, (put,))
+def _write(engine: Engine, name: str, wanted: StreamSettings, version: bytes) -> bool:
+    put = Put(name, engine.ids.token(), encode(wanted), expect=version)
+    return engine.store.commit(PARTITION, (put,))
 
 
 def _changing(name: str) -> Conflict:

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import chain, islice
 
 from dueline import cuts, groups
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt
 from dueline.finishing import stored
 from dueline.frontier import MARK_MAX, NOTHING_CLOSED
@@ -16,7 +17,6 @@ from dueline.limiting import semaphore_of
 from dueline.options import read_options
 from dueline.paging import records_in
 from dueline.parking import read_note
-from dueline.queue import Queues
 from dueline.recipes import checkpoint, flow, quota, rate, registry, roster, schedule, semaphore
 from dueline.recipes.lease import Grant
 from dueline.recipes.offices import OFFICES
@@ -28,37 +28,37 @@ from dueline.settings import QueueSettings, StreamSettings
 from dueline.store import SETTINGS_PARTITION, Record
 
 
-def unreadable_in(queues: Queues, *, most: int) -> Iterator[Unreadable]:
+def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
     """Yield what cannot be read.
 
     Args:
       most: maximum number of jobs of each queue that are read, living and dead.
     """
-    store = queues.store
+    store = engine.store
     yield from unreadable(store, SETTINGS_PARTITION, QueueSettings)
     yield from unreadable(store, registry.PARTITION, Presence)
     yield from unreadable(store, roster.PARTITION, Member)
     yield from unreadable(store, schedule.PARTITION, Schedule)
     yield from unreadable(store, cuts.PARTITION, StreamSettings)
     yield from unreadable(store, OFFICES, Grant)
-    limits = _limits(queues)
+    limits = _limits(engine)
     yield from semaphore.unreadable_of(store, limits)
     yield from rate.unreadable_of(store, limits)
     yield from flow.unreadable_in(store)
-    yield from _unreadable_streams(queues)
-    for queue in queues.catalog.names():
+    yield from _unreadable_streams(engine)
+    for queue in engine.catalog.names():
         yield from quota.unreadable_of(store, queue)
         try:
-            jobs = chain(queues.jobs_of(queue), queues.jobs_of(dead_queue(queue)))
+            jobs = chain(engine.jobs_of(queue), engine.jobs_of(dead_queue(queue)))
             for job in islice(jobs, most):
                 yield from _unreadable_of(job)
         except StoreCorrupt:  # the queue's own record, which is named above
             continue
 
 
-def _unreadable_streams(queues: Queues) -> Iterator[Unreadable]:
+def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
     """Yield what cannot be read of streams and histories: groups, checkpoints, marks."""
-    store = queues.store
+    store = engine.store
     streams = [(record.key, one) for record, one in readable(store, cuts.PARTITION, StreamSettings)]
     for stream, _ in streams:
         yield from groups.unreadable_of(store, stream)
@@ -81,12 +81,12 @@ def _read_checkpoint(partition: str, record: Record) -> None:
     read_note(checkpoint.read(partition, record).note)
 
 
-def _limits(queues: Queues) -> list[str]:
+def _limits(engine: Engine) -> list[str]:
     """Name the semaphores and rates that jobs name, or that were made."""
-    found = {*semaphore.capacities(queues.store), *rate.rates(queues.store)}
-    for queue in queues.catalog.names():
+    found = {*semaphore.capacities(engine.store), *rate.rates(engine.store)}
+    for queue in engine.catalog.names():
         with suppress(StoreCorrupt):  # the queue's own record
-            lanes = queues.lanes_of(queue)
+            lanes = engine.lanes_of(queue)
             found.update(semaphore_of(limit) for lane in lanes for limit in limits_of(lane))
     return sorted(found)
 

@@ -7,7 +7,7 @@ for the earliest deadline to go first. It can be read off a priority again.
 from typing import Final
 
 from dueline.clock import SECOND_US
-from dueline.planner import PRIORITY_MIN
+from dueline.lane import PRIORITY_MIN
 
 EPOCH_S: Final = 1_577_836_800
 """From here seconds are counted: 2020-01-01. Up to 2088 they fit into a priority."""

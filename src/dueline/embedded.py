@@ -6,17 +6,18 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from dueline.connection import Connection
 from dueline.errors import Conflict
 from dueline.launch import make_worker, run
-from dueline.plan import Application, Plan
-from dueline.worker.log import log
+from dueline.logging import log
+from dueline.plan import Plan
 from dueline.worker.worker import Worker
 
 
 class EmbeddedWorker:
     """A worker for as long as an `async with` lasts, in threads beside the loop."""
 
-    def __init__(self, app: Application, plan: Plan) -> None:
+    def __init__(self, app: Connection, plan: Plan) -> None:
         """Take the application, and how to work; starts nothing yet."""
         self._app = app
         self._plan = plan

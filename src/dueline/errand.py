@@ -13,12 +13,12 @@ from hashlib import sha256
 
 from dueline.clock import DAY_US
 from dueline.codec import decode, encode
+from dueline.engine import Engine
 from dueline.errors import Conflict, StoreUnavailable
 from dueline.job import Job, JobId
 from dueline.lane import Lane, living_queue
 from dueline.mass import PAGE, Changed
 from dueline.paging import jobs_in, record_at
-from dueline.queue import Queues
 from dueline.search import Like, lanes_like
 from dueline.store import NO_VERSION, Delete, Put
 
@@ -29,7 +29,7 @@ KEEP_US = DAY_US
 IDS_MAX = 100_000
 """How many jobs' ids of a lane are held at once; it is read again for the next."""
 
-Change = Callable[[Queues, Sequence[Job]], Iterator[Changed]]
+Change = Callable[[Sequence[Job]], Iterator[Changed]]
 """What is done to jobs that are come to."""
 
 
@@ -62,17 +62,17 @@ class Errand:
 class Errands:
     """One errand: what is done to which jobs. Whoever words it alike goes on with it."""
 
-    def __init__(self, queues: Queues, like: Like, words: str) -> None:
+    def __init__(self, engine: Engine, like: Like, words: str) -> None:
         """Take the engine, what jobs are to be like, and all else that tells this from others.
 
         Raises: StoreCorrupt: its record cannot be read.
         """
-        self._queues = queues
+        self._engine = engine
         self._like = like
         self._key = sha256(encode([words, like])).hexdigest()[:32]
         self._version = NO_VERSION
-        self._errand = Errand(queues.time.latest_us())
-        record = record_at(queues.store, PARTITION, self._key)
+        self._errand = Errand(engine.time.latest_us())
+        record = record_at(engine.store, PARTITION, self._key)
         self.is_begun = record is not None
         if record is not None:
             self._errand = decode(record.value, Errand)
@@ -108,7 +108,7 @@ class Errands:
         left = limit
         unchanged = self._unchanged()
         if unchanged:
-            yield from change(self._queues, unchanged)
+            yield from change(unchanged)
             left = None if left is None else left - len(unchanged)
         for lane in self._lanes():
             for ids in self._pages(lane):
@@ -118,11 +118,11 @@ class Errands:
                 page = self._fitting(ids[:left])
                 if page:
                     self._note(lane, page)
-                    yield from change(self._queues, page)
+                    yield from change(page)
                 left = None if left is None else left - len(page)
         if self._version != NO_VERSION:
             with suppress(StoreUnavailable):  # all is done, whatever becomes of the record
-                self._queues.store.commit(PARTITION, (Delete(self._key, expect=self._version),))
+                self._engine.store.commit(PARTITION, (Delete(self._key, expect=self._version),))
 
     def _note(self, lane: Lane, page: Sequence[Job]) -> None:
         """Write down which jobs are changed next; those of the page before were come to."""
@@ -134,10 +134,10 @@ class Errands:
             page=tuple((one.id.hex(), one.token.hex()) for one in page),
             come_to=last.come_to + len(last.page),
         )
-        version = self._queues.ids.token()
-        expires_us = self._queues.time.latest_us() + KEEP_US
+        version = self._engine.ids.token()
+        expires_us = self._engine.time.latest_us() + KEEP_US
         put = Put(self._key, version, encode(self._errand), self._version, expires_us)
-        if not self._queues.store.commit(PARTITION, (put,)):
+        if not self._engine.store.commit(PARTITION, (put,)):
             raise Conflict(
                 "Somebody else has begun to do the same, or goes on with it.",
                 hint="Let them come to their end, or repeat this to take over.",
@@ -152,7 +152,7 @@ class Errands:
 
     def _lanes(self) -> list[Lane]:
         """List the lanes that are not left behind, in order."""
-        found = set(lanes_like(self._queues, self._like))
+        found = set(lanes_like(self._engine, self._like))
         return sorted(lane for lane in found if not self._errand.is_behind(lane))
 
     def _pages(self, lane: Lane) -> Iterator[list[JobId]]:
@@ -167,15 +167,15 @@ class Errands:
 
     def _rows(self, lane: Lane, last: str) -> Iterator[Job]:
         """Read the rows of a lane that are to be changed, of those whose ids lie behind `last`."""
-        now_us = self._queues.time.latest_us()
-        for row in jobs_in(self._queues.store, lane):
+        now_us = self._engine.time.latest_us()
+        for row in jobs_in(self._engine.store, lane):
             if row.id.hex() > last and self._is_meant(row, now_us):
                 yield row
 
     def _fitting(self, ids: Sequence[JobId]) -> list[Job]:
         """Look jobs up as they are now; those that are not meant any more are left out."""
-        now_us = self._queues.time.latest_us()
-        found = self._queues.store.find(ids) if ids else ()
+        now_us = self._engine.time.latest_us()
+        found = self._engine.store.find(ids) if ids else ()
         return [row for row in found if row is not None and self._is_meant(row, now_us)]
 
     def _is_meant(self, row: Job, now_us: int) -> bool:

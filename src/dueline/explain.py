@@ -41,7 +41,7 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
         found = queues.find(job_id)
     except NotFound as error:
         return Explanation("unknown", f"{error.message} {error.hint}")
-    now_us = queues.time.latest_us()
+    now_us = queues.engine.time.latest_us()
     if found.row is None:
         assert found.outcome is not None
         return _ended(found.outcome, now_us)
@@ -65,14 +65,14 @@ def _by_clock(job: Job, explanation: Explanation, now_us: int) -> Explanation:
 def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     if job.state == State.DEAD:
         return _dead(job.at_us, read_epitaph(job.error)[0], now_us)
-    queues.catalog.forget(job.lane.queue)  # as it is set now, not some seconds ago
-    workers = [one for one in live_workers(queues) if job.lane.queue in one.queues]
+    queues.engine.catalog.forget(job.lane.queue)  # as it is set now, not some seconds ago
+    workers = [one for one in live_workers(queues.engine) if job.lane.queue in one.queues]
     status = status_of(job, now_us)
     if status == "running":
         return _claimed(queues, job, workers, now_us)
     if status == "expired":
         return _expired(job, now_us)
-    waits = parked(queues, job, now_us)
+    waits = parked(queues.engine, job, now_us)
     if waits is not None:
         return waits
     if job.at_us > now_us:
@@ -81,7 +81,7 @@ def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     return (
         _paused(queues, job)
         or _unserved(job, workers)
-        or limited(queues, job, now_us)
+        or limited(queues.engine, job, now_us)
         or _ready(queues, job, workers, now_us)
     )
 
@@ -166,7 +166,7 @@ def _claimed(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int)
 
 def _start_us(queues: Queues, job: Job) -> int:
     """Return when a job that was claimed before its time is to start; 0: its time had come."""
-    lease_us = queues.catalog.settings(job.lane.queue).lease_us
+    lease_us = queues.engine.catalog.settings(job.lane.queue).lease_us
     last_us = job.claimed_us + AHEAD_US
     times = [us for us in (job.at_us - lease_us, job.due_us) if job.claimed_us < us <= last_us]
     return max(times, default=0) if job.state == State.CLAIMED else 0
@@ -259,7 +259,7 @@ class _Pause(NamedTuple):
 def _pause_of(queues: Queues, job: Job) -> _Pause | None:
     """Return the pause that keeps a job from being claimed."""
     queue = job.lane.queue
-    settings, tenant = queues.catalog.settings(queue), tenant_of(job.lane)
+    settings, tenant = queues.engine.catalog.settings(queue), tenant_of(job.lane)
     resume = ["dueline", "queues", "resume", queue]
     if settings.is_paused:
         return _Pause(f"the queue {queue} is paused (`{shlex.join(resume)}`)", {"queue": queue})
@@ -319,7 +319,10 @@ def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
     workers = [one for one in workers if not one.is_draining]
     knowing = _knowing(job, workers)
     ahead = min(
-        (jobs_before(queues, job, names, now_us) for names in {one.queues for one in knowing}),
+        (
+            jobs_before(queues.engine, job, names, now_us)
+            for names in {one.queues for one in knowing}
+        ),
         key=lambda one: one.jobs,
     )
     load = _load(queues, workers, now_us)
@@ -385,7 +388,7 @@ def _load(queues: Queues, workers: Sequence[Presence], now_us: int) -> _Load:
     names = sorted(set(chain.from_iterable(one.queues for one in workers)))
     load = _Load(Counter(), Counter())
     batches: Counter[tuple[str, str, str]] = Counter()
-    for job in claims_of(queues, names, CLAIMS_MAX):
+    for job in claims_of(queues.engine, names, CLAIMS_MAX):
         worker, queue = by_name.get(job.worker), job.lane.queue
         if worker is None or _start_us(queues, job) > now_us:
             continue

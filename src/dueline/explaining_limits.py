@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Final
 
+from dueline.engine import Engine
 from dueline.explanation import Explanation, Facts, when
 from dueline.job import Job
 from dueline.lane import limits_of
 from dueline.limited import Metered, Use, look, rate_text
 from dueline.limiting import semaphore_of
-from dueline.queue import Queues
 
 _WORKERS_NAMED: Final = 5
 
 
-def limited(queues: Queues, job: Job, now_us: int) -> Explanation | None:
+def limited(engine: Engine, job: Job, now_us: int) -> Explanation | None:
     """Name the first limit that allows nothing; a closed one before one whose permits are taken."""
-    slow, uses = look(queues, limits_of(job.lane))
+    slow, uses = look(engine, limits_of(job.lane))
     if slow:
         return _too_often(job, max(slow, key=lambda one: one.next_us), now_us)
     full = [use for use in uses if use.is_full]

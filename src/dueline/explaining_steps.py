@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from dueline.advancing import is_parked
+from dueline.engine import Engine
 from dueline.errors import NotFound
 from dueline.explanation import Explanation, Facts, line, when
 from dueline.flows import Look
 from dueline.job import Job
 from dueline.joining import Broken, Fit, Held, Waits
 from dueline.layout import Layout
-from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.standing import missing, named, stands, word_on
 
@@ -27,7 +27,7 @@ def as_step(job: Job, explanation: Explanation) -> Explanation:
     return replace(explanation, sentence=said, facts=facts)
 
 
-def parked(queues: Queues, job: Job, now_us: int) -> Explanation | None:
+def parked(engine: Engine, job: Job, now_us: int) -> Explanation | None:
     """Say what a step waits for; None: for nothing that its workflow knows of.
 
     One that needs nothing does not ask its workflow.
@@ -37,17 +37,17 @@ def parked(queues: Queues, job: Job, now_us: int) -> Explanation | None:
         return None
     flow, step = found
     try:
-        look = Look(queues, flow)
+        look = Look(engine, flow)
     except NotFound as error:
         return Explanation(
             "steps",
             f"It is a step of a workflow of which nothing is known. {error.message} The next "
             "worker that comes to it puts it to the dead.",
         )
-    word = word_on(queues, look, step)
+    word = word_on(engine, look, step)
     of = f"of the workflow {flow.hex()}"
     if isinstance(word, Waits):
-        return _waiting(queues, look, step, word)
+        return _waiting(engine, look, step, word)
     if isinstance(word, Held):
         first, end = word.failure
         return Explanation(
@@ -73,8 +73,8 @@ def parked(queues: Queues, job: Job, now_us: int) -> Explanation | None:
     )
 
 
-def _waiting(queues: Queues, look: Look, step: int, word: Waits) -> Explanation:
-    first = stands(queues, look, [word.first])[0]
+def _waiting(engine: Engine, look: Look, step: int, word: Waits) -> Explanation:
+    first = stands(engine, look, [word.first])[0]
     facts: Facts = {
         "steps_left": word.steps,
         "first_step": word.first,

@@ -1,21 +1,20 @@
 """Workflows: started, looked at, ended, retried."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from dueline import features
 from dueline.advancing import PARK_US, wake_steps
+from dueline.engine import Engine
 from dueline.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
 from dueline.job import Job, JobId, State
 from dueline.joining import End, Failure, Held, evaluate, follows, judge, reason
 from dueline.lane import Lane, bucket_of, lane_tenant
 from dueline.layout import BLOCK, LaidOut, Layout, steps_in
 from dueline.limits import check_call, check_options
-from dueline.mass import Changed, cancel_all, retry_all
 from dueline.options import CallOptions, StepPlace
-from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.settings import shard_of
 from dueline.steps import StepCall
@@ -50,16 +49,20 @@ class FlowProgress:
         return self.total - sum(self.ended.values())
 
 
-def begin(queues: Queues, laid_out: LaidOut) -> Start:
+def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], object]) -> Start:
     """Give a workflow and its steps their ids, and make their rows (rule W1).
+
+    Args:
+      admit: Takes a queue, a tenant and how many jobs are to be stored there; raises where the
+        queue's quotas leave no room.
 
     Raises:
       BadInput: an option of a step is out of range.
       QuotaExceeded: a queue has no room for its steps.
     """
     layout, calls = laid_out
-    now_us = queues.time.earliest_us()
-    flow, *ids = queues.ids.many(len(calls) + 1, now_us)
+    now_us = engine.time.earliest_us()
+    flow, *ids = engine.ids.many(len(calls) + 1, now_us)
     layout = replace(layout, started_us=now_us)
     home = next((call for call in calls if call is not None), StepCall("", "default", 0, b""))
     waiting = home._replace(task="", codec=0, body=b"[]", due_us=None, expires_us=None)
@@ -67,18 +70,18 @@ def begin(queues: Queues, laid_out: LaidOut) -> Start:
     for place in {(call.queue, call.due_us, call.priority, call.tenant) for call in each}:
         check_call(*place, now_us=now_us)
     jobs = [
-        _job(queues, layout, number, job_id, call)
+        _job(engine, layout, number, job_id, call)
         for number, (job_id, call) in enumerate(zip(ids, each, strict=True))
     ]
     for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
-        if queues.catalog.settings(queue).quotas:
-            queues.admission.admit(queue, tenant, count)
+        if engine.catalog.settings(queue).quotas:
+            admit(queue, tenant, count)
     return Start(flow, layout, jobs)
 
 
-def _job(queues: Queues, layout: Layout, number: int, job_id: JobId, call: StepCall) -> Job:
+def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepCall) -> Job:
     now_us = layout.started_us
-    settings = queues.catalog.settings(call.queue)
+    settings = engine.catalog.settings(call.queue)
     due_us = now_us if call.due_us is None else call.due_us
     pos_us = max(due_us, now_us)
     node, parked_us = layout.nodes[number], 0
@@ -98,7 +101,7 @@ def _job(queues: Queues, layout: Layout, number: int, job_id: JobId, call: StepC
     )  # fmt: skip
 
 
-def send(queues: Queues, start: Start, *, again: bool = False) -> None:
+def send(engine: Engine, start: Start, *, again: bool = False) -> None:
     """Store a workflow: what it is first, its last steps before its first ones.
 
     Args: again: it may be stored already, and steps of it may have ended.
@@ -108,8 +111,8 @@ def send(queues: Queues, start: Start, *, again: bool = False) -> None:
       StoreUnavailable: nothing was written.
     """
     flow, layout, jobs = start
-    queues.catalog.adopt(features.WORKFLOWS)
-    store = queues.told
+    engine.catalog.adopt(features.WORKFLOWS)
+    store = engine.recording_store
     commits = recipe.put_layout(flow, layout, version=flow)
     try:
         if store.transactional:
@@ -127,7 +130,7 @@ def send(queues: Queues, start: Start, *, again: bool = False) -> None:
         if store.transactional:
             raise
         raise EnqueueUnknown.about(jobs) from error  # a part of it may be stored
-    queues.landed(jobs)
+    engine.announce(jobs)
 
 
 def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
@@ -138,12 +141,12 @@ def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
 class Look:
     """Looks at one workflow, again and again; what has ended for good is not read twice."""
 
-    def __init__(self, queues: Queues, flow: JobId) -> None:
+    def __init__(self, engine: Engine, flow: JobId) -> None:
         """Take the engine and the workflow's id.
 
         Raises: NotFound: there is none, or nothing is kept of it.
         """
-        layout = recipe.read(queues.store, flow)
+        layout = recipe.read(engine.store, flow)
         if layout is None:
             raise NotFound(
                 f"No workflow {flow.hex()} is known.",
@@ -151,7 +154,7 @@ class Look:
             )
         self.flow = flow
         self.layout = layout
-        self._queues = queues
+        self._engine = engine
         self._over: dict[int, dict[int, End]] = {}
 
     def ends(self) -> Mapping[int, End]:
@@ -160,7 +163,7 @@ class Look:
         for block in self.layout.blocks():
             ends = self._over.get(block)
             if ends is None:
-                ends = recipe.ends(self._queues.store, self.flow, [block], with_values=False)
+                ends = recipe.ends(self._engine.store, self.flow, [block], with_values=False)
                 size = min(BLOCK, len(self.layout.nodes) - block * BLOCK)
                 if len(ends) == size and all(end.is_final for end in ends.values()):
                     self._over[block] = ends
@@ -191,7 +194,7 @@ class Look:
         found: str | Failure | None = self.stuck(ends)
         if needs <= ends.keys():
             blocks = {step // BLOCK for step in needs}
-            read = recipe.ends(self._queues.store, self.flow, blocks)
+            read = recipe.ends(self._engine.store, self.flow, blocks)
             found = evaluate(self.layout, self.layout.result, read)
         return None if isinstance(found, Failure) and self._is_retried(found) else found
 
@@ -219,7 +222,7 @@ class Look:
         numbers = list(steps)
         for begin_at in range(0, len(numbers), _PAGE):
             some = numbers[begin_at : begin_at + _PAGE]
-            found = self._queues.store.find([recipe.job_of(self.flow, step) for step in some])
+            found = self._engine.store.find([recipe.job_of(self.flow, step) for step in some])
             yield from (row for row in found if row is not None)
 
     def branch(self, step: int | None) -> list[int]:
@@ -237,37 +240,7 @@ class Look:
         return sorted(found)
 
 
-def cancel(queues: Queues, look: Look, step: int | None = None) -> Changed:
-    """End the steps of a branch that wait, and ask for the end of those that run."""
-    total = Changed()
-    for changed in cancel_all(queues, look.rows(reversed(look.branch(step)))):
-        total = total.plus(changed)
-    return total
-
-
-def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None:
-    """End the steps of a group that have not ended; `step` is what gathers it (rule W8)."""
-    steps = range(layout.nodes[step].cancels_from, step)
-    blocks = {one // BLOCK for one in steps}
-    ends = recipe.ends(queues.store, flow, blocks, with_values=False)
-    left = [one for one in steps if one not in ends]
-    for begin in range(0, len(left), _PAGE):
-        ids = [recipe.job_of(flow, one) for one in left[begin : begin + _PAGE]]
-        for _ in cancel_all(queues, [row for row in queues.store.find(ids) if row is not None]):
-            pass
-
-
-def retry(queues: Queues, look: Look, step: int | None = None) -> Changed:
-    """Run the dead steps of a branch anew; what waits for them goes on then."""
-    dead = [one for one, end in look.ends().items() if not end.is_final]
-    branch = set(look.branch(step))
-    total = Changed()
-    for changed in retry_all(queues, look.rows(one for one in dead if one in branch)):
-        total = total.plus(changed)
-    return total
-
-
-def signal(queues: Queues, look: Look, name: str, value: bytes) -> None:
+def signal(engine: Engine, look: Look, name: str, value: bytes) -> None:
     """Let the steps go on that wait for a name.
 
     Raises:
@@ -280,9 +253,9 @@ def signal(queues: Queues, look: Look, name: str, value: bytes) -> None:
             f"No step of the workflow {look.flow.hex()} waits for {name!r:.80}.",
             hint=f"Some wait for {', '.join(names)}." if names else "None waits for a signal.",
         )
-    commit = recipe.signal(look.flow, name, value, version=queues.ids.token())
-    is_first = queues.store.commit(commit.partition, commit.writes)
-    wake_steps(queues, look.flow, steps)  # in any case: who came first may have been stopped
+    commit = recipe.signal(look.flow, name, value, version=engine.ids.token())
+    is_first = engine.store.commit(commit.partition, commit.writes)
+    wake_steps(engine, look.flow, steps)  # in any case: who came first may have been stopped
     if not is_first:
         raise Conflict(
             f"{name} was signalled to the workflow {look.flow.hex()} before.",

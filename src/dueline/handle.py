@@ -109,7 +109,7 @@ class Job(Generic[R_co]):
 
         As it was at most a second ago; kept for a day after the last report.
         """
-        return reports.read(self._queues.store, self._id)
+        return reports.read(self._queues.engine.store, self._id)
 
     def explain(self) -> Explanation:
         """Return the one reason why the job is not running, from the state of its queue now.
@@ -153,7 +153,7 @@ class Job(Generic[R_co]):
         if due is not None:
             at_us = asked_instant_us(due, "due")
         else:
-            at_us = self._queues.time.latest_us() + asked_span_us(after, "after")
+            at_us = self._queues.engine.time.latest_us() + asked_span_us(after, "after")
         self._queues.reschedule(self._id, at_us)
 
     @property

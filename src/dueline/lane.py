@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+PRIORITY_MIN: Final = -(2**31)
+PRIORITY_MAX: Final = 2**31 - 1
+
 DEAD_SUFFIX = "!dead"
 
 LIMIT_MARK: Final = "\x1f"

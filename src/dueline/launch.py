@@ -9,16 +9,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dueline.config import place_of
+from dueline.connection import Connection
 from dueline.errors import ConfigError, SchemaMismatch, StoreCorrupt
 from dueline.handler import Handler
-from dueline.plan import Application, Plan
+from dueline.logging import log
+from dueline.maintenance import make_watch
+from dueline.plan import Plan
 from dueline.queue import Queues
 from dueline.signals import passed_on
 from dueline.waker import FALLBACK_US
-from dueline.watch import Watch
 from dueline.whereabouts import worker_name
 from dueline.worker.execution import Execution
-from dueline.worker.log import log
 from dueline.worker.offspring import spawning
 from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.processes import ProcessRunner, threads_each
@@ -34,7 +35,7 @@ YOUNG_OBJECTS = 20_000
 TURN_S_MAX = 0.001
 
 
-def launch(app: Application, plan: Plan) -> int | None:
+def launch(app: Connection, plan: Plan) -> int | None:
     """Run a worker in this thread until it is stopped, or its burst is over.
 
     In the main thread SIGTERM and SIGINT stop it: the first drains, a second gives everything
@@ -50,7 +51,7 @@ def launch(app: Application, plan: Plan) -> int | None:
 
 
 def make_worker(
-    app: Application,
+    app: Connection,
     plan: Plan,
     loop: "asyncio.AbstractEventLoop | None" = None,
     *,
@@ -66,12 +67,12 @@ def make_worker(
     plan = _without_unreadable(queues, plan)
     news = threading.Event()
     name = worker_name()
-    ear = queues.waker.listen([*plan.serving, name], news)  # permits call it by its name
+    ear = queues.engine.waker.listen([*plan.serving, name], news)  # permits call it by its name
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
     return Worker(
-        queues,
+        queues.engine,
         make_runner(news) if make_runner else _runner(app, plan, news, loop),
-        Settler(queues, app.tasks, random.Random(), app.hooks),
+        Settler(queues.engine, app.tasks, random.Random(), app.hooks),
         WorkerSettings(
             worker=name,
             serving=plan.serving,
@@ -95,7 +96,7 @@ def _without_unreadable(queues: Queues, plan: Plan) -> Plan:
     serving: dict[str, int | None] = {}
     for name, slots in plan.serving.items():
         try:
-            queues.catalog.settings(name)
+            queues.engine.catalog.settings(name)
         except SchemaMismatch:
             raise
         except StoreCorrupt as error:
@@ -108,9 +109,9 @@ def _without_unreadable(queues: Queues, plan: Plan) -> Plan:
     return plan._replace(serving=serving)
 
 
-def run(app: Application, plan: Plan, worker: Worker) -> None:
+def run(app: Connection, plan: Plan, worker: Worker) -> None:
     """Run a worker in this thread until it is stopped, and maintenance in threads next to it."""
-    watch = Watch(app.queues, worker.name, clock=app.clock, is_monitor=plan.monitor)
+    watch = make_watch(app.queues, worker.name, is_monitor=plan.monitor)
     if plan.burst:  # what is due is to be stored before it looks whether something is
         watch.check_schedules()
     with watch:
@@ -119,9 +120,9 @@ def run(app: Application, plan: Plan, worker: Worker) -> None:
 
 
 def _runner(
-    app: Application, plan: Plan, news: threading.Event, loop: "asyncio.AbstractEventLoop | None"
+    app: Connection, plan: Plan, news: threading.Event, loop: "asyncio.AbstractEventLoop | None"
 ) -> Runner:
-    time = app.queues.time
+    time = app.queues.engine.time
     if plan.processes == 0:
         _warn_of_limits(app.tasks)
         return ThreadRunner(

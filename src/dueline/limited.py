@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from dueline.engine import Engine
 from dueline.lane import Lane, limits_of
 from dueline.limiting import semaphore_of
-from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate
 from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait
@@ -42,31 +42,31 @@ class Use(NamedTuple):
         return self.is_full or bool(self.waiting)
 
 
-def use_of(queues: Queues, name: str) -> Use:
+def use_of(engine: Engine, name: str) -> Use:
     """Look at one limit."""
-    permits, _ = semaphore.read(queues.store, name)
-    return _use(queues, name, permits, semaphore.capacities(queues.store))
+    permits, _ = semaphore.read(engine.store, name)
+    return _use(engine, name, permits, semaphore.capacities(engine.store))
 
 
-def uses_of(queues: Queues, name: str) -> list[Use]:
+def uses_of(engine: Engine, name: str) -> list[Use]:
     """Look at all limits of a semaphore of which permits are held, or waited for."""
-    capacities = semaphore.capacities(queues.store)
-    found = semaphore.in_use(queues.store, name)
-    uses = [_use(queues, limit, permits, capacities) for limit, permits in found.items()]
+    capacities = semaphore.capacities(engine.store)
+    found = semaphore.in_use(engine.store, name)
+    uses = [_use(engine, limit, permits, capacities) for limit, permits in found.items()]
     return [use for use in uses if use.holders or use.waiting or use.closed_us]
 
 
-def semaphores(queues: Queues) -> Mapping[str, int | None]:
+def semaphores(engine: Engine) -> Mapping[str, int | None]:
     """Name all semaphores: with the capacity that was set, or None where jobs just name one."""
     found: dict[str, int | None] = {
         semaphore_of(limit): None
-        for queue in queues.catalog.names()
-        for lane in queues.lanes_of(queue)
+        for queue in engine.catalog.names()
+        for lane in engine.lanes_of(queue)
         for limit in limits_of(lane)
     }
-    known = rate.rates(queues.store)
+    known = rate.rates(engine.store)
     found = {name: None for name in found if name not in known}
-    return dict(sorted({**found, **semaphore.capacities(queues.store)}.items()))
+    return dict(sorted({**found, **semaphore.capacities(engine.store)}.items()))
 
 
 class Metered(NamedTuple):
@@ -77,25 +77,25 @@ class Metered(NamedTuple):
     next_us: int
 
 
-def look(queues: Queues, names: Iterable[str]) -> tuple[list[Metered], list[Use]]:
+def look(engine: Engine, names: Iterable[str]) -> tuple[list[Metered], list[Use]]:
     """Look at limits: those that are rates and allow nothing now, and all others."""
-    rates, capacities = rate.rates(queues.store), semaphore.capacities(queues.store)
+    rates, capacities = rate.rates(engine.store), semaphore.capacities(engine.store)
     slow: list[Metered] = []
     uses: list[Use] = []
     for name in names:
         one = rates.get(semaphore_of(name))
         if one is None:
-            permits, _ = semaphore.read(queues.store, name)
-            uses.append(_use(queues, name, permits, capacities))
-        elif found := _metered(queues, name, one):
+            permits, _ = semaphore.read(engine.store, name)
+            uses.append(_use(engine, name, permits, capacities))
+        elif found := _metered(engine, name, one):
             slow.append(found)
     return slow, uses
 
 
-def _metered(queues: Queues, name: str, one: Rate) -> Metered | None:
+def _metered(engine: Engine, name: str, one: Rate) -> Metered | None:
     """Look at a rate; None: it lets a job start now."""
-    meter, _ = rate.read(queues.store, name)
-    now_us = queues.time.earliest_us()
+    meter, _ = rate.read(engine.store, name)
+    now_us = engine.time.earliest_us()
     if rate.left(meter, one, now_us) > 0:
         return None
     return Metered(name, one, rate.next_us(meter, one, now_us))
@@ -113,9 +113,9 @@ class Waiting:
     Each semaphore and each rate is read once.
     """
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Take the engine; reads nothing yet."""
-        self._queues = queues
+        self._engine = engine
         self._uses: dict[str, Mapping[str, Use]] = {}
         self._rates: Mapping[str, Rate] | None = None
         self._slow: dict[str, bool] = {}
@@ -127,21 +127,21 @@ class Waiting:
     def _is_busy(self, name: str) -> bool:
         key = semaphore_of(name)
         if self._rates is None:
-            self._rates = rate.rates(self._queues.store)
+            self._rates = rate.rates(self._engine.store)
         one = self._rates.get(key)
         if one is not None:
             if name not in self._slow:
-                self._slow[name] = _metered(self._queues, name, one) is not None
+                self._slow[name] = _metered(self._engine, name, one) is not None
             return self._slow[name]
         if key not in self._uses:
-            uses: Sequence[Use] = [use_of(self._queues, key), *uses_of(self._queues, key)]
+            uses: Sequence[Use] = [use_of(self._engine, key), *uses_of(self._engine, key)]
             self._uses[key] = {use.name: use for use in uses}
         known = self._uses[key]
         return known[name].is_busy if name in known else known[key].capacity == 0
 
 
-def _use(queues: Queues, name: str, permits: Permits, capacities: Mapping[str, int]) -> Use:
-    now_us = queues.time.earliest_us()  # as workers see it: nobody's permits lapse early
+def _use(engine: Engine, name: str, permits: Permits, capacities: Mapping[str, int]) -> Use:
+    now_us = engine.time.earliest_us()  # as workers see it: nobody's permits lapse early
     semaphore_name = semaphore_of(name)
     return Use(
         name,

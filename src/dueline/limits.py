@@ -2,9 +2,8 @@
 
 from dueline.clock import DAY_US
 from dueline.errors import BadInput
-from dueline.lane import LIMIT_MARK
+from dueline.lane import LIMIT_MARK, PRIORITY_MAX, PRIORITY_MIN
 from dueline.options import CallOptions
-from dueline.planner import PRIORITY_MAX, PRIORITY_MIN
 from dueline.settings import check_queue_name
 
 DUE_AHEAD_US_MAX = 3660 * DAY_US  # ten years and the leap days in them

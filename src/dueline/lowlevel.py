@@ -2,20 +2,19 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from dueline.advancing import park
 from dueline.attempt import Done, Ended, Ending, Failed, GivenBack
 from dueline.clock import asked_instant_us, asked_span_us, duration_us, to_datetime
 from dueline.codec import JSON, PAYLOAD_BYTES_MAX, encode_result
+from dueline.connection import Connection
 from dueline.errors import BadInput, LeaseLost
-from dueline.handler import Handler
-from dueline.hooks import Hooks
 from dueline.job import Job
 from dueline.options import is_step
-from dueline.queue import Calls, Queues
+from dueline.queue import Calls
 from dueline.settings import check_queue_name
 from dueline.store import Extend
 from dueline.whereabouts import worker_name
@@ -27,25 +26,6 @@ TASK = "raw"
 CLAIM_MAX = 1000
 
 
-class Host(Protocol):
-    """What is needed of an application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def tasks(self) -> Mapping[str, Handler]:
-        """The registered functions, by name."""
-        ...
-
-    @property
-    def hooks(self) -> Hooks:
-        """Who wants to hear of what."""
-        ...
-
-
 class RawQueue:
     """One queue by hand: put bodies in, claim jobs, say what became of them.
 
@@ -54,7 +34,9 @@ class RawQueue:
     For one thread; others make their own.
     """
 
-    def __init__(self, app: Host, queue: str, *, lease: timedelta | float | None = None) -> None:
+    def __init__(
+        self, app: Connection, queue: str, *, lease: timedelta | float | None = None
+    ) -> None:
         """Take an application, and a queue's name.
 
         Args: lease: how long a claim lasts; the queue's own setting by default.
@@ -66,8 +48,8 @@ class RawQueue:
         self._lease_us = None if lease is None else duration_us(lease)
         if self._lease_us is not None and self._lease_us <= 0:
             raise BadInput(f"lease={lease!r} leaves no time.")
-        self._claimer = Claimer(app.queues, [queue], worker_name(), lease_us=self._lease_us)
-        self._settler = Settler(app.queues, app.tasks, random.Random(), app.hooks)
+        self._claimer = Claimer(app.queues.engine, [queue], worker_name(), lease_us=self._lease_us)
+        self._settler = Settler(app.queues.engine, app.tasks, random.Random(), app.hooks)
 
     def put(
         self,
@@ -91,7 +73,7 @@ class RawQueue:
             _check_body(body)
         due_us = None if due is None else asked_instant_us(due, "due")
         if due is None and (wait_us := asked_span_us(after, "after")):
-            due_us = self._queues.time.latest_us() + wait_us
+            due_us = self._queues.engine.time.latest_us() + wait_us
         rows = self._queues.enqueue(
             Calls(self._queue, task, JSON, bodies, due_us, priority, tenant)
         )
@@ -110,16 +92,18 @@ class RawQueue:
             taken = self._claimer.claim(most - len(fit), {})
             if not taken:
                 break
-            now_us = self._queues.time.latest_us()
-            found = triage(taken, self._queues.catalog.settings, now_us)
+            now_us = self._queues.engine.time.latest_us()
+            found = triage(taken, self._queues.engine.catalog.settings, now_us)
             self._settler.complete(found.decided)
             self._settler.tell_died(found.died)
             self._settler.end(found.over)
             steps = [one.job for one in found.fit if is_step(one.job)]
-            park(self._queues, dict.fromkeys(steps, 0))  # what they are given, only workers tell
+            park(
+                self._queues.engine, dict.fromkeys(steps, 0)
+            )  # what they are given, only workers tell
             fit += [one.job for one in found.fit if not is_step(one.job)]
         # Marked as started: whoever dies with a job is counted, as where handlers run.
-        began_us = self._queues.time.latest_us()
+        began_us = self._queues.engine.time.latest_us()
         held = self._extend(fit, self._lease_us)
         return [Leased(self, job, began_us) for job, sure in zip(fit, held, strict=True) if sure]
 
@@ -167,12 +151,14 @@ class RawQueue:
 
     def _extend(self, jobs: Sequence[Job], lease_us: int | None) -> Sequence[bool]:
         if lease_us is None:
-            lease_us = self._queues.catalog.settings(self._queue).lease_us
-        until_us = self._queues.time.latest_us() + lease_us
-        return self._queues.store.settle([Extend(job, until_us, started=True) for job in jobs])
+            lease_us = self._queues.engine.catalog.settings(self._queue).lease_us
+        until_us = self._queues.engine.time.latest_us() + lease_us
+        return self._queues.engine.store.settle(
+            [Extend(job, until_us, started=True) for job in jobs]
+        )
 
     def _settle(self, endings: Sequence[tuple["Leased", Ending]]) -> list[str]:
-        now_us = self._queues.time.latest_us()
+        now_us = self._queues.engine.time.latest_us()
         ended = [Ended(one.job, ending, one.claimed_us, now_us) for one, ending in endings]
         return [job.id.hex() for job in self._settler.settle(ended, [])] if ended else []
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from dueline.advancing import advance
 from dueline.attempt import Outcome
 from dueline.clock import Clock
+from dueline.engine import Engine
 from dueline.errors import Conflict, NotFound
 from dueline.finishing import Finished, finish, finish_of
 from dueline.job import Job
@@ -46,7 +47,7 @@ class Changed(NamedTuple):
 def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
     """End jobs that wait, and ask for the end of those that run; page by page."""
     for page in _pages(rows):
-        now_us = queues.time.latest_us()
+        now_us = queues.engine.time.latest_us()
         running = [row for row in page if status_of(row, now_us) == "running"]
         waiting = [row for row in page if status_of(row, now_us) not in ("running", "dead")]
         changed = Changed(left=len(page)).plus(_cancel_waiting(queues, waiting))
@@ -56,15 +57,15 @@ def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
 
 
 def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> Changed:
-    outcome = Outcome("cancelled", queues.time.latest_us())
-    settings = queues.catalog.settings
+    outcome = Outcome("cancelled", queues.engine.time.latest_us())
+    settings = queues.engine.catalog.settings
     ends = [
         Finished(row, finish_of(row, outcome, None, settings(row.lane.queue)))
         for row in rows
         if not row.outcome
     ]
-    done = sum(finish(queues.store, ends, ())) if ends else 0
-    advance(queues, Layouts(), [job for job, _ in ends])
+    done = sum(finish(queues.engine.store, ends, ())) if ends else 0
+    advance(queues.engine, Layouts(), [job for job, _ in ends])
     return Changed(done=done, left=-done)
 
 
@@ -79,7 +80,7 @@ def _cancel_running(queues: Queues, row: Job) -> Changed:
 def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
     """Run waiting or dead jobs as soon as possible; page by page."""
     for page in _pages(rows):
-        now_us = queues.time.latest_us()
+        now_us = queues.engine.time.latest_us()
         some = [row for row in page if status_of(row, now_us) not in ("running", "expired")]
         done = queues.retry_all(some)
         yield Changed(done=done, left=len(page) - done)
@@ -104,10 +105,10 @@ def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
     return True
 
 
-def drop_dead(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
+def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[Changed]:
     """Forget dead jobs: they cannot be retried any more; page by page."""
     for page in _pages(rows):
-        done = sum(queues.store.settle([Drop(row) for row in page]))
+        done = sum(engine.store.settle([Drop(row) for row in page]))
         yield Changed(done=done, left=len(page) - done)
 
 
@@ -117,25 +118,25 @@ def _pages(rows: Iterable[Job]) -> Iterator[list[Job]]:
         yield page
 
 
-def waiting_in(queues: Queues, queue: str) -> Iterator[Job]:
+def waiting_in(engine: Engine, queue: str) -> Iterator[Job]:
     """Read the jobs of a queue that wait: all but those that run, or have ended."""
-    for row in queues.jobs_of(queue):
-        if not row.outcome and status_of(row, queues.time.latest_us()) != "running":
+    for row in engine.jobs_of(queue):
+        if not row.outcome and status_of(row, engine.time.latest_us()) != "running":
             yield row
 
 
-def dead_before(queues: Queues, queue: str | None, before_us: int) -> Iterator[Job]:
+def dead_before(engine: Engine, queue: str | None, before_us: int) -> Iterator[Job]:
     """Read the jobs that died before an instant, of one queue or of all.
 
     Raises: NotFound: no such queue.
     """
-    names = queues.catalog.chosen(queue)
-    rows = chain.from_iterable(queues.jobs_of(dead_queue(name)) for name in names)
+    names = engine.catalog.chosen(queue)
+    rows = chain.from_iterable(engine.jobs_of(dead_queue(name)) for name in names)
     return (row for row in rows if not row.outcome and row.at_us < before_us)
 
 
 def drain(
-    queues: Queues,
+    engine: Engine,
     queue: str,
     clock: Clock,
     *,
@@ -152,7 +153,7 @@ def drain(
     began_us = clock.monotonic_us()
     while True:
         asked_us = clock.monotonic_us()
-        counts = count(queues, queue, ())
+        counts = count(engine, queue, ())
         tell(counts)
         now_us = clock.monotonic_us()
         if not counts.living():

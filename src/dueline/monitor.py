@@ -13,12 +13,10 @@ from dueline.chores import (
     audit,
     departed,
     diary,
-    expire,
     finished,
     forget,
     neglect,
     purge,
-    recur,
     retire,
     sample,
     spread,
@@ -27,8 +25,8 @@ from dueline.chores import (
 from dueline.chores.chore import Chore, Report
 from dueline.chores.diary import Diary, Line
 from dueline.clock import SECOND_US, Clock
+from dueline.engine import Engine
 from dueline.errors import StoreUnavailable, Unknown
-from dueline.queue import Queues
 from dueline.recipes import registry, roster
 from dueline.recipes.lease import BEATS_A_TTL, Leases, set_free
 from dueline.recipes.offices import MONITOR, OFFICES
@@ -50,14 +48,12 @@ SIGHT_US: Final = SECOND_US // 2
 
 CHORES: Final = (
     Chore("departed", departed.EVERY_US, departed.free),
-    Chore("recur", recur.EVERY_US, recur.recur),
     Chore("retire", retire.EVERY_US, retire.retire),
     Chore("sample", sample.EVERY_US, sample.sample),
     Chore("spread", spread.EVERY_US, spread.spread),
     Chore("neglect", neglect.EVERY_US, neglect.neglect),
     Chore("audit", audit.EVERY_US, audit.audit),
     Chore("forget", forget.EVERY_US, forget.forget_history),
-    Chore("expire", expire.EVERY_US, expire.expire),
     Chore("finished", finished.EVERY_US, finished.let_go),
     Chore("purge", purge.EVERY_US, purge.purge),
     Chore("vanish", vanish.EVERY_US, vanish.vanish),
@@ -72,7 +68,7 @@ class Monitor:
 
     def __init__(
         self,
-        queues: Queues,
+        engine: Engine,
         holder: str,
         *,
         clock: Clock,
@@ -87,7 +83,7 @@ class Monitor:
           while the office is held.
         """
         self.epoch: int | None = None
-        self._queues = queues
+        self._engine = engine
         self._chores = chores
         self._chance = chance
         self._warn = warn
@@ -97,8 +93,8 @@ class Monitor:
         self._rival: Member | None = None
         self._rests_until_us = 0
         self._leases = Leases(
-            queues.store, OFFICES, holder,
-            ttl_us=TTL_US, time=queues.time, clock=clock, ids=queues.ids,
+            engine.store, OFFICES, holder,
+            ttl_us=TTL_US, time=engine.time, clock=clock, ids=engine.ids,
         )  # fmt: skip
 
     def step(self) -> int:
@@ -114,14 +110,14 @@ class Monitor:
         if self._leases.sure_us(MONITOR) < TTL_US - TTL_US // 10 - beat_us:
             self._stand()
         if self._diary is None:
-            rarely_us = STAND_OF_EACH_US * registry.count(self._queues.store)
+            rarely_us = STAND_OF_EACH_US * registry.count(self._engine.store)
             rest_us = round(max(STAND_US, rarely_us) * (1 - self._chance() / 4))
             if not self._sees_rival():
                 return rest_us
             self._rests_until_us = self._clock.monotonic_us() + rest_us
             return min(rest_us, SIGHT_US)
         lines = self._diary.lines
-        now_us = self._queues.time.earliest_us()
+        now_us = self._engine.time.earliest_us()
         wait_us, chore = min(
             ((_wait_us(one, lines.get(one.name), now_us), one) for one in self._chores),
             key=itemgetter(0),
@@ -137,7 +133,7 @@ class Monitor:
         if grant is None or not self._here.space:
             return False
         if self._rival is None or self._rival.worker != grant.holder:
-            everybody = (member for member, _ in roster.members(self._queues.store))
+            everybody = (member for member, _ in roster.members(self._engine.store))
             self._rival = next((one for one in everybody if one.worker == grant.holder), None)
         return self._rival is not None and self._rival.space == self._here.space
 
@@ -148,8 +144,8 @@ class Monitor:
             return False
         if not is_gone(Whereabouts(rival.space, rival.pid, rival.born), self._here):
             return False
-        version = self._queues.ids.token()
-        set_free(self._queues.store, OFFICES, MONITOR, version=version, holder=rival.worker)
+        version = self._engine.ids.token()
+        set_free(self._engine.store, OFFICES, MONITOR, version=version, holder=rival.worker)
         self._rival = None
         return True
 
@@ -158,14 +154,14 @@ class Monitor:
         if epoch is None or epoch != self.epoch:
             self._diary = None
         if epoch is not None and self._diary is None:
-            version = self._queues.ids.token()
-            self._diary = diary.opened(self._queues.store, epoch=epoch, version=version)
+            version = self._engine.ids.token()
+            self._diary = diary.opened(self._engine.store, epoch=epoch, version=version)
         self.epoch = None if self._diary is None else epoch
 
     def _do(self, chore: Chore, open_diary: Diary) -> None:
         line = open_diary.lines.get(chore.name, Line(0))
         try:
-            report = chore.step(self._queues, line.after)
+            report = chore.step(self._engine, line.after)
         except (StoreUnavailable, Unknown):
             raise
         except Exception:
@@ -174,10 +170,10 @@ class Monitor:
         self._note(open_diary, chore, line, report)
 
     def _note(self, open_diary: Diary, chore: Chore, line: Line, report: Report) -> None:
-        now_us = self._queues.time.earliest_us()
+        now_us = self._engine.time.earliest_us()
         next_us = now_us + (chore.every_us if report.after is None else report.rest_us)
         written = Line(next_us, report.after, line.acts + report.acts)
-        version = self._queues.ids.token()
+        version = self._engine.ids.token()
         if not open_diary.write(chore.name, written, report.puts, version=version):
             self._diary = self.epoch = None  # another holds the office
             return

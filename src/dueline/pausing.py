@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dueline.aside import ASIDE_US, bring_back
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.limits import check_tenant
-from dueline.queue import Queues
 from dueline.settings import QueueSettings
 
 
 def pause(
-    queues: Queues, queue: str, *, tenants: Sequence[str] = (), tasks: Sequence[str] = ()
+    engine: Engine, queue: str, *, tenants: Sequence[str] = (), tasks: Sequence[str] = ()
 ) -> QueueSettings:
     """Let no job of a queue be claimed, or none of some tenants, or run none of some tasks.
 
@@ -35,13 +35,13 @@ def pause(
             paused_tasks=tuple(sorted({*old.paused_tasks, *tasks})),
         )
 
-    settings = queues.catalog.change(queue, change)
-    queues.waker.wake([queue])  # who is idle reads the settings when it looks
+    settings = engine.catalog.change(queue, change)
+    engine.waker.wake([queue])  # who is idle reads the settings when it looks
     return settings
 
 
 def resume(
-    queues: Queues, queue: str, *, tenants: Sequence[str] = (), tasks: Sequence[str] = ()
+    engine: Engine, queue: str, *, tenants: Sequence[str] = (), tasks: Sequence[str] = ()
 ) -> QueueSettings:
     """End the pause of a queue, or that of some tenants or tasks; each is ended by itself.
 
@@ -57,9 +57,9 @@ def resume(
             paused_tasks=tuple(one for one in old.paused_tasks if one not in tasks),
         )
 
-    settings = queues.catalog.change(queue, change)
+    settings = engine.catalog.change(queue, change)
     if tasks:
-        since_us = queues.time.earliest_us() - 2 * ASIDE_US
-        bring_back(queues, queues.lanes_of(queue), frozenset(tasks), since_us)
-    queues.waker.wake([queue])
+        since_us = engine.time.earliest_us() - 2 * ASIDE_US
+        bring_back(engine, engine.lanes_of(queue), frozenset(tasks), since_us)
+    engine.waker.wake([queue])
     return settings

@@ -2,43 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from dueline.clock import Clock, duration_us
+from dueline.clock import duration_us
 from dueline.errors import BadInput
-from dueline.handler import Handler
-from dueline.hooks import Hooks
-from dueline.queue import Queues
 from dueline.settings import check_queue_name
 from dueline.worker.wear import Wear
 
 CONCURRENCY = 16
 DRAIN_S = 25.0
 MIB = 1024 * 1024
-
-
-class Application(Protocol):
-    """What a worker needs of an application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The machine's clock."""
-        ...
-
-    @property
-    def tasks(self) -> Mapping[str, Handler]:
-        """The registered functions, by name."""
-        ...
-
-    @property
-    def hooks(self) -> Hooks:
-        """Who wants to hear of what."""
-        ...
 
 
 class Plan(NamedTuple):

@@ -7,16 +7,13 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dueline.lane import Lane, Pointer, tenant_of
+from dueline.lane import PRIORITY_MAX, Lane, Pointer, tenant_of
 from dueline.store import Want
 from dueline.tuples import field, made
 from dueline.weights import Weights
 
 SHARD_SHARE_MIN = 100
 """Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
-
-
-PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
 
 
 class Prospect(NamedTuple):

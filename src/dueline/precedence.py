@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from dueline.engine import Engine
 from dueline.job import Job
-from dueline.lane import Lane, bucket_of, limits_of, tenant_of
+from dueline.lane import PRIORITY_MIN, Lane, bucket_of, limits_of, tenant_of
 from dueline.limited import Waiting
-from dueline.planner import PRIORITY_MIN, aged
-from dueline.queue import Queues
+from dueline.planner import aged
 from dueline.settings import QueueSettings
 from dueline.status import status_of
 
@@ -37,7 +37,7 @@ class Ahead(NamedTuple):
         return sum(self.by_queue.values())
 
 
-def jobs_before(queues: Queues, job: Job, names: Collection[str], now_us: int) -> Ahead:
+def jobs_before(engine: Engine, job: Job, names: Collection[str], now_us: int) -> Ahead:
     """Count the jobs that a worker of some queues claims before a ready one.
 
     Jobs that cannot be claimed now do not count: those of paused queues, tenants and tasks,
@@ -46,7 +46,7 @@ def jobs_before(queues: Queues, job: Job, names: Collection[str], now_us: int) -
     Args:
       names: the queues that the worker serves, the job's own among them.
     """
-    ready = _Ready(queues, names, now_us)
+    ready = _Ready(engine, names, now_us)
     least, mine = ready.rank(job), tenant_of(job.lane)
     rows = list(ready.rows(job.lane, least))
     place = next((one.place for one in rows if one.job.id == job.id), None)
@@ -72,12 +72,12 @@ def jobs_before(queues: Queues, job: Job, names: Collection[str], now_us: int) -
     return Ahead(found, ready.is_capped, bool(others))
 
 
-def next_jobs(queues: Queues, name: str, now_us: int, *, limit: int) -> list[Job]:
+def next_jobs(engine: Engine, name: str, now_us: int, *, limit: int) -> list[Job]:
     """Return the ready jobs of a queue in the order in which a worker with one slot claims them.
 
     Jobs that cannot be claimed now are left out, see `jobs_before`.
     """
-    ready = _Ready(queues, [name], now_us)
+    ready = _Ready(engine, [name], now_us)
     by_rank: defaultdict[int, defaultdict[str, list[_Row]]]
     by_rank = defaultdict(lambda: defaultdict(list))
     for one in ready.rows(None, PRIORITY_MIN):
@@ -118,12 +118,12 @@ class _Ready:
     is_capped: not all rows were read.
     """
 
-    def __init__(self, queues: Queues, names: Collection[str], now_us: int) -> None:
-        self._queues = queues
+    def __init__(self, engine: Engine, names: Collection[str], now_us: int) -> None:
+        self._engine = engine
         self._now_us = now_us
-        self._settings = {name: queues.catalog.settings(name) for name in sorted(names)}
+        self._settings = {name: engine.catalog.settings(name) for name in sorted(names)}
         self._weights = dict(chain.from_iterable(one.weights for one in self._settings.values()))
-        self._waiting = Waiting(queues)
+        self._waiting = Waiting(engine)
         self._left = AHEAD_MAX
 
     @property
@@ -154,7 +154,7 @@ class _Ready:
             if settings.is_paused:
                 continue
             until = bucket_of(self._now_us, settings.width_us)
-            for page in self._queues.pages_of(name, until):
+            for page in self._engine.pages_of(name, until):
                 for listing, lane in page.pointers:
                     if lane not in seen and page.heads.get(lane, 0) is not None:
                         seen.add(lane)
@@ -171,7 +171,7 @@ class _Ready:
     def _scan(self, lane: Lane) -> Iterator[Job]:
         after = None
         while self._left > 0:
-            page = self._queues.store.scan(
+            page = self._engine.store.scan(
                 lane, after=after, until_us=self._now_us, limit=min(_PAGE, self._left)
             )
             self._left -= len(page.jobs)

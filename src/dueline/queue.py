@@ -1,36 +1,31 @@
 """Queues: putting jobs in, finding, changing them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from copy import copy
 from typing import NamedTuple
 
 from dueline import changes, features
 from dueline.admission import Admission
 from dueline.advancing import advance
 from dueline.attempt import Outcome
-from dueline.catalog import Catalog
 from dueline.changes import Change, refused
-from dueline.clock import Clock, StoreTime
+from dueline.engine import Engine
 from dueline.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, Unknown
 from dueline.exclusive import Exclusive, rule_of
 from dueline.finishing import Finished, complete, finish, finish_of, stored
-from dueline.ids import Ids
 from dueline.job import Job, JobId, State, born_like
 from dueline.lane import Lane, bucket_of, living_queue
 from dueline.limits import check_call, check_due, check_options, check_priority
 from dueline.options import read_options, read_tags
-from dueline.paging import EVER, jobs_in, lane_pages
 from dueline.peek import peek
 from dueline.recipes import cancels, results
 from dueline.recipes.flow import Layouts
 from dueline.sending import Send, send, send_again
-from dueline.settings import QueueSettings
 from dueline.status import status_of
-from dueline.store import LanePage, Move, Store
-from dueline.telling import telling
+from dueline.store import Move, Store
+from dueline.telling import inside_engine
 from dueline.tuples import field
-from dueline.waker import Silence, Waker, place_of, wake_before
+from dueline.waker import Waker, place_of
 
 _when_of = field(Job, "lane", "at_us")
 _PAGE = 500
@@ -74,49 +69,22 @@ class Queues:
     Threads may share it.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        clock: Clock,
-        ids: Ids,
-        defaults: QueueSettings,
-        waker: Waker | None = None,
-    ) -> None:
-        """Take the store, a clock, ids, a new queue's settings, and who wakes workers."""
-        self.store = store
-        self.waker = waker or Silence()
-        self.time = StoreTime(store.clock_us, clock)
-        self.ids = ids
-        self.catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
-        self._clock = clock
-        self._defaults = defaults
-        self._equip()
-
-    def _equip(self, *, is_inside: bool = False) -> None:
-        time, ids, catalog = self.time, self.ids, self.catalog
-        self._exclusive = Exclusive(self.told, time=time, ids=ids, catalog=catalog)
+    def __init__(self, engine: Engine, *, lends: bool = True) -> None:
+        """Take the engine. lends: quotas may be drawn ahead; not inside a transaction."""
+        self.engine = engine
+        self._store = engine.store
+        self._recording = engine.recording_store
+        self._time = time = engine.time
+        self._ids = ids = engine.ids
+        self._catalog = catalog = engine.catalog
+        self._exclusive = Exclusive(self._recording, time=time, ids=ids, catalog=catalog)
         self.admission = Admission(
-            self.store, time=time, clock=self._clock, ids=ids, catalog=catalog, lends=not is_inside
+            self._store, time=time, clock=engine.clock, ids=ids, catalog=catalog, lends=lends
         )
 
-    @property
-    def told(self) -> Store:
-        """The store, for births and changes: it tells the history of them."""
-        return telling(self.store, self.catalog.settings, self.time.latest_us)
-
     def inside(self, store: Store, waker: Waker) -> "Queues":
-        """Make the same engine on the store as an open transaction sees it.
-
-        It reads settings for itself: what it sees may be rolled back.
-        """
-        inside = copy(self)
-        inside.store = store
-        inside.waker = waker
-        inside.catalog = Catalog(store, clock=self._clock, ids=self.ids, defaults=self._defaults)
-        inside.catalog.features = self.catalog.features.inside(store)
-        inside._equip(is_inside=True)  # noqa: SLF001  (one of its own kind)
-        return inside
+        """Make the same queues on the store as an open transaction sees it."""
+        return Queues(inside_engine(self.engine, store, waker), lends=False)
 
     # Enqueue
 
@@ -133,17 +101,17 @@ class Queues:
           StoreUnavailable: nothing was written.
         """
         queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, _ = calls
-        now_us = self.time.earliest_us()
+        now_us = self._time.earliest_us()
         check_call(queue, asked_us, priority, tenant, now_us=now_us)
-        settings = self.catalog.settings(queue)
+        settings = self._catalog.settings(queue)
         if settings.quotas:
             self.admission.admit(queue, tenant, len(bodies), wait_us=calls.wait_us)
-            now_us = self.time.earliest_us()
+            now_us = self._time.earliest_us()
         due_us = now_us if asked_us is None else asked_us
         pos_us = max(due_us, now_us)
         if limits and any(limits):
-            self.catalog.adopt(features.LIMITS)
-        job_ids = self.ids.many(len(bodies), now_us)
+            self._catalog.adopt(features.LIMITS)
+        job_ids = self._ids.many(len(bodies), now_us)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
         lanes = changes.birth_lanes(home, job_ids, settings.shards, limits)
         options = read_options(opts)
@@ -173,35 +141,19 @@ class Queues:
 
     def _place(self, job: Job, *, again: bool = False) -> Job:
         placed = self._exclusive.place(job, again=again)
-        self.landed([job])
+        self.engine.announce([job])
         return placed
 
     def _add(self, jobs: Sequence[Job], sent: Send = send) -> None:
         try:
-            stored = sent(self.told, jobs)
+            stored = sent(self._recording, jobs)
         except Unknown as error:
             raise EnqueueUnknown.about(jobs) from error
         if not all(stored):
             raise EnqueueUnknown.about(
                 [job for job, sure in zip(jobs, stored, strict=True) if not sure]
             )
-        self.landed(jobs)
-
-    def landed(self, jobs: Sequence[Job]) -> None:
-        """Wake the workers of jobs that were stored, and see that their queues still stand.
-
-        Raises: EnqueueUnknown: the store did not say whether they do.
-        """
-        places = set(map(_when_of, jobs))
-        self.wake({(lane.queue, at_us) for lane, at_us in places})
-        try:
-            self.catalog.used(lane for lane, _ in places)
-        except Unknown as error:
-            raise EnqueueUnknown.about(jobs) from error
-
-    def wake(self, places: Iterable[tuple[str, int]]) -> None:
-        """Wake the workers of queues in which a job may soon be claimed: queue and `at_us`."""
-        wake_before(self.waker, places, now_us=self.time.latest_us())
+        self.engine.announce(jobs)
 
     # Look-up
 
@@ -211,10 +163,10 @@ class Queues:
         Raises: NotFound: no such job, or it ended and nothing was kept of it.
         """
         for _ in range(_LOOKS):
-            row = self.store.find([job_id])[0]
+            row = self._store.find([job_id])[0]
             if row is not None:
                 return self._found(row)
-            outcome = results.read(self.store, job_id)
+            outcome = results.read(self._store, job_id)
             if outcome is not None:
                 return Found(outcome.state, None, outcome)
         raise NotFound(
@@ -226,33 +178,14 @@ class Queues:
         if row.outcome:  # decided; its finisher is about to drop the row
             outcome = stored(row).finish.outcome
             return Found(outcome.state, None, outcome)
-        return Found(status_of(row, self.time.latest_us()), row, None)
+        return Found(status_of(row, self._time.latest_us()), row, None)
 
     def peek(self, queue: str, limit: int) -> Sequence[Job]:
         """Read the next jobs that are due, in the order in which a worker would claim them."""
-        now_us = self.time.earliest_us()
-        settings = self.catalog.settings(living_queue(queue))
-        pages = list(self.pages_of(queue, bucket_of(now_us, settings.width_us)))
-        return peek(self.store, pages, settings.aging_us, now_us=now_us, limit=limit)
-
-    def lanes_of(self, queue: str) -> Iterator[Lane]:
-        """Read all listed lanes of a queue, future ones included, each once."""
-        seen: set[Lane] = set()
-        for page in self.pages_of(queue, EVER):
-            for _, lane in page.pointers:
-                if lane not in seen:
-                    seen.add(lane)
-                    yield lane
-
-    def pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
-        """Read the lane lists of all shards of a queue, up to a listing bucket."""
-        for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
-            yield from lane_pages(self.store, queue, shard, until_bucket=until_bucket)
-
-    def jobs_of(self, queue: str) -> Iterator[Job]:
-        """Read all rows of a queue, lane by lane."""
-        for lane in self.lanes_of(queue):
-            yield from jobs_in(self.store, lane)
+        now_us = self._time.earliest_us()
+        settings = self._catalog.settings(living_queue(queue))
+        pages = list(self.engine.pages_of(queue, bucket_of(now_us, settings.width_us)))
+        return peek(self._store, pages, settings.aging_us, now_us=now_us, limit=limit)
 
     # Changes: verdicts given with the token that was read
 
@@ -279,10 +212,10 @@ class Queues:
                     return False
                 was_asked = True
                 continue
-            outcome = Outcome("cancelled", self.time.latest_us())
-            end = finish_of(row, outcome, None, self.catalog.settings(row.lane.queue))
-            if finish(self.store, [Finished(row, end)], ())[0]:
-                advance(self, Layouts(), [row])
+            outcome = Outcome("cancelled", self._time.latest_us())
+            end = finish_of(row, outcome, None, self._catalog.settings(row.lane.queue))
+            if finish(self._store, [Finished(row, end)], ())[0]:
+                advance(self.engine, Layouts(), [row])
                 return True
         raise refused(job_id, "cancelled", "changing")
 
@@ -291,8 +224,8 @@ class Queues:
 
         If so, every later claim finds the wish. If not, it may be too late for this wish.
         """
-        cancels.ask(self.store, row, now_us=self.time.latest_us(), version=self.ids.token())
-        now = self.store.find([row.id])[0]
+        cancels.ask(self._store, row, now_us=self._time.latest_us(), version=self._ids.token())
+        now = self._store.find([row.id])[0]
         return now is not None and now.token == row.token
 
     def retry(self, job_id: JobId) -> None:
@@ -309,22 +242,22 @@ class Queues:
             if self._is_spent(row):
                 raise refused(job_id, "retried", "started and delivered at most once")
             if row.fence:
-                cancels.withdraw(self.store, [job_id])
+                cancels.withdraw(self._store, [job_id])
             if self._redrive(row):
                 return
         raise refused(job_id, "retried", "changing")
 
     def _is_spent(self, row: Job) -> bool:
-        return changes.was_called(row) and self.catalog.settings(row.lane.queue).is_once
+        return changes.was_called(row) and self._catalog.settings(row.lane.queue).is_once
 
     def _redrive(self, row: Job) -> bool:
         move = self.redrive(row)
         if row.opts and row.state == State.DEAD:
             is_moved = self._exclusive.retake(row, move)
         else:
-            is_moved = self.told.settle([move])[0]
-        self.wake([place_of(move)])
-        self.catalog.used([row.lane])
+            is_moved = self._recording.settle([move])[0]
+        self.engine.wake([place_of(move)])
+        self._catalog.used([row.lane])
         return is_moved
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
@@ -334,7 +267,7 @@ class Queues:
           NotFound: no such job. BadInput: the time is out of range, or not before its expiry.
           Conflict: it runs, is dead, or has ended; nothing was changed.
         """
-        now_us = self.time.latest_us()
+        now_us = self._time.latest_us()
         check_due(at_us, now_us=now_us)
         self._change(job_id, "rescheduled", Change(at_us=max(at_us, now_us)))
 
@@ -360,19 +293,19 @@ class Queues:
             row = changes.changeable(job_id, word, found.status, found.row)
             if change.at_us is not None and row.opts:
                 check_options(read_options(row.opts), change.at_us, 0)
-            width_us = self.catalog.settings(row.lane.queue).width_us
-            token = self.ids.token()
+            width_us = self._catalog.settings(row.lane.queue).width_us
+            token = self._ids.token()
             move = changes.changed(row, change, token=token, width_us=width_us)
-            if self.told.settle([move])[0]:
-                self.wake([place_of(move)])
+            if self._recording.settle([move])[0]:
+                self.engine.wake([place_of(move)])
                 return
         raise refused(job_id, word, "changing")
 
     def _see_through(self, job_id: JobId) -> None:
         """Complete what a finisher decided about a job and did not see through."""
-        row = self.store.find([job_id])[0]
+        row = self._store.find([job_id])[0]
         if row is not None and row.outcome:
-            complete(self.store, [stored(row)])
+            complete(self._store, [stored(row)])
 
     def retry_all(self, rows: Sequence[Job]) -> int:
         """Run waiting or dead jobs as soon as possible; others, or changed ones, are left.
@@ -383,20 +316,20 @@ class Queues:
         plain = [row for row in undecided if not row.opts or row.state != State.DEAD]
         count = 0
         for row in [row for row in undecided if row.opts and row.state == State.DEAD]:
-            cancels.withdraw(self.store, [row.id])
+            cancels.withdraw(self._store, [row.id])
             with suppress(Duplicate):
                 count += self._redrive(row)
         for start in range(0, len(plain), _PAGE):
             some = plain[start : start + _PAGE]
-            cancels.withdraw(self.store, [row.id for row in some if row.fence])
+            cancels.withdraw(self._store, [row.id for row in some if row.fence])
             moves = [self.redrive(row) for row in some]
-            count += sum(self.told.settle(moves))
-            self.wake(map(place_of, moves))
-            self.catalog.used(row.lane for row in some)
+            count += sum(self._recording.settle(moves))
+            self.engine.wake(map(place_of, moves))
+            self._catalog.used(row.lane for row in some)
         return count
 
     def redrive(self, row: Job) -> Move:
         """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
-        width_us = self.catalog.settings(living_queue(row.lane.queue)).width_us
-        token = self.ids.token()
-        return changes.redriven(row, self.time.latest_us(), token=token, width_us=width_us)
+        width_us = self._catalog.settings(living_queue(row.lane.queue)).width_us
+        token = self._ids.token()
+        return changes.redriven(row, self._time.latest_us(), token=token, width_us=width_us)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.recipes import quota as recipe
 from dueline.settings import QueueSettings, Quota, with_quota
 
@@ -20,25 +20,25 @@ class Usage(NamedTuple):
     left: int | None = None
 
 
-def put(queues: Queues, queue: str, quota: Quota) -> QueueSettings:
+def put(engine: Engine, queue: str, quota: Quota) -> QueueSettings:
     """Set a quota of a queue in the place of the one of its scope; one of nothing goes.
 
     Raises: as `Catalog.change`.
     """
-    return queues.catalog.change(
+    return engine.catalog.change(
         queue, lambda old: replace(old, quotas=with_quota(old.quotas, quota))
     )
 
 
-def usage(queues: Queues, queue: str) -> list[Usage]:
+def usage(engine: Engine, queue: str) -> list[Usage]:
     """Read what was taken of all quotas of a queue."""
     found = []
-    for one in queues.catalog.settings(queue).quotas:
+    for one in engine.catalog.settings(queue).quotas:
         if one.scope == "each":
             found.append(Usage(one))
             continue
-        used, _ = recipe.read(queues.store, queue, one)
-        now_us = queues.time.latest_us()
+        used, _ = recipe.read(engine.store, queue, one)
+        now_us = engine.time.latest_us()
         waiting = recipe.waiting(used) if one.depth and used.counted_us else None
         is_open = recipe.is_to_be_counted(used, one, 1, now_us)
         found.append(Usage(one, waiting, None if is_open else recipe.left(used, one, now_us)))

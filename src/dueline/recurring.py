@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from dueline import schedules
 from dueline.clock import asked_instant_us, asked_span_us, to_datetime
+from dueline.connection import Connection
 from dueline.declaring import as_call
 from dueline.errors import BadInput
 from dueline.handle import Job
@@ -20,25 +21,15 @@ from dueline.recipes.schedule import (
     check_name,
     coming,
 )
-from dueline.task import Host as TaskHost
 from dueline.task import Using
 
 AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
 
 
-class Host(TaskHost, Protocol):
-    """What this needs of the application."""
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether the engine was used before."""
-        ...
-
-
 class Recurring:
     """Calls that recur: declared in code, kept in the store, seen to by any worker."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Connection) -> None:
         """Take the application; opens nothing."""
         self._host = host
         self._declared: dict[str, tuple[Template, Timing]] = {}
@@ -130,15 +121,15 @@ class Recurring:
 
     def names(self) -> list[str]:
         """List the schedules of the store."""
-        return [one.name for one in schedules.everything(self._host.queues)]
+        return [one.name for one in schedules.everything(self._host.engine)]
 
     def next(self, name: str, count: int = 1) -> list[datetime]:
         """Tell the next times of a schedule, UTC; none while it is paused.
 
         Raises: NotFound: there is none of the name.
         """
-        queues = self._host.queues
-        times = coming(schedules.find(queues, name), queues.time.latest_us(), count)
+        engine = self._host.engine
+        times = coming(schedules.find(engine, name), engine.time.latest_us(), count)
         return [to_datetime(us) for us in times]
 
     def pause(self, name: str) -> None:

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from dueline import cuts, groups, parking
 from dueline.clock import SECOND_US, Clock
+from dueline.engine import Engine
 from dueline.errors import BadInput, Conflict, NotFound
 from dueline.frontier import SEALED_US
 from dueline.parking import Note
-from dueline.queue import Queues
 from dueline.recipes import checkpoint
 from dueline.recipes.checkpoint import Checkpoint, Place
 from dueline.recipes.lease import Leases
@@ -31,7 +31,7 @@ class Sought(NamedTuple):
     place: Place | None
 
 
-def seek(queues: Queues, clock: Clock, stream: str, group: str, place: Place) -> list[Sought]:
+def seek(engine: Engine, clock: Clock, stream: str, group: str, place: Place) -> list[Sought]:
     """Let a group go on behind a place, in all shards: it reads again what lies there, or skips.
 
     Keys that are set aside stay so; what is replayed of them joins what is set aside.
@@ -40,33 +40,33 @@ def seek(queues: Queues, clock: Clock, stream: str, group: str, place: Place) ->
       NotFound: there is no such stream or group. BadInput: the place is in the future.
       Conflict: a member of the group is there, or came meanwhile; may be repeated.
     """
-    settings = cuts.settings_of(queues.store, stream)
-    if settings is None or group not in groups.registered(queues.store, stream):
+    settings = cuts.settings_of(engine.store, stream)
+    if settings is None or group not in groups.registered(engine.store, stream):
         raise NotFound(f"There is no group {stream}/{group}.", hint="See `dueline streams list`.")
-    if place[0] > queues.time.latest_us():
+    if place[0] > engine.time.latest_us():
         raise BadInput("That place is in the future.", hint='Use an instant, or "newest".')
-    return _Seeking(queues, clock, stream, group, settings).to(place)
+    return _Seeking(engine, clock, stream, group, settings).to(place)
 
 
 class _Seeking:
     """One such word, carried out."""
 
     def __init__(
-        self, queues: Queues, clock: Clock, stream: str, group: str, settings: StreamSettings
+        self, engine: Engine, clock: Clock, stream: str, group: str, settings: StreamSettings
     ) -> None:
-        self._queues = queues
+        self._engine = engine
         self._stream = stream
         self._group = group
         self._settings = settings
         self._shards = cuts.shards_of(settings)
         self._leases = Leases(
-            queues.store,
+            engine.store,
             groups.leases_at(stream, group),
-            f"seek:{queues.ids.token().hex()}",
+            f"seek:{engine.ids.token().hex()}",
             ttl_us=TTL_US,
-            time=queues.time,
+            time=engine.time,
             clock=clock,
-            ids=queues.ids,
+            ids=engine.ids,
         )
 
     def to(self, place: Place) -> list[Sought]:
@@ -74,13 +74,13 @@ class _Seeking:
         self._expect_nobody()
         try:
             self._take_all()
-            known = groups.places(self._queues.store, self._stream, self._group)
+            known = groups.places(self._engine.store, self._stream, self._group)
             return [self._one(shard, place, known) for shard in self._shards]
         finally:
             self._leases.release(self._leases.held)
 
     def _expect_nobody(self) -> None:
-        names = [one.name for one in groups.members(self._queues.store, self._stream, self._group)]
+        names = [one.name for one in groups.members(self._engine.store, self._stream, self._group)]
         if names:
             raise Conflict(
                 f"The group {self._group} has live members: {', '.join(names)}.",
@@ -103,10 +103,10 @@ class _Seeking:
         note = parking.read_note(present.note)
         if present.place is None:  # what it would begin with
             note = Note(cuts.inherited(self._settings, shard, known))
-        token = self._queues.ids.token()
+        token = self._engine.ids.token()
         text = parking.write_note(note.from_place(place))
         wanted = checkpoint.sought(present, place, version=token, note=text)
-        if not checkpoint.write(self._queues.store, present, wanted):
+        if not checkpoint.write(self._engine.store, present, wanted):
             raise self._lost(shard)
         return Sought(shard, present.place, place)
 
@@ -116,11 +116,11 @@ class _Seeking:
         if epoch is None:
             raise self._lost(shard)
         present = checkpoint.open_under(
-            self._queues.store,
+            self._engine.store,
             groups.checkpoints_at(self._stream, self._group),
             str(shard),
             epoch=epoch,
-            version=self._queues.ids.token(),
+            version=self._engine.ids.token(),
         )
         if present is None:
             raise self._lost(shard)
@@ -130,7 +130,7 @@ class _Seeking:
         """Tell whether a shard of an earlier cut was read out, and has nothing behind the place."""
         if not cuts.is_read_out(present):
             return False
-        tail = self._queues.store.tail
+        tail = self._engine.store.tail
         return not tail(self._stream, shard, after=place, limit=1, until_us=SEALED_US).rows
 
     def _lost(self, shard: int) -> Conflict:

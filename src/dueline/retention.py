@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from dueline import cuts, gone, groups
 from dueline.clock import DAY_US
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.settings import StreamSettings
 from dueline.store import Store
 
@@ -27,20 +27,20 @@ class LetGo(NamedTuple):
     more: Sequence[int] = ()
 
 
-def expire(queues: Queues, stream: str, settings: StreamSettings) -> None:
+def expire(engine: Engine, stream: str, settings: StreamSettings) -> None:
     """Let go of all of a stream that may go, and of cuts of which nothing is left."""
     shards: Sequence[int] = [] if settings.keep_us is None else cuts.shards_of(settings)
     while shards:
-        shards = let_go(queues, stream, settings, shards).more
+        shards = let_go(engine, stream, settings, shards).more
     if settings.keep_us is not None:
-        cuts.retire(queues, stream)
+        cuts.retire(engine, stream)
 
 
-def let_go(queues: Queues, stream: str, settings: StreamSettings, shards: Sequence[int]) -> LetGo:
+def let_go(engine: Engine, stream: str, settings: StreamSettings, shards: Sequence[int]) -> LetGo:
     """Let go of what may go in some shards, a slice of each; what is kept costs a read a shard."""
     if settings.keep_us is None or not shards:
         return LetGo()
-    store, old_us = queues.store, queues.time.earliest_us() - settings.keep_us
+    store, old_us = engine.store, engine.time.earliest_us() - settings.keep_us
     needed_us = groups.needed_us(store, stream, shards)
     said_us, more = {}, []
     for shard in shards:
@@ -49,7 +49,7 @@ def let_go(queues: Queues, stream: str, settings: StreamSettings, shards: Sequen
         if first_us is None:
             continue
         before_us = min(until_us, first_us + SLICE_US)
-        if gone.say(store, stream, shard, before_us=before_us, version=queues.ids.token()):
+        if gone.say(store, stream, shard, before_us=before_us, version=engine.ids.token()):
             said_us[shard] = before_us
             more += [shard] if before_us < until_us else []
     needed_us = groups.needed_us(store, stream, said_us) if said_us else {}

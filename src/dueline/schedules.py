@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from dueline import features
 from dueline.changes import spread
 from dueline.clock import DAY_US
+from dueline.engine import Engine
 from dueline.errors import Conflict, NotFound
 from dueline.history import happened, row_of_happening
 from dueline.job import Job, JobId, State
@@ -42,15 +43,15 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
     """
     recipe.check_name(name)
     recipe.check(timing)
-    now_us = queues.time.latest_us()
+    now_us = queues.engine.time.latest_us()
     check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
-    queues.catalog.adopt(features.SCHEDULES)
+    queues.engine.catalog.adopt(features.SCHEDULES)
 
     def change(old: Schedule | None) -> Schedule:
         if old is not None and not old.is_leaving and _is_same(old, template, timing):
             return old
         anchored = timing if timing.start_us else replace(timing, start_us=now_us)
-        new = Schedule(template, anchored, queues.ids.token(), now_us)
+        new = Schedule(template, anchored, queues.engine.ids.token(), now_us)
         if old is None:
             return new
         return replace(
@@ -78,23 +79,23 @@ def pause(queues: Queues, name: str) -> None:
 
     Raises: NotFound: there is none of the name.
     """
-    now_us = queues.time.latest_us()
+    now_us = queues.engine.time.latest_us()
 
     def change(old: Schedule | None) -> Schedule:
         old = _expect(name, old)
         if old.is_paused:
             return old
         recalled = recipe.withdrawn(old, now_us)
-        idle = _idle(queues, old, now_us)
-        return replace(idle, is_paused=True, seed=queues.ids.token(), recalled=recalled)
+        idle = _idle(queues.engine, old, now_us)
+        return replace(idle, is_paused=True, seed=queues.engine.ids.token(), recalled=recalled)
 
     _change(queues, name, change)
 
 
-def _idle(queues: Queues, old: Schedule, now_us: int) -> Schedule:
+def _idle(engine: Engine, old: Schedule, now_us: int) -> Schedule:
     """Leave out the time that waits for a job to end, and tell so."""
     idle = recipe.let_go(old)
-    untold = _to_tell(queues, idle)
+    untold = _to_tell(engine, idle)
     return replace(idle, untold=untold, sent_us=now_us if untold else 0)
 
 
@@ -103,7 +104,7 @@ def resume(queues: Queues, name: str) -> None:
 
     Raises: NotFound: there is none of the name.
     """
-    now_us = queues.time.latest_us()
+    now_us = queues.engine.time.latest_us()
 
     def change(old: Schedule | None) -> Schedule:
         old = _expect(name, old)
@@ -117,12 +118,12 @@ def remove(queues: Queues, name: str) -> None:
 
     Raises: NotFound: there is none of the name.
     """
-    now_us = queues.time.latest_us()
+    now_us = queues.engine.time.latest_us()
 
     def change(old: Schedule | None) -> Schedule:
         recalled = recipe.withdrawn(_expect(name, old), now_us)
         return replace(
-            _idle(queues, _expect(name, old), now_us), is_leaving=True, recalled=recalled
+            _idle(queues.engine, _expect(name, old), now_us), is_leaving=True, recalled=recalled
         )
 
     _change(queues, name, change)
@@ -133,7 +134,7 @@ def trigger(queues: Queues, name: str) -> Job:
 
     Raises: NotFound: there is none of the name.
     """
-    one = find(queues, name).template
+    one = find(queues.engine, name).template
     opts = CallOptions(None, None, one.tags).to_bytes()
     return queues.enqueue(
         Calls(
@@ -150,18 +151,18 @@ def trigger(queues: Queues, name: str) -> Job:
     )[0]
 
 
-def find(queues: Queues, name: str) -> Schedule:
+def find(engine: Engine, name: str) -> Schedule:
     """Read a schedule.
 
     Raises: NotFound: there is none of the name.
     """
-    found = recipe.stored(queues.store, name)
+    found = recipe.stored(engine.store, name)
     return _expect(name, found and found.schedule)
 
 
-def everything(queues: Queues) -> list[Stored]:
+def everything(engine: Engine) -> list[Stored]:
     """Read all schedules, by name."""
-    return [one for one in recipe.all_stored(queues.store) if not one.schedule.is_leaving]
+    return [one for one in recipe.all_stored(engine.store) if not one.schedule.is_leaving]
 
 
 def advance(queues: Queues, name: str) -> int:
@@ -173,20 +174,20 @@ def advance(queues: Queues, name: str) -> int:
     """
     count = 0
     for _ in range(_ROUNDS_MAX):
-        found = recipe.stored(queues.store, name)
+        found = recipe.stored(queues.engine.store, name)
         if found is None:
             return count
         if found.schedule.is_sending():
-            count += _send(queues, found)
+            count += _send(queues.engine, found)
         elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
         elif found.schedule.is_leaving:
-            _commit(queues, recipe.remove(found))
+            _commit(queues.engine, recipe.remove(found))
         else:
-            step = _step(queues, found.schedule)
+            step = _step(queues.engine, found.schedule)
             if step.schedule == found.schedule:
                 return count
-            count += _store(queues, found, step)
+            count += _store(queues.engine, found, step)
     return count
 
 
@@ -204,14 +205,14 @@ class Seen(NamedTuple):
 def see_to_all(queues: Queues) -> Seen:
     """Advance all schedules; they are read once, and again only those that have something to do."""
     jobs, looks = 0, list[int | None]()
-    for name, schedule, _ in recipe.all_stored(queues.store):
+    for name, schedule, _ in recipe.all_stored(queues.engine.store):
         present: Schedule | None = schedule
-        if _has_work(queues, schedule):
+        if _has_work(queues.engine, schedule):
             jobs += advance(queues, name)
-            found = recipe.stored(queues.store, name)
+            found = recipe.stored(queues.engine.store, name)
             present = found and found.schedule
         if present is not None:
-            looks.append(recipe.next_look_us(present, queues.time.latest_us()))
+            looks.append(recipe.next_look_us(present, queues.engine.time.latest_us()))
     return Seen(jobs, min((us for us in looks if us is not None), default=None))
 
 
@@ -222,11 +223,11 @@ class Overdue(NamedTuple):
     due_us: int
 
 
-def overdue(queues: Queues, by_us: int) -> list[Overdue]:
+def overdue(engine: Engine, by_us: int) -> list[Overdue]:
     """Return the schedules that are behind by more than `by_us`, by name."""
-    before_us = queues.time.earliest_us() - by_us
+    before_us = engine.time.earliest_us() - by_us
     found = []
-    for name, schedule, _ in everything(queues):
+    for name, schedule, _ in everything(engine):
         if not schedule.is_paused:
             due_us = next(recipe.times_after(schedule.timing, schedule.through_us))
             if due_us < before_us:
@@ -239,58 +240,58 @@ def advance_all(queues: Queues) -> int:
     return see_to_all(queues).jobs
 
 
-def _has_work(queues: Queues, schedule: Schedule) -> bool:
+def _has_work(engine: Engine, schedule: Schedule) -> bool:
     if schedule.is_sending() or schedule.recalled or schedule.ended or schedule.is_leaving:
         return True
-    return _step(queues, schedule).schedule != schedule
+    return _step(engine, schedule).schedule != schedule
 
 
-def _step(queues: Queues, schedule: Schedule) -> recipe.Step:
-    return recipe.step(schedule, queues.time.latest_us(), lambda last: _lives(queues, last))
+def _step(engine: Engine, schedule: Schedule) -> recipe.Step:
+    return recipe.step(schedule, engine.time.latest_us(), lambda last: _lives(engine, last))
 
 
-def _lives(queues: Queues, job_id: bytes) -> bool:
+def _lives(engine: Engine, job_id: bytes) -> bool:
     """Tell whether a job waits or runs; once it does not, it never will (rule Z4).
 
     Without transactions a row may be overlooked on its way to another place: it is looked for
     twice.
     """
-    for _ in range(1 if queues.store.transactional else 2):
-        row = queues.store.find([JobId(job_id)])[0]
+    for _ in range(1 if engine.store.transactional else 2):
+        row = engine.store.find([JobId(job_id)])[0]
         if row is not None:
             return row.state != State.DEAD and not row.outcome
     return False
 
 
-def _store(queues: Queues, found: Stored, step: recipe.Step) -> int:
+def _store(engine: Engine, found: Stored, step: recipe.Step) -> int:
     """Store the jobs of a step with how far the schedule has come; 0 where another did so."""
-    births = [_birth(queues, found.schedule, us) for us in step.times_us]
-    now_us = queues.time.latest_us()
-    after = replace(step.schedule, untold=_to_tell(queues, step.schedule))
-    if not queues.store.transactional:  # rule Z2
+    births = [_birth(engine, found.schedule, us) for us in step.times_us]
+    now_us = engine.time.latest_us()
+    after = replace(step.schedule, untold=_to_tell(engine, step.schedule))
+    if not engine.store.transactional:  # rule Z2
         sending = replace(after, births=tuple(births), sent_us=now_us)
-        _commit(queues, _put(queues, found.name, sending, found))
+        _commit(engine, _put(engine, found.name, sending, found))
         return 0
     jobs = [_job(found.schedule, birth, now_us) for birth in births]
-    rows = _rows(queues, after, now_us)
-    put = _put(queues, found.name, replace(after, untold=()), found)
-    if not queues.told.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
+    rows = _rows(engine, after, now_us)
+    put = _put(engine, found.name, replace(after, untold=()), found)
+    if not engine.recording_store.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
         return 0
-    queues.landed(jobs)
+    engine.announce(jobs)
     return len(jobs)
 
 
-def _to_tell(queues: Queues, schedule: Schedule) -> tuple[Skip, ...]:
+def _to_tell(engine: Engine, schedule: Schedule) -> tuple[Skip, ...]:
     """Give what was left out, where the history of its queue is of everything."""
-    settings = queues.catalog.settings(schedule.template.queue)
+    settings = engine.catalog.settings(schedule.template.queue)
     return schedule.untold if settings.tells_all else ()
 
 
-def _rows(queues: Queues, schedule: Schedule, at_us: int) -> list[Row]:
+def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
     """Tell what was left out; each is told as the last of its times, which has no job."""
     rows = []
     for skip in schedule.untold:
-        job = _job(schedule, _birth(queues, schedule, skip.last_us), at_us)
+        job = _job(schedule, _birth(engine, schedule, skip.last_us), at_us)
         words = f"{skip.why}: {instant_text(skip.last_us)}"
         if skip.times > 1:
             words = f"{skip.why}: {skip.times} times since {instant_text(skip.first_us)}"
@@ -298,19 +299,19 @@ def _rows(queues: Queues, schedule: Schedule, at_us: int) -> list[Row]:
     return rows
 
 
-def _send(queues: Queues, found: Stored) -> int:
+def _send(engine: Engine, found: Stored) -> int:
     """Send the jobs whose keys are written down, again perhaps; then forget the keys."""
     schedule = found.schedule
-    if queues.time.latest_us() - schedule.sent_us <= SENT_US_MAX:
-        rows = _rows(queues, schedule, schedule.sent_us)
-        if rows and None in queues.store.append(rows):
+    if engine.time.latest_us() - schedule.sent_us <= SENT_US_MAX:
+        rows = _rows(engine, schedule, schedule.sent_us)
+        if rows and None in engine.store.append(rows):
             return 0
         jobs = [_job(schedule, Birth(*birth), schedule.sent_us) for birth in schedule.births]
-        if not all(queues.told.add(jobs)):
+        if not all(engine.recording_store.add(jobs)):
             return 0
-        queues.landed(jobs)
+        engine.announce(jobs)
     done = replace(schedule, births=(), sent_us=0, untold=())
-    is_done = _commit(queues, _put(queues, found.name, done, found))
+    is_done = _commit(engine, _put(engine, found.name, done, found))
     return len(schedule.births) if is_done else 0
 
 
@@ -324,17 +325,17 @@ def _recall(queues: Queues, found: Stored) -> None:
             queues.cancel(JobId(found.schedule.ended))
     for job_id in found.schedule.recalled:
         with suppress(NotFound, Conflict):
-            row = queues.store.find([JobId(job_id)])[0]
+            row = queues.engine.store.find([JobId(job_id)])[0]
             if row is not None and not row.is_claimed():
                 queues.cancel(row.id)
     done = replace(found.schedule, recalled=(), ended=b"")
-    _commit(queues, _put(queues, found.name, done, found))
+    _commit(queues.engine, _put(queues.engine, found.name, done, found))
 
 
-def _birth(queues: Queues, schedule: Schedule, nominal_us: int) -> Birth:
+def _birth(engine: Engine, schedule: Schedule, nominal_us: int) -> Birth:
     """Give the job of a time the key that it keeps."""
-    settings = queues.catalog.settings(schedule.template.queue)
-    pos_us = max(nominal_us, queues.time.latest_us())
+    settings = engine.catalog.settings(schedule.template.queue)
+    pos_us = max(nominal_us, engine.time.latest_us())
     job_id = recipe.job_id(schedule, nominal_us)
     shard = shard_of(job_id, settings.shards)
     birth = Birth(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
@@ -361,26 +362,26 @@ def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
 def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Schedule]) -> bool:
     """Change a schedule as it is now, and see to what follows; tell whether that was anything."""
     for _ in range(_ROUNDS_MAX):
-        found = recipe.stored(queues.store, name)
+        found = recipe.stored(queues.engine.store, name)
         if found is not None and found.schedule.is_sending():  # its keys are of the former shape
             advance(queues, name)
             continue
         new = change(found and found.schedule)
         is_changed = found is None or new != found.schedule
-        if not is_changed or _commit(queues, _put(queues, name, new, found)):
+        if not is_changed or _commit(queues.engine, _put(queues.engine, name, new, found)):
             advance(queues, name)
             return is_changed
     raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")
 
 
-def _put(queues: Queues, name: str, schedule: Schedule, over: Stored | None) -> Commit:
+def _put(engine: Engine, name: str, schedule: Schedule, over: Stored | None) -> Commit:
     """Make the write of a schedule over what was read, or over nothing."""
     expect = NO_VERSION if over is None else over.version
-    return recipe.put(name, schedule, version=queues.ids.token(), expect=expect)
+    return recipe.put(name, schedule, version=engine.ids.token(), expect=expect)
 
 
-def _commit(queues: Queues, commit: Commit) -> bool:
-    return queues.store.commit(commit.partition, commit.writes)
+def _commit(engine: Engine, commit: Commit) -> bool:
+    return engine.store.commit(commit.partition, commit.writes)
 
 
 def _expect(name: str, schedule: Schedule | None) -> Schedule:

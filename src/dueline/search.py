@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from dueline.attempt import Attempt
 from dueline.clock import DAY_US, SECOND_US
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.history import attempts
 from dueline.ids import born_us
 from dueline.job import Job, JobId
 from dueline.lane import Lane, dead_queue, tenant_of
 from dueline.options import tags_of
-from dueline.queue import Queues
 from dueline.status import status_of
 
 SCAN_MAX = 100_000
@@ -79,7 +79,7 @@ class _Budget:
 
 
 def search(
-    queues: Queues,
+    engine: Engine,
     like: Like,
     *,
     limit: int,
@@ -92,14 +92,14 @@ def search(
 
     Raises: NotFound: no such queue.
     """
-    now_us = queues.time.latest_us()
+    now_us = engine.time.latest_us()
     budget = _Budget(most)
     until_us = now_us if like.state == "ready" else None
     page = min(limit + 1, _PAGE_MAX)
     rows = heapq.merge(
         *(
-            _lane_rows(queues, lane, until_us, page, budget)
-            for lane in lanes_like(queues, like)
+            _lane_rows(engine, lane, until_us, page, budget)
+            for lane in lanes_like(engine, like)
             if not leave_out(lane)
         ),
         key=lambda job: (job.at_us, job.id),
@@ -113,24 +113,24 @@ def search(
     return Rows(found[:limit], more=len(found) > limit, is_capped=budget.left <= 0)
 
 
-def lanes_like(queues: Queues, like: Like) -> Iterator[Lane]:
+def lanes_like(engine: Engine, like: Like) -> Iterator[Lane]:
     """Read the lanes in which there may be jobs like that.
 
     Raises: NotFound: no such queue.
     """
-    for name in queues.catalog.chosen(like.queue):
-        for lane in queues.lanes_of(dead_queue(name) if like.state == "dead" else name):
+    for name in engine.catalog.chosen(like.queue):
+        for lane in engine.lanes_of(dead_queue(name) if like.state == "dead" else name):
             tenant = tenant_of(lane)
             if like.tenant in (None, tenant) and tenant not in like.but:
                 yield lane
 
 
 def _lane_rows(
-    queues: Queues, lane: Lane, until_us: int | None, page_size: int, budget: _Budget
+    engine: Engine, lane: Lane, until_us: int | None, page_size: int, budget: _Budget
 ) -> Iterator[Job]:
     after = None
     while budget.left > 0:
-        page = queues.store.scan(lane, after=after, until_us=until_us, limit=page_size)
+        page = engine.store.scan(lane, after=after, until_us=until_us, limit=page_size)
         budget.left -= max(1, len(page.jobs))
         yield from page.jobs
         after = page.after
@@ -138,7 +138,7 @@ def _lane_rows(
             return
 
 
-def search_ended(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX) -> Past:
+def search_ended(engine: Engine, like: Like, *, limit: int, most: int = SCAN_MAX) -> Past:
     """Find jobs that ended, by the history of their queues, the latest first.
 
     A job that was cancelled while it waited has no attempt, and so is not found.
@@ -147,12 +147,12 @@ def search_ended(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX
     """
     if like.tag is not None:
         raise BadInput("Jobs that have ended are not found by a tag: history keeps none.")
-    names = queues.catalog.chosen(like.queue)
-    now_us = queues.time.latest_us()
+    names = engine.catalog.chosen(like.queue)
+    now_us = engine.time.latest_us()
     for back_us in _BACK_US:
         read = 0
         found: list[Attempt] = []
-        for one in islice(_history(queues, names, now_us - back_us), most):
+        for one in islice(_history(engine, names, now_us - back_us), most):
             read += 1
             if (
                 one.outcome == like.state
@@ -167,17 +167,17 @@ def search_ended(queues: Queues, like: Like, *, limit: int, most: int = SCAN_MAX
 
 
 def attempts_of(
-    queues: Queues, job_id: JobId, queue: str | None, *, limit: int, most: int = SCAN_MAX
+    engine: Engine, job_id: JobId, queue: str | None, *, limit: int, most: int = SCAN_MAX
 ) -> Past:
     """Find the attempts of one job, the latest first.
 
     Args: queue: its living queue, where that is known; all are searched otherwise.
     """
-    names = queues.catalog.chosen(queue)
+    names = engine.catalog.chosen(queue)
     wanted = job_id.hex()
     read = 0
     found: list[Attempt] = []
-    for one in islice(_history(queues, names, born_us(job_id)), most):
+    for one in islice(_history(engine, names, born_us(job_id)), most):
         read += 1
         if one.job == wanted:
             found.append(one)
@@ -185,7 +185,7 @@ def attempts_of(
     return Past(found[:limit], more=len(found) > limit, is_capped=read == most)
 
 
-def _history(queues: Queues, names: Sequence[str], since_us: int) -> Iterator[Attempt]:
+def _history(engine: Engine, names: Sequence[str], since_us: int) -> Iterator[Attempt]:
     for name in names:
-        shards = queues.catalog.settings(name).shards_read
-        yield from attempts(queues.store, name, shards, since_us=since_us, everything=True)
+        shards = engine.catalog.settings(name).shards_read
+        yield from attempts(engine.store, name, shards, since_us=since_us, everything=True)

@@ -1,13 +1,16 @@
 """Shards of queues: what is listed in them, how late they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from dueline.check import Check
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.lane import Lane, Marks, bucket_of, tenant_of
 from dueline.limited import Waiting
 from dueline.paging import lane_pages
-from dueline.queue import Queues
+from dueline.recipes.registry import Presence
+from dueline.span import span_text
 
 LANES_MAX = 10_000
 """How many lanes of a shard are looked at."""
@@ -38,33 +41,33 @@ class Shard(NamedTuple):
         return 0 if self.ready_since_us is None else max(0, now_us - self.ready_since_us)
 
 
-def shards_of(queues: Queues, queue: str) -> Sequence[Shard]:
+def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
     """Look at all shards of a queue."""
-    settings = queues.catalog.settings(queue)
-    today = bucket_of(queues.time.latest_us(), settings.width_us)
+    settings = engine.catalog.settings(queue)
+    today = bucket_of(engine.time.latest_us(), settings.width_us)
     return [
-        _look(queues, queue, number, today, takes_new=number < settings.shards)
+        _look(engine, queue, number, today, takes_new=number < settings.shards)
         for number in range(settings.shards_read)
     ]
 
 
-def _look(queues: Queues, queue: str, number: int, today: int, *, takes_new: bool) -> Shard:
-    now_us = queues.time.latest_us()
-    settings = queues.catalog.settings(queue)
+def _look(engine: Engine, queue: str, number: int, today: int, *, takes_new: bool) -> Shard:
+    now_us = engine.time.latest_us()
+    settings = engine.catalog.settings(queue)
     lanes: set[Lane] = set()
     heads: list[tuple[int, Lane]] = []
-    for page in lane_pages(queues.store, queue, number, until_bucket=today):
+    for page in lane_pages(engine.store, queue, number, until_bucket=today):
         new = {pointer.lane for pointer in page.pointers} - lanes
         heads += [
             (at_us, lane)
             for lane in new
             if tenant_of(lane) not in settings.paused_tenants
-            and (at_us := _head(queues, lane, page.heads, now_us))
+            and (at_us := _head(engine, lane, page.heads, now_us))
         ]
         lanes |= new
         if len(lanes) >= LANES_MAX:
             break
-    waiting = Waiting(queues)
+    waiting = Waiting(engine)
     ready = sorted(head for head in heads if head[0] <= now_us)
     ready_us = (at_us for at_us, lane in ready if not waiting.has(lane))
     return Shard(
@@ -73,9 +76,26 @@ def _look(queues: Queues, queue: str, number: int, today: int, *, takes_new: boo
     )  # fmt: skip
 
 
-def _head(queues: Queues, lane: Lane, heads: Mapping[Lane, int | None], now_us: int) -> int | None:
+def _head(engine: Engine, lane: Lane, heads: Mapping[Lane, int | None], now_us: int) -> int | None:
     """Tell when the first job of a lane was due, if it is."""
     if lane in heads:
         return heads[lane]
-    jobs = queues.store.scan(lane, after=None, until_us=now_us, limit=1).jobs
+    jobs = engine.store.scan(lane, after=None, until_us=now_us, limit=1).jobs
     return jobs[0].at_us if jobs else None
+
+
+def neglected(engine: Engine, names: Iterable[str], workers: Sequence[Presence]) -> Iterator[Check]:
+    """Find shards of some queues that are late though workers serve them."""
+    served = {name for one in workers for name in one.queues}
+    for name in sorted(served.intersection(names)):
+        if engine.catalog.settings(name).is_paused:
+            continue
+        now_us = engine.time.latest_us()
+        for shard in shards_of(engine, name):
+            if shard.lag_us(now_us) > LATE_US:
+                yield Check(
+                    f"queue {name}, shard {shard.number}",
+                    "warning",
+                    f"its oldest ready job waits for {span_text(shard.lag_us(now_us))}",
+                    f"Start more workers, or see `dueline queues show {name}`.",
+                )

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from dueline.check import Check, Verdict
 from dueline.clock import DAY_US, SECOND_US
 from dueline.recall import BEHIND_US
 from dueline.span import parse_span
@@ -24,18 +24,6 @@ of a million jobs p99 was 4,000: reads of whole lanes, before they are unlisted.
 
 STREAMS_SAFE: Final = (5, 0, 9)
 """The first release of Cassandra that answers every request on its own stream."""
-
-Verdict = Literal["good", "warning", "bad"]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at. advice: what to do; empty where it is good."""
-
-    name: str
-    verdict: Verdict
-    finding: str
-    advice: str = ""
 
 
 def judged(store: Mapping[str, str]) -> Iterator[Check]:

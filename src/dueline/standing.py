@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from dueline.engine import Engine
 from dueline.flows import Look
 from dueline.job import Job
 from dueline.joining import Broken, End, Fit, Held, Waits, Word, judge, reason
 from dueline.layout import Layout
-from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.status import status_of
 
@@ -28,7 +28,7 @@ class Stand(NamedTuple):
     errors: int = 0
 
 
-def stands(queues: Queues, look: Look, steps: Iterable[int] | None = None) -> list[Stand]:
+def stands(engine: Engine, look: Look, steps: Iterable[int] | None = None) -> list[Stand]:
     """Tell how steps stand, in order; None: all."""
     chosen = list(range(len(look.layout.nodes)) if steps is None else steps)
     ends = look.ends()
@@ -38,7 +38,7 @@ def stands(queues: Queues, look: Look, steps: Iterable[int] | None = None) -> li
         place = recipe.place_of(row)
         if place is not None:
             rows[place.number] = row
-    now_us = queues.time.latest_us()
+    now_us = engine.time.latest_us()
     ends = {  # read once more: what ended in between has no row
         step: end
         for step, end in look.ends().items()
@@ -95,7 +95,7 @@ def named(layout: Layout, step: int) -> str:
     return f"step {step} ({layout.nodes[step].title})"
 
 
-def word_on(queues: Queues, look: Look, step: int) -> Word:
+def word_on(engine: Engine, look: Look, step: int) -> Word:
     """Say what becomes of a step, as it would be told itself."""
     needs = look.layout.needs_by_block(step)
-    return judge(look.layout, step, recipe.ends(queues.store, look.flow, needs))
+    return judge(look.layout, step, recipe.ends(engine.store, look.flow, needs))

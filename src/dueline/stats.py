@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from dueline.engine import Engine
 from dueline.lane import dead_queue
-from dueline.queue import Queues
 from dueline.recipes.registry import Presence
 from dueline.status import status_of
 
@@ -42,17 +42,17 @@ class Counts:
 
 
 def count(
-    queues: Queues, queue: str, workers: Sequence[Presence], *, most: int = SCAN_MAX
+    engine: Engine, queue: str, workers: Sequence[Presence], *, most: int = SCAN_MAX
 ) -> Counts:
     """Count a queue's jobs by reading them, at most `most` of the living and of the dead.
 
     Args: workers: all live ones.
     """
-    now_us = queues.time.latest_us()
+    now_us = engine.time.latest_us()
     by_state = dict.fromkeys(WAITING_STATES, 0)
     oldest_us: int | None = None
     read = 0
-    for job in islice(queues.jobs_of(queue), most):
+    for job in islice(engine.jobs_of(queue), most):
         read += 1
         if job.outcome:  # it has ended; its row is about to go
             continue
@@ -60,7 +60,7 @@ def count(
         by_state[state] += 1
         if state == "ready":
             oldest_us = job.at_us if oldest_us is None else min(oldest_us, job.at_us)
-    dead = sum(1 for _ in islice(queues.jobs_of(dead_queue(queue)), most))
+    dead = sum(1 for _ in islice(engine.jobs_of(dead_queue(queue)), most))
     return Counts(
         queue,
         **by_state,

@@ -5,27 +5,14 @@ from typing import Any, Protocol
 
 from dueline import pausing, quotas
 from dueline.clock import asked_span_us
+from dueline.connection import Connection
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.limiting import check_semaphore
 from dueline.limits import check_tenant
-from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate, check_rate
 from dueline.settings import Quota, check_queue_name, check_quota
-
-
-class Host(Protocol):
-    """What this needs of the application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether the engine was used before."""
-        ...
 
 
 class Named(Protocol):
@@ -40,7 +27,7 @@ class Named(Protocol):
 class Steering:
     """Pauses of queues, and of tenants and tasks in them; semaphores, rates, quotas."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Connection) -> None:
         """Take the application; opens nothing."""
         self._host = host
         self._semaphores: dict[str, int] = {}
@@ -60,7 +47,7 @@ class Steering:
         """
         check_semaphore(name, capacity)
         if self._host.is_open:
-            semaphore.define(self._host.queues.store, name, capacity, ids=self._host.queues.ids)
+            semaphore.define(self._host.engine.store, name, capacity, ids=self._host.engine.ids)
         else:
             self._semaphores[name] = capacity
 
@@ -81,7 +68,7 @@ class Steering:
         """
         one = check_rate(name, count, asked_span_us(per, "per"), burst)
         if self._host.is_open:
-            rate.define(self._host.queues.store, name, one, ids=self._host.queues.ids)
+            rate.define(self._host.engine.store, name, one, ids=self._host.engine.ids)
         else:
             self._rates[name] = one
 
@@ -112,18 +99,18 @@ class Steering:
         new = asked_quota(tenant, depth, rate, per, each_tenant=each_tenant)
         check_queue_name(queue)
         if self._host.is_open:
-            quotas.put(self._host.queues, queue, new)
+            quotas.put(self._host.engine, queue, new)
         else:
             self._quotas.append((queue, new))
 
-    def store(self, queues: Queues) -> None:
+    def store(self, engine: Engine) -> None:
         """Store what was declared before the first use."""
         for queue, quota in self._quotas:
-            quotas.put(queues, queue, quota)
+            quotas.put(engine, queue, quota)
         for name, capacity in self._semaphores.items():
-            semaphore.define(queues.store, name, capacity, ids=queues.ids)
+            semaphore.define(engine.store, name, capacity, ids=engine.ids)
         for name, one in self._rates.items():
-            rate.define(queues.store, name, one, ids=queues.ids)
+            rate.define(engine.store, name, one, ids=engine.ids)
 
     def pause(
         self, queue: str, *, tenant: str | None = None, task: Named | str | None = None
@@ -135,13 +122,13 @@ class Steering:
 
         Args: task: a task, or its name.
         """
-        pausing.pause(self._host.queues, queue, **_chosen(tenant, task))
+        pausing.pause(self._host.engine, queue, **_chosen(tenant, task))
 
     def resume(
         self, queue: str, *, tenant: str | None = None, task: Named | str | None = None
     ) -> None:
         """End a pause: that of the queue, or that of a tenant or of a task."""
-        pausing.resume(self._host.queues, queue, **_chosen(tenant, task))
+        pausing.resume(self._host.engine, queue, **_chosen(tenant, task))
 
 
 def _chosen(tenant: str | None, task: Named | str | None) -> dict[str, Any]:

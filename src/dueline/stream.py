@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from dueline import cuts, groups, parking, retention
 from dueline.batch import BATCH, TTL_US, Batch, Terms
-from dueline.clock import SECOND_US, Clock, duration_us
+from dueline.clock import SECOND_US, duration_us
 from dueline.codec import encode_events
+from dueline.engine import Engine
 from dueline.errors import AppendUnknown, BadInput, Unknown
 from dueline.event import Event, Events, Position
 from dueline.frontier import SEALED_US
 from dueline.groups import Lag, Member
-from dueline.queue import Queues
 from dueline.reading import ShardReader, merged
 from dueline.recipes.lease import TTL_US_MIN
 from dueline.replay import Sought, seek
@@ -30,20 +30,6 @@ CHUNK: Final = 10_000
 _ROUNDS_MAX: Final = 5
 
 _instant = attrgetter("at_us")
-
-
-class Host(Protocol):
-    """What a stream needs of its application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The machine's clock."""
-        ...
 
 
 def bell(stream: str) -> str:
@@ -69,14 +55,27 @@ class Stream:
     Making one opens nothing.
     """
 
-    def __init__(self, host: Host, name: str, *, shards: int | None, keep_us: int | None) -> None:
-        """Take the application, and what is declared of the stream; None: as it is stored.
+    def __init__(
+        self,
+        connect: Callable[[], Engine],
+        name: str,
+        *,
+        owner: object,
+        shards: int | None,
+        keep_us: int | None,
+    ) -> None:
+        """Take what is declared of the stream; None: as it is stored.
+
+        Args:
+          connect: Returns the engine; connects at the first use.
+          owner: The application: transactions of others are refused.
 
         Raises: BadInput: a name or value out of range.
         """
         self.name = check_queue_name(name)
         check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
-        self._host = host
+        self._connect = connect
+        self._owner = owner
         self._shards = shards
         self._keep_us = keep_us
         self._lock = threading.Lock()
@@ -93,20 +92,20 @@ class Stream:
 
         Raises: Conflict: the stream has another number of shards than is declared.
         """
-        queues = self._host.queues
-        if self._known is None or self._known[0] is not queues.store:
+        engine = self._connect()
+        if self._known is None or self._known[0] is not engine.store:
             return self.look()
         return self._known[1]
 
     def look(self) -> StreamSettings:
         """Read the settings anew: the stream may have been cut into other shards."""
-        queues = self._host.queues
-        settings = self._stored(queues)
-        self._known = (queues.store, settings)
+        engine = self._connect()
+        settings = self._stored(engine)
+        self._known = (engine.store, settings)
         return settings
 
-    def _stored(self, queues: Queues) -> StreamSettings:
-        return cuts.stored(queues, self.name, self._shards, self._keep_us)
+    def _stored(self, engine: Engine) -> StreamSettings:
+        return cuts.stored(engine, self.name, self._shards, self._keep_us)
 
     def reshard(self, shards: int) -> None:
         """Cut the stream into another number of shards, while it is in use.
@@ -118,12 +117,12 @@ class Stream:
         Raises: BadInput: that is no number of shards. Conflict: others keep changing it.
         """
         check_stream_settings(StreamSettings(shards))
-        queues = self._host.queues
+        engine = self._connect()
         self.look()
-        cuts.recut(queues, self.name, shards)
+        cuts.recut(engine, self.name, shards)
         self._shards = None
         self.look()
-        queues.waker.wake([bell(self.name)])
+        engine.waker.wake([bell(self.name)])
 
     # Appending
 
@@ -159,20 +158,20 @@ class Stream:
 
     def append_again(self, rows: Sequence[Row]) -> Sequence[Event]:
         """Append the rows of an AppendUnknown: none is lost, and repeats have the same id."""
-        return Events(self._store(self._host.queues, rows))
+        return Events(self._store(self._connect(), rows))
 
     def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> Sequence[Row]:
-        queues = self._host.queues
-        is_known = self._known is not None and self._known[0] is queues.store
+        engine = self._connect()
+        is_known = self._known is not None and self._known[0] is engine.store
         if tx is not None:
-            queues = expect_transaction(tx).queues_of(self._host)
+            engine = expect_transaction(tx).queues_of(self._owner).engine
         # What is read or made in a transaction may be rolled back, and is not remembered.
-        settings = self.settings if tx is None or is_known else self._stored(queues)
+        settings = self.settings if tx is None or is_known else self._stored(engine)
         shards = settings.shards
         bodies = encode_events(events)
-        now_us = queues.time.earliest_us()
+        now_us = engine.time.earliest_us()
         at_us = max(now_us, self._last_us)  # never before what was appended here before
-        ids = queues.ids.many(len(events), now_us)
+        ids = engine.ids.many(len(events), now_us)
         first = settings.first
         places: Iterable[int] = repeat(first)
         if shards > 1:
@@ -181,28 +180,28 @@ class Stream:
                 for (_, key), row_id in zip(events, ids, strict=True)
             ]
         rows = made(Row, zip(repeat(self.name), places, repeat(at_us), ids, bodies, strict=False))
-        return self._store(queues, rows)
+        return self._store(engine, rows)
 
-    def _store(self, queues: Queues, rows: Sequence[Row]) -> Sequence[Row]:
+    def _store(self, engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
         """Append rows; those whose shards were sealed meanwhile go into the present ones."""
-        stored = self._sent(queues, rows)
+        stored = self._sent(engine, rows)
         for _ in range(_ROUNDS_MAX):
             if not stored or max(map(_instant, stored)) <= SEALED_US:
                 return stored
-            is_own = queues is self._host.queues  # not inside of a transaction
-            settings = self.look() if is_own else self._stored(queues)
+            is_own = engine is self._connect()  # not inside of a transaction
+            settings = self.look() if is_own else self._stored(engine)
             late = [number for number, row in enumerate(stored) if row.at_us > SEALED_US]
-            again = self._sent(queues, [cuts.placed(rows[number], settings) for number in late])
+            again = self._sent(engine, [cuts.placed(rows[number], settings) for number in late])
             found = dict(zip(late, again, strict=True))
             stored = [found.get(number, row) for number, row in enumerate(stored)]
         raise _unknown(self.name, [row for row in stored if row.at_us > SEALED_US])
 
-    def _sent(self, queues: Queues, rows: Sequence[Row]) -> Sequence[Row]:
+    def _sent(self, engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
         """Append rows once; those that lie above the seal of their shard do not count."""
         if not rows:
             return []
         try:
-            places = queues.store.append(rows)
+            places = engine.store.append(rows)
         except Unknown as error:
             raise _unknown(self.name, rows) from error
         lying = [place for place in places if place is not None]
@@ -216,7 +215,7 @@ class Stream:
             lost = [row for row, place in pairs if place is None or place > SEALED_US]
             raise _unknown(self.name, lost)
         if not is_sealed:
-            queues.waker.wake([bell(self.name)])
+            engine.waker.wake([bell(self.name)])
         if last_us > min(map(_instant, rows)):
             rows = [row._replace(at_us=at) for row, at in zip(rows, lying, strict=True)]
         return rows
@@ -245,9 +244,9 @@ class Stream:
 
     def reader(self, shard: int, after: tuple[int, bytes] | None) -> ShardReader:
         """Make what reads one shard on and on."""
-        queues = self._host.queues
+        engine = self._connect()
         return ShardReader(
-            queues.store, self.name, shard, after=after, time=queues.time, clock=self._host.clock
+            engine.store, self.name, shard, after=after, time=engine.time, clock=engine.clock
         )
 
     # Groups and retention
@@ -298,26 +297,26 @@ class Stream:
 
     def lag(self, group: str) -> list[Lag]:
         """Tell how far a group is behind, shard by shard."""
-        queues = self._host.queues
+        engine = self._connect()
         return groups.lags(
-            queues.store,
+            engine.store,
             self.name,
             group,
             cuts.shards_of(self.look()),
-            now_us=queues.time.earliest_us(),
+            now_us=engine.time.earliest_us(),
         )
 
     def groups(self) -> list[str]:
         """List the registered groups."""
-        return sorted(groups.registered(self._host.queues.store, self.name))
+        return sorted(groups.registered(self._connect().store, self.name))
 
     def members(self, group: str) -> list[Member]:
         """List who consumes for a group now, and which shards each holds."""
-        return list(groups.members(self._host.queues.store, self.name, group))
+        return list(groups.members(self._connect().store, self.name, group))
 
     def forget_group(self, group: str) -> None:
         """Take a group off the list, so that what it has not read may expire."""
-        groups.forget(self._host.queues.store, self.name, group)
+        groups.forget(self._connect().store, self.name, group)
 
     def seek(self, group: str, to: Position) -> list[Sought]:
         """Let a group go on behind another place, such as `Position.at(yesterday)`, or the oldest.
@@ -327,11 +326,12 @@ class Stream:
         Raises: NotFound: there is no such group. BadInput: the place is in the future.
           Conflict: a member of the group is there, or came meanwhile.
         """
-        return seek(self._host.queues, self._host.clock, self.name, group, (to.at_us, to.id))
+        engine = self._connect()
+        return seek(engine, engine.clock, self.name, group, (to.at_us, to.id))
 
     def parked(self, group: str) -> list[Event]:
         """List the events that a group has set aside, shard by shard, in order."""
-        store = self._host.queues.store
+        store = self._connect().store
         found: list[Event] = []
         for shard, present in groups.places(store, self.name, group).items():
             note = parking.read_note(present.note)
@@ -351,15 +351,15 @@ class Stream:
         if (key is None) == (event_id is None):
             raise BadInput("Give either a key or an event's id.")
         name = parking.name_of(key, event_id or "")
-        queues = self._host.queues
-        parking.ask(queues.store, self.name, group, name, queues.ids.token())
+        engine = self._connect()
+        parking.ask(engine.store, self.name, group, name, engine.ids.token())
 
     def expire(self) -> None:
         """Let go of what is older than `keep` and no registered group needs.
 
         Anyone may call this, as often as they like; a running consumer does, and the monitor.
         """
-        retention.expire(self._host.queues, self.name, self.look())
+        retention.expire(self._connect(), self.name, self.look())
 
 
 def _after(after: Position | Mapping[int, Position] | None, shard: int) -> Position | None:

@@ -4,10 +4,11 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice, repeat
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from dueline.clock import Clock, asked_instant_us, asked_span_us
+from dueline.clock import asked_instant_us, asked_span_us
 from dueline.codec import JSON
+from dueline.connection import Connection
 from dueline.deadlines import priority_of
 from dueline.declaring import Call, Options, as_call, read_deadline, read_expiry, read_unique
 from dueline.errors import (
@@ -19,13 +20,13 @@ from dueline.errors import (
 )
 from dueline.handle import Job
 from dueline.handler import Handler
-from dueline.hooks import EnqueueEvent, Hooks
+from dueline.hooks import EnqueueEvent
 from dueline.job import BORN_TOKEN, JobId
 from dueline.job import Job as Row
 from dueline.lane import Lane
 from dueline.limiting import is_same_for_all, limits_of_call
 from dueline.options import CallOptions, Rule, Unique, read_tags
-from dueline.queue import Calls, Queues
+from dueline.queue import Calls
 from dueline.recipes.schedule import Template
 from dueline.steps import Step, StepCall
 from dueline.transaction import Transaction, expect_transaction
@@ -40,31 +41,12 @@ CHUNK_MAX = 10_000
 _id_of = field(Row, "id")
 
 
-class Host(Protocol):
-    """What a task needs of its application: the engine, once it is used."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The machine's clock."""
-        ...
-
-    @property
-    def hooks(self) -> Hooks:
-        """Who wants to hear of what."""
-        ...
-
-
 class Using(Generic[P, R]):
     """A task with options for its calls."""
 
     __slots__ = ("_handler", "_host", "_options")
 
-    def __init__(self, host: Host, handler: Handler, options: Options) -> None:
+    def __init__(self, host: Connection, handler: Handler, options: Options) -> None:
         """Take the application, the function and the options."""
         self._host = host
         self._handler = handler
@@ -252,15 +234,15 @@ class Using(Generic[P, R]):
         queues, own = self._host.queues, self._options
         due_us, expires_us = own.due_us, own.expires_us
         if own.after_us is not None:
-            due_us = queues.time.latest_us() + own.after_us
+            due_us = queues.engine.time.latest_us() + own.after_us
         if own.expires_after_us is not None:
-            expires_us = queues.time.latest_us() + own.expires_after_us
+            expires_us = queues.engine.time.latest_us() + own.expires_after_us
         return due_us, expires_us
 
     def _priority(self) -> int:
         own, deadline_us = self._options, self._options.deadline_us
         if own.due_within_us is not None:
-            deadline_us = self._host.queues.time.latest_us() + own.due_within_us
+            deadline_us = self._host.queues.engine.time.latest_us() + own.due_within_us
         return own.priority if deadline_us is None else priority_of(deadline_us)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:

@@ -7,14 +7,20 @@ Ends are told by `finishing`, in every queue that keeps a history.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
+from dueline.catalog import Catalog
+from dueline.clock import Clock, StoreTime
+from dueline.engine import Engine
 from dueline.history import happened, row_of_birth, row_of_happening
+from dueline.ids import Ids
 from dueline.job import Job
 from dueline.lane import living_queue
 from dueline.settings import QueueSettings
 from dueline.store import Group, Move, Row, Store, Verdict
 from dueline.tuples import field
+from dueline.waker import Silence, Waker
 
 _lane_of = field(Job, "lane")
 
@@ -107,3 +113,31 @@ def telling(
     Args: settings: of living queues. now_us: the store's time.
     """
     return cast(Store, TellingStore(store, settings, now_us))
+
+
+def open_engine(
+    store: Store, *, clock: Clock, ids: Ids, defaults: QueueSettings, waker: Waker | None = None
+) -> Engine:
+    """Return an engine on a store; reads nothing yet.
+
+    Args:
+      clock: This machine's clock.
+      defaults: Settings of a new queue.
+      waker: Wakes workers of the store; None where they cannot be reached.
+    """
+    catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
+    time = StoreTime(store.clock_us, clock)
+    recording_store = telling(store, catalog.settings, time.latest_us)
+    return Engine(store, recording_store, clock, time, ids, catalog, waker or Silence())
+
+
+def inside_engine(engine: Engine, store: Store, waker: Waker) -> Engine:
+    """Return the same engine on the store as an open transaction sees it.
+
+    It reads settings for itself: what it sees may be rolled back.
+    """
+    catalog = engine.catalog.inside(store)
+    recording_store = telling(store, catalog.settings, engine.time.latest_us)
+    return replace(
+        engine, store=store, recording_store=recording_store, catalog=catalog, waker=waker
+    )

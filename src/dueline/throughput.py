@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from dueline.attempt import Attempt
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.history import attempts
-from dueline.queue import Queues
 
 WINDOWS_US = (10 * SECOND_US, 60 * SECOND_US, 300 * SECOND_US)
 """How far back history is read, until there is enough."""
@@ -56,20 +56,20 @@ def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
     )
 
 
-def recent(queues: Queues, names: Sequence[str], *, most: int = ATTEMPTS_MAX) -> Throughput:
+def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) -> Throughput:
     """Sum up the last seconds, or minutes where little has ended."""
-    now_us = queues.time.latest_us()
+    now_us = engine.time.latest_us()
     for span_us in WINDOWS_US:
-        some = list(islice(_attempts(queues, names, now_us - span_us), most))
+        some = list(islice(_attempts(engine, names, now_us - span_us), most))
         if len(some) >= ENOUGH:
             break
     return throughput_of(some, span_us)._replace(is_capped=len(some) >= most)
 
 
-def _attempts(queues: Queues, names: Sequence[str], since_us: int) -> Iterable[Attempt]:
+def _attempts(engine: Engine, names: Sequence[str], since_us: int) -> Iterable[Attempt]:
     for name in names:
-        shards = queues.catalog.settings(name).shards_read
-        yield from attempts(queues.store, name, shards, since_us=since_us)
+        shards = engine.catalog.settings(name).shards_read
+        yield from attempts(engine.store, name, shards, since_us=since_us)
 
 
 def _quantile(ordered: Sequence[int], percent: int) -> int | None:

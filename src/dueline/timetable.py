@@ -48,8 +48,8 @@ class Timetable:
           After how many microseconds to check again.
         """
         queues = self._queues
-        found = recipe.all_stored(queues.store)
-        now_us = queues.time.latest_us()
+        found = recipe.all_stored(queues.engine.store)
+        now_us = queues.engine.time.latest_us()
         self._left = {one.name: self._left[one.name] for one in found if one.name in self._left}
         next_us: int | None = None
         for one in found:
@@ -63,13 +63,13 @@ class Timetable:
         rest_us = REST_US * self._rank
         if next_us is None:
             return rest_us
-        return min(max(next_us - queues.time.earliest_us(), CHECK_US * self._rank), rest_us)
+        return min(max(next_us - queues.engine.time.earliest_us(), CHECK_US * self._rank), rest_us)
 
     def _advance(self, name: str) -> int | None:
         """Advance one schedule; return when it is overdue next."""
-        before = recipe.stored(self._queues.store, name)
+        before = recipe.stored(self._queues.engine.store, name)
         schedules.advance(self._queues, name)
-        after = recipe.stored(self._queues.store, name)
+        after = recipe.stored(self._queues.engine.store, name)
         if after is None:
             return None
         if before is None or after.version != before.version:
@@ -95,7 +95,7 @@ class Timetable:
         """Read now and then how many workers come before this one."""
         if self._ranked_us is None or not 0 <= now_us - self._ranked_us < REST_US:
             mine = _order_of(self._worker)
-            before = sum(_order_of(one) < mine for one in registry.names(self._queues.store))
+            before = sum(_order_of(one) < mine for one in registry.names(self._queues.engine.store))
             self._rank, self._ranked_us = min(max(1, before), RANK_MAX), now_us
 
 

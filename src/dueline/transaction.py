@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from dueline.attempt import Done, Ended, Outcome
 from dueline.codec import encode_result
@@ -18,20 +18,6 @@ from dueline.store import Bindings, Inside, Transactional
 from dueline.waker import Deferred
 
 
-class Host(Protocol):
-    """What a transaction needs of its application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def tasks(self) -> Mapping[str, Handler]:
-        """The registered functions, by name."""
-        ...
-
-
 class Transaction:
     """An open transaction on the application's store, for the thread that opened it.
 
@@ -41,16 +27,27 @@ class Transaction:
     is_open, is_committed: how far it is; neither where it was rolled back, or nobody knows.
     """
 
-    __slots__ = ("_host", "_inside", "_queues", "_thread", "_waker", "is_committed", "is_open")
+    __slots__ = (
+        "_inside", "_owner", "_queues", "_tasks", "_thread", "_waker", "is_committed", "is_open",
+    )  # fmt: skip
 
-    def __init__(self, host: Host, inside: Inside) -> None:
-        """Take the application, and its store from inside the transaction."""
+    def __init__(
+        self, owner: object, queues: Queues, tasks: Mapping[str, Handler], inside: Inside
+    ) -> None:
+        """Take the store from inside the transaction.
+
+        Args:
+          owner: The application: transactions of others are refused.
+          queues: Its queues, outside the transaction.
+          tasks: Its handlers, by name.
+        """
         self.is_open = True
         self.is_committed = False
-        self._host = host
+        self._owner = owner
+        self._tasks = tasks
         self._inside = inside
-        self._waker = Deferred(host.queues.waker)
-        self._queues = host.queues.inside(inside.store, self._waker)
+        self._waker = Deferred(queues.engine.waker)
+        self._queues = queues.inside(inside.store, self._waker)
         self._thread = threading.get_ident()
 
     def execute(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
@@ -67,13 +64,13 @@ class Transaction:
         self._expect_mine()
         return self._inside.execute(statement, bindings)
 
-    def queues_of(self, host: object) -> Queues:
+    def queues_of(self, owner: object) -> Queues:
         """Give the engine inside the transaction to a task of the same application.
 
         Raises: BadInput: it is another application's, of another thread, or over.
         """
         self._expect_mine()
-        if host is not self._host:
+        if owner is not self._owner:
             raise BadInput(
                 "The transaction is one of another application.",
                 hint="Open it with transaction() of the application that has the task.",
@@ -85,13 +82,13 @@ class Transaction:
 
         Raises: LeaseLost: somebody else may hold the job; nothing may be committed beside it.
         """
-        queues, store = self.queues_of(self._host), self._inside.store
-        if self._host.tasks.get(handler.name) is not handler:
+        queues, store = self.queues_of(self._owner), self._inside.store
+        if self._tasks.get(handler.name) is not handler:
             raise BadInput("The transaction is one of another application than the job.")
-        settings = queues.catalog.settings(job.lane.queue)
+        settings = queues.engine.catalog.settings(job.lane.queue)
         is_kept = settings.keep_us > 0 or is_step(job)
         result = encode_result(value, handler.name) if is_kept else b""
-        ended_us = max(queues.time.latest_us(), started_us)
+        ended_us = max(queues.engine.time.latest_us(), started_us)
         ended = Ended(job, Done(result), started_us, ended_us)
         attempt = attempt_of(ended, outcome="done", error="")
         outcome = Outcome("done", ended_us, value=result.decode())
@@ -113,9 +110,11 @@ class Transaction:
 
 
 @contextmanager
-def transaction(host: Host) -> Iterator[Transaction]:
+def transaction(
+    owner: object, queues: Queues, tasks: Mapping[str, Handler]
+) -> Iterator[Transaction]:
     """Open a transaction, and commit it at the end of the block unless that raises."""
-    store = host.queues.store
+    store = queues.engine.store
     if not isinstance(store, Transactional):
         raise ConfigError(
             f"The store ({store.describe()['store']}) has no transactions that you could join.",
@@ -125,7 +124,7 @@ def transaction(host: Host) -> Iterator[Transaction]:
     is_ending = False
     try:
         with store.transaction() as inside:
-            tx = Transaction(host, inside)
+            tx = Transaction(owner, queues, tasks, inside)
             try:
                 yield tx
             finally:

@@ -2,16 +2,15 @@
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from dueline.clock import Clock
+from dueline.chores.chore import Chore
+from dueline.engine import Engine
 from dueline.errors import DuelineError
+from dueline.logging import log
 from dueline.monitor import Monitor
-from dueline.queue import Queues
-from dueline.timetable import Timetable
-from dueline.worker.log import log
 
 FAILED_S = 2.0
 """How long to wait after the store could not be had, or a step failed."""
@@ -24,21 +23,35 @@ class Watch:
     """
 
     def __init__(
-        self, queues: Queues, holder: str, *, clock: Clock, is_monitor: bool = True
+        self,
+        engine: Engine,
+        holder: str,
+        *,
+        check_schedules: Callable[[], int],
+        tasks: Sequence[Chore],
+        is_monitor: bool = True,
     ) -> None:
         """Take the engine, and the worker in whose name it acts.
 
         Args:
-          is_monitor: whether it stands for election as the monitor. Schedules are checked in
+          check_schedules: Stores the jobs of schedules that are overdue, and returns after how
+            many microseconds to do so again.
+          tasks: What the monitor does.
+          is_monitor: Whether it stands for election as the monitor. Schedules are checked in
             any case.
         """
         self._monitor: Monitor | None = None
         self._over = threading.Event()
-        self._timetable = Timetable(queues, holder)
+        self._check = check_schedules
         self._threads = [self._thread("dueline-schedules", self.check_schedules)]
         if is_monitor:
             self._monitor = Monitor(
-                queues, holder, clock=clock, chance=random.random, warn=log.warning
+                engine,
+                holder,
+                clock=engine.clock,
+                chance=random.random,
+                chores=tasks,
+                warn=log.warning,
             )
             self._threads.append(self._thread("dueline-monitor", self._step))
 
@@ -85,7 +98,7 @@ class Watch:
 
     def check_schedules(self) -> float:
         """Store the jobs of schedules that are overdue; return after how many s to do so again."""
-        return _guarded(self._timetable.step, "a check of schedules")
+        return _guarded(self._check, "a check of schedules")
 
 
 def _guarded(step: Callable[[], int], what: str) -> float:

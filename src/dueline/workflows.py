@@ -1,11 +1,12 @@
 """An application's workflows."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
-from dueline import flows
+from dueline import flows, workflow_control
 from dueline.clock import Clock, pauses
 from dueline.codec import decode_result, encode_result
+from dueline.connection import Connection
 from dueline.errors import EnqueueUnknown, JobFailed
 from dueline.flows import FlowProgress, Look, Start
 from dueline.handle import Job, parse_id
@@ -16,20 +17,6 @@ from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.steps import Part
 from dueline.transaction import Transaction, expect_transaction
-
-
-class Host(Protocol):
-    """What this needs of the application."""
-
-    @property
-    def queues(self) -> Queues:
-        """The engine; connects at the first use."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The machine's clock."""
-        ...
 
 
 class Flow:
@@ -65,7 +52,7 @@ class Flow:
         Raises: NotFound: there is no such workflow, or nothing is kept of it.
         """
         if self._look is None:
-            self._look = Look(self._queues, self._id)
+            self._look = Look(self._queues.engine, self._id)
         return self._look
 
     @property
@@ -142,7 +129,7 @@ class Flow:
 
         Raises: NotFound: there is no such workflow or step.
         """
-        flows.cancel(self._queues, self.look, step)
+        workflow_control.cancel(self._queues, self.look, step)
 
     def retry(self, step: int | None = None) -> int:
         """Run the steps anew that are dead; what waits for them goes on then.
@@ -153,7 +140,7 @@ class Flow:
 
         Raises: NotFound: there is no such workflow or step.
         """
-        return flows.retry(self._queues, self.look, step).done
+        return workflow_control.retry(self._queues, self.look, step).done
 
     def signal(self, name: str, value: object = None) -> None:
         """Let the steps go on that `wait_for` this name; they give the value.
@@ -162,13 +149,15 @@ class Flow:
           NotFound: no step waits for it. Conflict: it was signalled before.
           BadInput: the value cannot be written as JSON.
         """
-        flows.signal(self._queues, self.look, name, encode_result(value, f"the signal {name}"))
+        flows.signal(
+            self._queues.engine, self.look, name, encode_result(value, f"the signal {name}")
+        )
 
 
 class Workflows:
     """Starts workflows, and finds them."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Connection) -> None:
         """Take the application; opens nothing."""
         self._host = host
 
@@ -185,9 +174,9 @@ class Workflows:
         laid_out = lay_out(part, name)
         queues = self._host.queues
         inside = queues if tx is None else expect_transaction(tx).queues_of(self._host)
-        start = flows.begin(inside, laid_out)
+        start = flows.begin(inside.engine, laid_out, inside.admission.admit)
         try:
-            flows.send(inside, start)
+            flows.send(inside.engine, start)
         except EnqueueUnknown as error:
             error.start = start
             raise
@@ -203,7 +192,7 @@ class Workflows:
         start = error.start
         assert isinstance(start, Start), "the error of a workflow's start"
         try:
-            flows.send(self._host.queues, start, again=True)
+            flows.send(self._host.queues.engine, start, again=True)
         except EnqueueUnknown as unknown:
             unknown.start = start
             raise
@@ -219,5 +208,5 @@ class Workflows:
     def flows(self) -> Iterator[tuple[Flow, str]]:
         """List the workflows of which something is kept, with their names, the newest first."""
         queues, clock = self._host.queues, self._host.clock
-        for flow, name in recipe.listed(queues.store):
+        for flow, name in recipe.listed(queues.engine.store):
             yield Flow(flow, queues, clock), name

@@ -1,12 +1,12 @@
 """Which workers are alive, as far as can be seen from here."""
 
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.recipes import roster
 from dueline.recipes.registry import Presence, present
 from dueline.whereabouts import Whereabouts, is_gone, own
 
 
-def live_workers(queues: Queues) -> list[Presence]:
+def live_workers(engine: Engine) -> list[Presence]:
     """Return the workers that are alive, by id.
 
     A worker that was killed reads as present until it has missed three heartbeats. Where its
@@ -15,7 +15,7 @@ def live_workers(queues: Queues) -> list[Presence]:
     here = own()
     gone = {
         member.worker
-        for member, _ in roster.members(queues.store)
+        for member, _ in roster.members(engine.store)
         if is_gone(Whereabouts(member.space, member.pid, member.born), here)
     }
-    return [one for one in present(queues.store) if one.worker not in gone]
+    return [one for one in present(engine.store) if one.worker not in gone]

@@ -20,6 +20,7 @@ from dueline.settings import QueueSettings
 from dueline.stores.memory import MemoryStore
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.stores.sqlite import SqliteStore
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.world import LEASE_US, World
 
@@ -44,7 +45,7 @@ def look(world: World) -> int:
     after: str | None = None
     count = 0
     while True:
-        report = audit(world.queues, after)
+        report = audit(world.queues.engine, after)
         assert not report.puts or world.store.commit(notes.PARTITION, report.puts)
         count += report.acts
         after = report.after
@@ -85,9 +86,9 @@ def test_a_lane_that_is_listed_nowhere_is_listed_again_and_told_of(
     before = world.row(job_id)
     wait(world)
     hide(world, lane)
-    assert lane not in set(world.queues.lanes_of(lane.queue))
+    assert lane not in set(world.queues.engine.lanes_of(lane.queue))
     assert look(world) == 1
-    assert lane in set(world.queues.lanes_of(lane.queue))
+    assert lane in set(world.queues.engine.lanes_of(lane.queue))
     row = world.row(job_id)
     assert (row.state, row.errors, row.crashes) == (before.state, before.errors, before.crashes)
     (finding,) = findings(world.store)
@@ -139,9 +140,9 @@ def test_many_lanes_are_looked_through_step_by_step(world: World) -> None:
     for call in calls:
         world.queues.enqueue(call)
     wait(world)
-    report = audit(world.queues, None)
+    report = audit(world.queues.engine, None)
     assert report.after is not None
-    assert audit(world.queues, report.after).after is None
+    assert audit(world.queues.engine, report.after).after is None
 
 
 def test_where_looking_takes_long_the_next_step_waits(world: World) -> None:
@@ -153,7 +154,7 @@ def test_where_looking_takes_long_the_next_step_waits(world: World) -> None:
         return LanesHeld(lanes_held(**terms).lanes, "more")
 
     world.store.lanes_held = slow  # type: ignore[attr-defined]
-    took_us = audit(world.queues, None).rest_us // RESTS
+    took_us = audit(world.queues.engine, None).rest_us // RESTS
     assert SECOND_US // 2 <= took_us < SECOND_US
 
 
@@ -165,8 +166,8 @@ def test_a_job_that_landed_late_and_was_never_acknowledged_is_recovered() -> Non
     """E4: its producer listed the lane, stood still until that was swept, inserted, and died."""
     clock = HandClock()
     workers = SteppedMemoryStore(clock)
-    engine = Queues(workers, clock=clock, ids=Ids(), defaults=QueueSettings())
-    engine.catalog.settings("q")
+    engine = Queues(open_engine(workers, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    engine.engine.catalog.settings("q")
     was_inserted = False
 
     def late(step: str) -> None:
@@ -181,11 +182,11 @@ def test_a_job_that_landed_late_and_was_never_acknowledged_is_recovered() -> Non
 
     producer = SteppedMemoryStore(clock, cluster=workers._node.cluster, step=late)
     with pytest.raises((Ended, EnqueueUnknown)):
-        Queues(producer, clock=clock, ids=Ids(), defaults=QueueSettings()).enqueue(
+        Queues(open_engine(producer, clock=clock, ids=Ids(), defaults=QueueSettings())).enqueue(
             Calls("q", "t", 0, [b"[1]"])
         )
-    assert list(engine.lanes_of("q")) == []
+    assert list(engine.engine.lanes_of("q")) == []
     world = World(workers, clock)
     assert look(world) == 1
-    (lane,) = engine.lanes_of("q")
+    (lane,) = engine.engine.lanes_of("q")
     assert len(workers.scan(lane, after=None, until_us=None, limit=9).jobs) == 1

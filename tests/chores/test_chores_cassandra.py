@@ -57,13 +57,13 @@ def test_a_job_that_landed_late_in_a_lane_listed_nowhere_is_recovered(
     world.put(queue="listed")
     lane = lane_of(queue="hidden", tenant="t")
     job = born(7, at_us=world.now_us, lane=lane)
-    world.queues.catalog.settings("hidden")
+    world.queues.engine.catalog.settings("hidden")
     session.write([[rows.index(job)], [rows.birth(job)]])
     assert look(world) == 0  # it may be on its way to the list
     wait(world)
-    assert lane not in set(world.queues.lanes_of("hidden"))
+    assert lane not in set(world.queues.engine.lanes_of("hidden"))
     assert look(world) == 1
-    assert lane in set(world.queues.lanes_of("hidden"))
+    assert lane in set(world.queues.engine.lanes_of("hidden"))
     (finding,) = findings(world.store)
     assert (finding.queue, finding.job) == ("hidden", job.id.hex())
     assert look(world) == 0
@@ -78,7 +78,7 @@ def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:
     world.put()
     world.put(after_s=60)
     world.clock.advance(5)
-    report = sample(world.queues, None)
+    report = sample(world.queues.engine, None)
     assert world.store.commit(notes.PARTITION, report.puts)
     (one,) = samples_of(world.store, "q")
     assert (one.ready, one.scheduled) == (1, 1)
@@ -91,17 +91,17 @@ def test_old_events_go_bucket_by_bucket_and_none_that_a_group_needs(world: World
     orders = old_stream(stage)
     member = stage.member(shards=1, batch=1)
     assert one_more(member) == [0]
-    assert expire(world.queues, None).acts == 0
+    assert expire(world.queues.engine, None).acts == 0
     world.clock.advance(us=3 * DAY_US)
     orders.append("young")
     stage.later()
     member.balance()
     assert values(member) == [1, 2, 3, 4, "young"]
-    while (report := expire(world.queues, None)).after is not None:
+    while (report := expire(world.queues.engine, None)).after is not None:
         assert report.acts == 1
     assert kept(orders) == ["young"]
     stage.member(group="new", shards=1).balance()
-    assert expire(world.queues, None).acts == 0
+    assert expire(world.queues.engine, None).acts == 0
     assert kept(orders) == ["young"]
 
 
@@ -153,4 +153,4 @@ def test_where_deleted_rows_lie_ranges_are_made_as_small_as_it_takes() -> None:
 
 
 def test_an_audit_goes_through_a_store_that_has_nothing(world: World) -> None:
-    assert audit(world.queues, None).after is None
+    assert audit(world.queues.engine, None).after is None

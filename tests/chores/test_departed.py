@@ -15,6 +15,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend, Want
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from dueline.worker.presence import Attendance, Load
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
@@ -26,15 +27,15 @@ LONG_US = 120 * LEASE_US
 
 def beat(world: World, worker: str = "w1", queues: tuple[str, ...] = ("q",)) -> None:
     """Have a worker beat, as workers do; it is on the roster from then on."""
-    Attendance(world.queues, worker, serving=queues, tasks=()).tell(Load(slots=4, held=0))
+    Attendance(world.queues.engine, worker, serving=queues, tasks=()).tell(Load(slots=4, held=0))
 
 
 def claim(world: World, worker: str = "w1", *, lease_us: int = LEASE_US) -> Job:
     """Claim the first job that is due."""
-    (lane,) = world.queues.lanes_of("q")
+    (lane,) = world.queues.engine.lanes_of("q")
     (job,) = world.store.claim(
         [Want(lane, 1)], limit=1, now_us=world.now_us, lease_us=lease_us,
-        worker=worker, token=world.queues.ids.token(),
+        worker=worker, token=world.queues.engine.ids.token(),
     ).jobs  # fmt: skip
     return job
 
@@ -44,7 +45,9 @@ def free_all(world: World, *gone: str) -> int:
     after: str | None = None
     freed = 0
     while True:
-        report = free(world.queues, after, has_ended=lambda member: member.worker in gone or None)
+        report = free(
+            world.queues.engine, after, has_ended=lambda member: member.worker in gone or None
+        )
         freed += report.acts
         after = report.after
         if after is None:
@@ -53,7 +56,7 @@ def free_all(world: World, *gone: str) -> int:
 
 def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World) -> None:
     # R7
-    world.queues.catalog.configure("q", lease_us=LONG_US)
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
     beat(world, queues=("q", "other"))  # whose lease, 30 s, is the shortest: three beats
     job = claim(world, lease_us=LONG_US)
@@ -71,19 +74,19 @@ def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World)
 
 def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: World) -> None:
     # M3: the machine stood still, and the monitor beside it looks before it has beaten again
-    world.queues.catalog.configure("q", lease_us=LONG_US)
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
     beat(world, queues=("q", "other"))
     claim(world, lease_us=LONG_US)
     world.clock.advance(SHORT_S)
     assert not present(world.store)
     before = world.row(job_id)
-    assert free(world.queues, None).acts == 0
+    assert free(world.queues.engine, None).acts == 0
     assert world.row(job_id) == before
     assert len(roster.members(world.store)) == 1
     ((here, _),) = roster.members(world.store)
     roster.enrol(world.store, replace(here, born=f"{here.born}1"), version=b"1" * 16)
-    assert free(world.queues, None).acts == 1
+    assert free(world.queues.engine, None).acts == 1
 
 
 def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:
@@ -94,7 +97,7 @@ def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:
     world.clock.advance(1)
     before = world.store.claim(
         [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
-        worker="w2", token=world.queues.ids.token(),
+        worker="w2", token=world.queues.engine.ids.token(),
     ).died[job_id]  # fmt: skip
     assert died(before).worker == "w1"
 
@@ -132,7 +135,7 @@ def test_a_process_that_has_ended_for_certain_needs_miss_no_beat(world: World) -
 
 def test_a_worker_that_only_stood_still_has_its_verdict_refused(world: World) -> None:
     # P2
-    world.queues.catalog.configure("q", lease_us=LONG_US)
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
     beat(world, queues=("q", "other"))
     job = claim(world, lease_us=LONG_US)
@@ -146,9 +149,9 @@ def test_a_worker_that_only_stood_still_has_its_verdict_refused(world: World) ->
 
 def test_a_worker_that_comes_back_meanwhile_keeps_its_claims(world: World) -> None:
     """It beats again after it was found to be silent, before the verdict."""
-    world.queues.catalog.configure("q", lease_us=LONG_US)
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
-    attendance = Attendance(world.queues, "w1", serving=("q", "other"), tasks=())
+    attendance = Attendance(world.queues.engine, "w1", serving=("q", "other"), tasks=())
     attendance.tell(Load(slots=4, held=0))
     claim(world, lease_us=LONG_US)
     world.clock.advance(SHORT_S)
@@ -194,7 +197,7 @@ def test_only_claims_are_freed_and_all_pages_of_them(world: World) -> None:
 
 
 def test_one_that_leaves_is_off_the_roster(world: World) -> None:
-    attendance = Attendance(world.queues, "w1", serving=("q",), tasks=())
+    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
     attendance.tell(Load(slots=1, held=0))
     attendance.end()
     assert roster.members(world.store) == []
@@ -202,7 +205,7 @@ def test_one_that_leaves_is_off_the_roster(world: World) -> None:
 
 
 def test_one_that_was_struck_off_is_on_the_roster_again_with_its_next_beat(world: World) -> None:
-    attendance = Attendance(world.queues, "w1", serving=("q",), tasks=())
+    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
     attendance.tell(Load(slots=1, held=0))
     world.clock.advance(SHORT_S)
     free_all(world)
@@ -226,7 +229,7 @@ def test_the_dead_are_seen_to_one_by_one_in_all_their_queues(world: World) -> No
         beat(world, worker, queues=("q", worker))
         lane = world.row(jobs[worker]).lane
         world.store.claim([Want(lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
-                          worker=worker, token=world.queues.ids.token())  # fmt: skip
+                          worker=worker, token=world.queues.engine.ids.token())  # fmt: skip
     assert free_all(world, "w1", "w3") == 2
     world.clock.advance(1)
     due = [world.row(job_id).at_us <= world.now_us for job_id in jobs.values()]
@@ -240,27 +243,27 @@ def lead_a_return() -> int:
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
         engines = [
-            Queues(
+            Queues(open_engine(
                 SteppedMemoryStore(clock, cluster=cluster, step=turns.step),
                 clock=clock, ids=Ids(), defaults=QueueSettings(),
-            )
+            ))
             for _ in range(2)
         ]  # fmt: skip
         monitor, engine = engines
-        world = World(engine.store, clock)
+        world = World(engine.engine.store, clock)
         job_id = world.put()
-        monitor.catalog.settings("q")
-        monitor.time.latest_us()
-        roster.enrol(engine.store, Member("w1", ("q",)), version=b"1" * 16)
+        monitor.engine.catalog.settings("q")
+        monitor.engine.time.latest_us()
+        roster.enrol(engine.engine.store, Member("w1", ("q",)), version=b"1" * 16)
         job = claim(world)
         held: list[bool] = []
 
         def go_on() -> None:
-            extended = engine.store.settle([Extend(job, job.at_us + 1, started=True)])
-            held.extend([*extended, *engine.store.settle([Drop(job)])])
+            extended = engine.engine.store.settle([Extend(job, job.at_us + 1, started=True)])
+            held.extend([*extended, *engine.engine.store.settle([Drop(job)])])
 
-        turns.run([lambda: free(monitor, None, has_ended=lambda _: None), go_on])
-        (row,) = engine.store.find([job_id])
+        turns.run([lambda: free(monitor.engine, None, has_ended=lambda _: None), go_on])
+        (row,) = engine.engine.store.find([job_id])
         assert (row is None) == held[-1]
         assert held in ([True, True], [True, False], [False, False])
         if row is not None:  # it is due: another has it

@@ -40,8 +40,8 @@ def test_permits_of_a_dead_worker_are_free_long_before_they_lapse(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F1, M3
-    semaphore.define(world.store, "warehouse", 3, ids=world.queues.ids)
-    semaphore.define(world.store, "host", 1, ids=world.queues.ids)
+    semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
+    semaphore.define(world.store, "host", 1, ids=world.queues.engine.ids)
     beat(world)
     world.hold("warehouse", "w1", 2, lasts_s=LONG_S)
     world.hold("warehouse", "w2", 1, lasts_s=LONG_S)
@@ -50,7 +50,7 @@ def test_permits_of_a_dead_worker_are_free_long_before_they_lapse(
     world.clock.advance(SHORT_S)
     world.wait_for("warehouse", "w3", 2, queue="other")
     woken: list[str] = []
-    monkeypatch.setattr(world.queues.waker, "wake", woken.extend)
+    monkeypatch.setattr(world.queues.engine.waker, "wake", woken.extend)
     assert free_all(world) == 2
     assert woken == ["w3"]
     assert holders(world, "warehouse") == {"w2": 1}
@@ -64,7 +64,7 @@ def test_permits_of_a_dead_worker_are_free_long_before_they_lapse(
 
 
 def test_whom_a_dead_worker_keeps_waiting_need_not_let_it_go_first(world: World) -> None:
-    semaphore.define(world.store, "warehouse", 1, ids=world.queues.ids)
+    semaphore.define(world.store, "warehouse", 1, ids=world.queues.engine.ids)
     beat(world)
     world.hold("warehouse", "w2", lasts_s=LONG_S)
     world.wait_for("warehouse", "w1")
@@ -84,7 +84,7 @@ def test_permits_of_a_semaphore_that_nobody_has_set_are_found_by_jobs(world: Wor
 def test_no_permits_are_touched_of_a_worker_that_beats_or_was_never_on_the_roster(
     world: World,
 ) -> None:
-    semaphore.define(world.store, "warehouse", 3, ids=world.queues.ids)
+    semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
     beat(world)
     beat(world, "w2")
     world.hold("warehouse", "w1", lasts_s=LONG_S)
@@ -97,8 +97,8 @@ def test_no_permits_are_touched_of_a_worker_that_beats_or_was_never_on_the_roste
 def test_a_worker_that_comes_back_meanwhile_keeps_its_permits(world: World) -> None:
     """It beats again after it was found to be silent, before the write."""
     # M3
-    semaphore.define(world.store, "warehouse", 3, ids=world.queues.ids)
-    attendance = Attendance(world.queues, "w1", serving=("q",), tasks=())
+    semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
+    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
     attendance.tell(Load(slots=4, held=0))
     world.hold("warehouse", "w1", lasts_s=LONG_S)
     world.clock.advance(SHORT_S)
@@ -108,7 +108,7 @@ def test_a_worker_that_comes_back_meanwhile_keeps_its_permits(world: World) -> N
 
 
 def test_what_another_changes_meanwhile_stays_changed(world: World) -> None:
-    semaphore.define(world.store, "warehouse", 3, ids=world.queues.ids)
+    semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
     beat(world)
     for worker in ("w1", "w3"):
         world.hold("warehouse", worker, lasts_s=LONG_S)
@@ -121,11 +121,11 @@ def test_one_that_only_stood_still_takes_what_is_left_and_loses_the_other_jobs(
     world: World,
 ) -> None:
     # P2
-    world.queues.catalog.configure("q", lease_us=LONG_US)
-    semaphore.define(world.store, "warehouse", 2, ids=world.queues.ids)
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    semaphore.define(world.store, "warehouse", 2, ids=world.queues.engine.ids)
     ids = [world.put(limits=["warehouse"]) for _ in range(2)]
     beat(world, queues=("q", "other"))
-    mine = HeldPermits(world.queues, "w1")
+    mine = HeldPermits(world.queues.engine, "w1")
     mine.begin(list, 4)
     assert mine.take(["warehouse"], 2, priority=0, queue="q", lease_us=LONG_US).jobs == 2
     jobs = [world.claim(job_id) for job_id in ids]

@@ -11,6 +11,7 @@ from dueline.chores.chore import Report
 from dueline.chores.expire import expire
 from dueline.clock import DAY_US, SECOND_US
 from dueline.consumer import Consumer
+from dueline.maintenance import tasks_of
 from dueline.monitor import Monitor
 from dueline.settings import shard_of
 from dueline.stores.memory_cluster import Cluster
@@ -47,10 +48,10 @@ def kept(stream: Stream) -> list[object]:
 
 def rounds(world: World, *, steps_max: int = 100) -> list[Report]:
     """Have a round of the chore, step by step."""
-    reports = [expire(world.queues, None)]
+    reports = [expire(world.queues.engine, None)]
     while (after := reports[-1].after) is not None:
         assert len(reports) < steps_max
-        reports.append(expire(world.queues, after))
+        reports.append(expire(world.queues.engine, after))
     return reports
 
 
@@ -61,16 +62,22 @@ def test_old_events_go_though_no_consumer_runs_and_nobody_here_declared_the_stre
     orders = stage.stream(2, keep_us=DAY_US)
     fill(orders, world.clock)
     world.clock.advance(us=DAY_US - OLD * SECOND_US)
-    assert expire(world.queues, None) == Report(0)
+    assert expire(world.queues.engine, None) == Report(0)
     assert len(kept(orders)) == OLD
     world.clock.advance(us=OLD * SECOND_US)
     orders.append("young")
     stage.later()
-    monitor = Monitor(world.queues, "m", clock=world.clock, chance=lambda: 0.0)
+    monitor = Monitor(
+        world.queues.engine,
+        "m",
+        clock=world.clock,
+        chance=lambda: 0.0,
+        chores=tasks_of(world.queues),
+    )
     while monitor.step() == 0:
         """Do all chores once."""
     assert kept(orders) == ["young"]
-    assert expire(world.queues, None) == Report(0)
+    assert expire(world.queues.engine, None) == Report(0)
 
 
 def test_they_stay_for_ever_where_nothing_else_is_said(world: World, stage: Stage) -> None:
@@ -88,16 +95,16 @@ def test_none_goes_that_a_group_still_needs(world: World, stage: Stage) -> None:
     member = stage.member(shards=1, batch=2)
     member.balance()
     world.clock.advance(us=2 * DAY_US)
-    assert expire(world.queues, None).acts == 0
+    assert expire(world.queues.engine, None).acts == 0
     member.balance()
     batch = member.poll(0)
     assert batch is not None
     member.commit(batch)
-    assert expire(world.queues, None).acts == 1
+    assert expire(world.queues.engine, None).acts == 1
     assert kept(orders) == [1, 2, 3]  # the last one that was read marks the place
     assert values(member) == [2, 3]
     orders.forget_group("billing")
-    assert expire(world.queues, None).acts == 1
+    assert expire(world.queues.engine, None).acts == 1
     assert kept(orders) == []
 
 
@@ -108,7 +115,9 @@ def test_a_step_looks_at_some_shards_and_the_next_goes_on_there(
     monkeypatch.setattr(chore, "SHARDS_A_STEP", 3)
     hosts = Stage(world.store, world.clock)
     streams = [
-        Stream(hosts, name, shards=shards, keep_us=keep_us)
+        Stream(
+            lambda: hosts.queues.engine, name, owner=hosts, shards=shards, keep_us=keep_us
+        )
         for name, shards, keep_us in [
             ("a", 2, DAY_US), ("b", 5, None), ("c", 5, DAY_US), ("d", 1, None), ("e", 1, DAY_US)
         ]
@@ -135,12 +144,12 @@ def test_a_step_takes_no_more_than_a_slice_of_a_shard(world: World, stage: Stage
         orders.append(day)
         world.clock.advance(us=retention.SLICE_US)
     world.clock.advance(us=DAY_US)
-    report = expire(world.queues, None)
+    report = expire(world.queues.engine, None)
     assert (report.acts, report.after) == (1, "orders/0")
     assert kept(orders) == [1, 2, 3, 4]
     orders.expire()  # a consumer goes on to the end
     assert kept(orders) == []
-    assert expire(world.queues, report.after) == Report(0)
+    assert expire(world.queues.engine, report.after) == Report(0)
 
 
 def test_cuts_of_which_nothing_is_left_are_forgotten(world: World, stage: Stage) -> None:
@@ -154,7 +163,7 @@ def test_cuts_of_which_nothing_is_left_are_forgotten(world: World, stage: Stage)
 
 
 def test_a_stream_that_is_not_there_any_more_ends_the_round(world: World) -> None:
-    assert expire(world.queues, "gone/3") == Report(0)
+    assert expire(world.queues.engine, "gone/3") == Report(0)
 
 
 def test_a_group_that_comes_when_that_was_said_leaves_out_what_goes(
@@ -166,14 +175,14 @@ def test_a_group_that_comes_when_that_was_said_leaves_out_what_goes(
     world.clock.advance(us=2 * DAY_US)
     store = world.store
     expired, store.expire = store.expire, lambda *_, **__: None  # type: ignore[method-assign]
-    assert expire(world.queues, None).acts == 1
+    assert expire(world.queues.engine, None).acts == 1
     store.expire = expired  # type: ignore[method-assign]
     assert len(kept(orders)) == OLD
     member = stage.member(shards=1)
     member.balance()
     assert values(member) == []
     assert [lag.rows for lag in orders.lag("billing")] == [0]
-    assert expire(world.queues, None).acts == 1
+    assert expire(world.queues.engine, None).acts == 1
     assert len(kept(orders)) == 1
 
 
@@ -183,7 +192,7 @@ def test_a_group_that_comes_when_that_was_said_leaves_out_what_goes(
 def stage_of(clock: HandClock, cluster: Cluster, step: Callable[[str], None]) -> Stage:
     """Set the stage of one process, on the model without transactions."""
     stage = Stage(SteppedMemoryStore(clock, cluster=cluster, step=step), clock)
-    stage.queues.time.latest_us()
+    stage.queues.engine.time.latest_us()
     return stage
 
 
@@ -226,7 +235,9 @@ def monitor_against_a_new_group() -> int:
         old_stream(stage)
         member = stage.member(shards=1, batch=1)
         found: list[object] = []
-        turns.run([lambda: expire(monitor.queues, None), lambda: found.extend(one_more(member))])
+        turns.run(
+            [lambda: expire(monitor.queues.engine, None), lambda: found.extend(one_more(member))]
+        )
         check_no_gap(stage, member, found)
 
     return every_order(lead, switches_max=2)
@@ -250,7 +261,7 @@ def monitor_against_a_seek() -> int:
             orders.seek("billing", Position(0))
             found.extend(one_more(next_one))
 
-        turns.run([lambda: expire(monitor.queues, None), replay])
+        turns.run([lambda: expire(monitor.queues.engine, None), replay])
         check_no_gap(stage, next_one, found)
 
     return every_order(lead, switches_max=2)
@@ -265,7 +276,7 @@ def two_monitors() -> int:
         orders = old_stream(stage)
         member = stage.member(shards=1, batch=1)
         found = [*one_more(member), *one_more(member)]
-        turns.run([partial(expire, one.queues, None) for one in monitors])
+        turns.run([partial(expire, one.queues.engine, None) for one in monitors])
         assert kept(orders) == [1, 2, 3, 4]
         check_no_gap(stage, member, found)
 
@@ -297,5 +308,5 @@ def test_a_group_that_comes_between_keeps_what_goes_otherwise(
         return found
 
     monkeypatch.setattr(groups, "needed_us", and_one_comes)
-    assert expire(world.queues, None).acts == 0
+    assert expire(world.queues.engine, None).acts == 0
     assert len(kept(orders)) == OLD

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline import flows
+from dueline import flows, workflow_control
 from dueline.chores import finished as chore
 from dueline.chores.finished import KEEP_US, let_go
 from dueline.clock import DAY_US, SECOND_US
@@ -44,7 +44,7 @@ def round_of(stage: FlowStage) -> list[int]:
     """Take all steps of a round of the chore; answer what each did."""
     queues, acts, after = stage.onlooker(), [], None
     while True:
-        report = let_go(queues, after)
+        report = let_go(queues.engine, after)
         acts.append(report.acts)
         after = report.after
         if after is None:
@@ -53,7 +53,7 @@ def round_of(stage: FlowStage) -> list[int]:
 
 def left(stage: FlowStage) -> set[JobId]:
     """List the workflows of which something is kept."""
-    return {flow for flow, _ in recipe.listed(stage.onlooker().store)}
+    return {flow for flow, _ in recipe.listed(stage.onlooker().engine.store)}
 
 
 def kept(records: Records, start: Start) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_workflow_goes_a_week_after_its_last_end_and_nothing_is_left_of_it(
     stage.work()
     look = stage.look()
     stage.clock.advance(us=6 * DAY_US)
-    flows.signal(stage.onlooker(), look, "go", b"1")
+    flows.signal(stage.onlooker().engine, look, "go", b"1")
     stage.work_to_the_end()
     stage.clock.advance(us=KEEP_US - SECOND_US)
     assert round_of(stage) == [0]
@@ -80,11 +80,11 @@ def test_a_workflow_goes_a_week_after_its_last_end_and_nothing_is_left_of_it(
     stage.clock.advance(us=2 * SECOND_US)
     assert round_of(stage) == [1]
     assert left(stage) == {young}
-    assert kept(stage.onlooker().store, start) == []
+    assert kept(stage.onlooker().engine.store, start) == []
     stage.clock.advance(us=KEEP_US)
     assert round_of(stage) == [1]
     assert left(stage) == set()
-    assert list(stage.onlooker().store.read("flows", after=None, limit=1)) == []
+    assert list(stage.onlooker().engine.store.read("flows", after=None, limit=1)) == []
 
 
 def test_one_with_a_step_that_lives_stays(stage: FlowStage) -> None:
@@ -94,10 +94,10 @@ def test_one_with_a_step_that_lives_stays(stage: FlowStage) -> None:
     stage.clock.advance(us=100 * KEEP_US)
     assert round_of(stage) == [0]
     assert left(stage) == {waits.flow, untouched.flow}
-    flows.signal(stage.onlooker(), Look(stage.onlooker(), waits.flow), "go", b"1")
+    flows.signal(stage.onlooker().engine, Look(stage.onlooker().engine, waits.flow), "go", b"1")
     stage.start = waits
     stage.work_to_the_end()
-    assert Look(stage.onlooker(), waits.flow).status() == "done"
+    assert Look(stage.onlooker().engine, waits.flow).status() == "done"
 
 
 def test_one_with_a_dead_step_stays_until_that_is_retried(stage: FlowStage) -> None:
@@ -112,7 +112,7 @@ def test_one_with_a_dead_step_stays_until_that_is_retried(stage: FlowStage) -> N
     stage.failing_steps = set()
     for start in (held, last):
         stage.start = start
-        assert flows.retry(stage.onlooker(), stage.look()).done == 1
+        assert workflow_control.retry(stage.onlooker(), stage.look()).done == 1
         stage.work_to_the_end()
         assert stage.look().status() == "done"
     assert round_of(stage) == [0]
@@ -152,11 +152,11 @@ def test_a_large_one_is_let_go_of_in_steps(
     start = begun(stage, large)
     stage.work_to_the_end()
     stage.clock.advance(us=KEEP_US + SECOND_US)
-    places = len(kept(stage.onlooker().store, start))
+    places = len(kept(stage.onlooker().engine.store, start))
     assert places > 4
     acts = round_of(stage)
     assert (sum(acts), len(acts) - 1) == (1, places)
-    assert kept(stage.onlooker().store, start) == []
+    assert kept(stage.onlooker().engine.store, start) == []
     assert left(stage) == set()
 
 
@@ -164,11 +164,11 @@ def test_what_is_left_of_a_cut_off_end_goes(stage: FlowStage) -> None:
     flow = ended(stage)
     stage.clock.advance(us=KEEP_US + SECOND_US)
     queues = stage.onlooker()
-    layout = recipe.read(queues.store, flow)
-    for _ in recipe.forget(queues.store, flow, layout):
+    layout = recipe.read(queues.engine.store, flow)
+    for _ in recipe.forget(queues.engine.store, flow, layout):
         pass
     for commit in recipe.put_layout(flow, lay_out(NESTED, "").layout, version=flow)[1:]:
-        queues.store.commit(commit.partition, commit.writes)
+        queues.engine.store.commit(commit.partition, commit.writes)
     assert left(stage) == {flow}
     assert round_of(stage) == [1]
     assert left(stage) == set()

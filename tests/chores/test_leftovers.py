@@ -13,6 +13,7 @@ from dueline.job import Job
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.stores.memory import MemoryStore
+from dueline.telling import open_engine
 from tests.chores.test_vanish import (
     CALL,
     HISTORY_US,
@@ -33,7 +34,7 @@ SHARDS = 2
 def job_in_last_shard(clock: HandClock) -> Job:
     """Make a job as a producer does who knows of all shards."""
     settings = QueueSettings(shards=SHARDS, shards_read=SHARDS)
-    queues = Queues(MemoryStore(clock), clock=clock, ids=Ids(), defaults=settings)
+    queues = Queues(open_engine(MemoryStore(clock), clock=clock, ids=Ids(), defaults=settings))
     while (job := queues.enqueue(CALL)[0]).lane.shard < SHARDS - 1:
         pass
     return job
@@ -41,13 +42,13 @@ def job_in_last_shard(clock: HandClock) -> Job:
 
 def narrow(queues: Queues) -> None:
     """Leave the last shard over."""
-    queues.catalog.configure("q", shards=SHARDS)
-    queues.catalog.configure("q", shards=SHARDS - 1)
+    queues.engine.catalog.configure("q", shards=SHARDS)
+    queues.engine.catalog.configure("q", shards=SHARDS - 1)
 
 
 def shards_read(world: World) -> int:
     """Tell how many shards workers read."""
-    return world.queues.catalog.settings("q").shards_read
+    return world.queues.engine.catalog.settings("q").shards_read
 
 
 def test_shards_that_are_left_over_go_once_they_are_empty_whoever_serves_the_queue(
@@ -59,24 +60,24 @@ def test_shards_that_are_left_over_go_once_they_are_empty_whoever_serves_the_que
     for read in (2, 2, 1):
         world.clock.advance(us=WAIT_US + 1)
         world.live(queues=("q",))
-        assert vanish(world.queues, None).acts == 1
+        assert vanish(world.queues.engine, None).acts == 1
         assert shards_read(world) == read
-    assert vanish(world.queues, None).acts == 0
+    assert vanish(world.queues.engine, None).acts == 0
     assert world.queues.find(job_id).status == "ready"
 
 
 @pytest.mark.parametrize("is_dead", [False, True])
 def test_they_stay_as_long_as_a_job_is_there(world: World, is_dead: bool) -> None:  # noqa: FBT001
     narrow(world.queues)
-    world.queues.catalog.configure("q", history="off")
+    world.queues.engine.catalog.configure("q", history="off")
     job = job_in_last_shard(world.clock)
     world.queues.enqueue_again([job])
     if is_dead:
         world.die(job.id)
         for _ in range(4):
             world.clock.advance(us=2 * DAY_US)
-            retire(world.queues, None)
-        assert not [*world.queues.lanes_of("q")]
+            retire(world.queues.engine, None)
+        assert not [*world.queues.engine.lanes_of("q")]
     assert rounds(world) == [0, 0, 0]
     assert shards_read(world) == SHARDS
 
@@ -90,10 +91,10 @@ def test_they_stay_as_long_as_their_history_is_kept(world: World) -> None:
     world.queues.cancel(job.id)
     for _ in range(4):
         world.clock.advance(us=2 * DAY_US)
-        retire(world.queues, None)
+        retire(world.queues.engine, None)
     assert rounds(world) == [0, 0, 0]
     world.clock.advance(us=HISTORY_US)
-    forget_history(world.queues, None)
+    forget_history(world.queues.engine, None)
     assert rounds(world) == [1, 1, 1]
     assert shards_read(world) == SHARDS - 1
 
@@ -104,7 +105,7 @@ def test_a_job_that_comes_to_one_keeps_it(world: World, stages: int) -> None:
     rounds(world, stages)
     other(world).enqueue_again([job_in_last_shard(world.clock)])
     assert rounds(world, 5) == [0] * 5
-    assert world.queues.catalog.entry("q").leaving_us is None  # type: ignore[union-attr]
+    assert world.queues.engine.catalog.entry("q").leaving_us is None  # type: ignore[union-attr]
     assert shards_read(world) == SHARDS
 
 
@@ -123,7 +124,7 @@ def test_jobs_that_come_to_others_do_not(world: World, stages: int) -> None:
 def test_a_larger_number_that_is_set_meanwhile_holds(world: World) -> None:
     narrow(world.queues)
     rounds(world, 2)
-    other(world).catalog.configure("q", shards=SHARDS)
+    other(world).engine.catalog.configure("q", shards=SHARDS)
     assert rounds(world, 3) == [0, 0, 0]
     assert shards_read(world) == SHARDS
 
@@ -132,7 +133,7 @@ def test_a_queue_whose_shards_went_may_vanish(world: World) -> None:
     # C16
     narrow(world.queues)
     assert rounds(world, 2 * STAGES) == [1] * 2 * STAGES
-    assert world.queues.catalog.names() == []
+    assert world.queues.engine.catalog.names() == []
 
 
 # --- a producer and the monitor, in every order of their steps --------------------------------

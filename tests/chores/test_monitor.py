@@ -9,6 +9,7 @@ import pytest
 from dueline.chores import diary
 from dueline.chores.chore import Chore, Report
 from dueline.clock import DAY_US, SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreUnavailable
 from dueline.ids import Ids
 from dueline.monitor import CHORES, SIGHT_US, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
@@ -20,6 +21,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Records
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from dueline.whereabouts import own
 from dueline.worker.presence import Attendance, Load
 from tests.calls import row_of
@@ -41,11 +43,11 @@ class Log:
     def chore(self, who: str, name: str = "c", *, meanwhile: Callable[[], object] = int) -> Chore:
         """Make a chore that notes who does it; `meanwhile` happens in the middle."""
 
-        def step(queues: Queues, after: str | None) -> Report:
+        def step(engine: Engine, after: str | None) -> Report:
             assert after is None
             self.done.append(who)
             meanwhile()
-            put = notes.put("by", name, who.encode(), queues.ids.token(), expires_us=2**60)
+            put = notes.put("by", name, who.encode(), engine.ids.token(), expires_us=2**60)
             return Report(1, puts=[put])
 
         return Chore(name, EVERY_US, step)
@@ -63,8 +65,10 @@ def monitor_of(
     """Make one who stands for the office; clock: of a machine of its own."""
     queues = world.queues
     if clock is not None:
-        queues = Queues(world.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    return Monitor(queues, who, clock=clock or world.clock, chance=lambda: 0.0, chores=chores)
+        queues = Queues(open_engine(world.store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    return Monitor(
+        queues.engine, who, clock=clock or world.clock, chance=lambda: 0.0, chores=chores
+    )
 
 
 def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
@@ -153,7 +157,7 @@ def test_one_that_stood_still_past_its_lease_writes_nothing_more(world: World) -
 def test_rounds_go_on_where_the_monitor_before_was_stopped(world: World) -> None:
     seen: list[str | None] = []
 
-    def step(_queues: Queues, after: str | None) -> Report:
+    def step(_engine: Engine, after: str | None) -> Report:
         seen.append(after)
         return Report(after={None: "a", "a": "b"}.get(after))
 
@@ -169,7 +173,7 @@ def test_rounds_go_on_where_the_monitor_before_was_stopped(world: World) -> None
 def test_a_chore_that_fails_keeps_no_other_from_its_turn(world: World) -> None:
     log = Log()
 
-    def fail(_queues: Queues, _after: str | None) -> Report:
+    def fail(_engine: Engine, _after: str | None) -> Report:
         raise ValueError("a bug")
 
     one = monitor_of(world, "one", [Chore("bad", EVERY_US, fail), log.chore("one")])
@@ -210,10 +214,12 @@ def lead_two_at_once() -> int:
         log = Log()
         monitors = []
         for store, who in zip(stores, ("one", "two"), strict=True):
-            queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+            queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
             chores = [log.chore(who)]
-            monitors.append(Monitor(queues, who, clock=clock, chance=lambda: 0.0, chores=chores))
-            queues.time.latest_us()
+            monitors.append(
+                Monitor(queues.engine, who, clock=clock, chance=lambda: 0.0, chores=chores)
+            )
+            queues.engine.time.latest_us()
         turns.run([one.step for one in monitors])
         elected = [one.epoch for one in monitors]
         assert sorted(elected, key=str) == [1, None]
@@ -237,14 +243,14 @@ def lead_takeover() -> int:
         still = HandClock()
         log = Log()
         engines = [
-            Queues(
+            Queues(open_engine(
                 SteppedMemoryStore(one, cluster=cluster, step=turns.step),
                 clock=one, ids=Ids(), defaults=QueueSettings(),
-            )
+            ))
             for one in (still, clock)
         ]  # fmt: skip
         first, second = (
-            Monitor(queues, who, clock=own, chance=lambda: 0.0, chores=[log.chore(who)])
+            Monitor(queues.engine, who, clock=own, chance=lambda: 0.0, chores=[log.chore(who)])
             for queues, who, own in zip(engines, ("first", "second"), (still, clock), strict=True)
         )
         first.step()
@@ -253,10 +259,10 @@ def lead_takeover() -> int:
         turns.run([first.step, second.step])
         assert second.epoch == 2 or first.epoch == 1
         if second.epoch == 2:
-            assert by(engines[0].store) == b"second"
+            assert by(engines[0].engine.store) == b"second"
             first.step()
-            assert by(engines[0].store) == b"second"
-            assert diary.lines(engines[0].store)["c"].acts in (2, 3)
+            assert by(engines[0].engine.store) == b"second"
+            assert diary.lines(engines[0].engine.store)["c"].acts in (2, 3)
         outcomes.add((first.epoch, second.epoch, len(log.done)))
 
     count = every_order(lead, switches_max=2)
@@ -275,14 +281,14 @@ def test_without_any_monitor_all_works_only_later(world: World) -> None:
     for number in range(1, 4):
         store.add([row_of(number, at_us=clock.wall_us() + number * DAY_US)])
     clock.advance(us=DAY_US)
-    Attendance(queues, "dead", serving=("default",), tasks=()).tell(Load(slots=1, held=1))
+    Attendance(queues.engine, "dead", serving=("default",), tasks=()).tell(Load(slots=1, held=1))
     assert world.claim(row_of(1).id, worker="dead", start=True).worker == "dead"
     done: list[int] = []
     for _ in range(6):
         clock.advance(us=DAY_US)
         done += Bench(queues, clock).run()
     assert sorted(done) == [1, 2, 3]
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
     assert holder_of(store) is None
 
 
@@ -295,7 +301,7 @@ def test_when_its_process_has_ended_on_this_machine_another_takes_over_at_once(
     process = subprocess.Popen(["sleep", "60"])
     stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     member = Member("one", ("q",), own().space, process.pid, stat[19])
-    roster.enrol(world.store, member, version=world.queues.ids.token())
+    roster.enrol(world.store, member, version=world.queues.engine.ids.token())
     log = Log()
     one, other = (monitor_of(world, who, [log.chore(who)]) for who in ("one", "other"))
     try:

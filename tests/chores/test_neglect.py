@@ -4,9 +4,10 @@ import pytest
 
 from dueline.chores import neglect as chore
 from dueline.chores.chore import Chore, Report
+from dueline.chores.late_groups import report_late_groups
 from dueline.chores.neglect import neglect
+from dueline.engine import Engine
 from dueline.monitor import TTL_US, Monitor
-from dueline.queue import Queues
 from dueline.shards import LATE_US
 from tests.streams.stage import Stage, values
 from tests.world import World
@@ -14,10 +15,10 @@ from tests.world import World
 
 def warned(world: World) -> list[str]:
     """Have a round of the chore; answer what is to be logged."""
-    report = neglect(world.queues, None)
-    words = [*report.warnings]
+    report = neglect(world.queues.engine, None)
+    words = [*report.warnings, *report_late_groups(world.queues.engine, None).warnings]
     while report.after is not None:
-        report = neglect(world.queues, report.after)
+        report = neglect(world.queues.engine, report.after)
         words += report.warnings
     return words
 
@@ -29,7 +30,7 @@ def test_a_late_shard_of_a_queue_that_is_served_is_told_of_and_no_other(
     monkeypatch.setattr(chore, "QUEUES_A_STEP", 1)
     for queue in ("waiting", "paused", "unserved"):
         world.put(queue=queue)
-    world.queues.catalog.configure("paused", is_paused=True)
+    world.queues.engine.catalog.configure("paused", is_paused=True)
     world.clock.advance(us=LATE_US + 1)
     world.put(queue="prompt")
     world.live(queues=("waiting", "paused", "prompt"))
@@ -60,7 +61,7 @@ def test_who_holds_the_office_warns(world: World) -> None:
     world.live(queues=("late",))
     said: list[str] = []
     one, two = (
-        Monitor(world.queues, who, clock=world.clock, chance=lambda: 0.0, warn=said.append)
+        Monitor(world.queues.engine, who, clock=world.clock, chance=lambda: 0.0, warn=said.append)
         for who in ("one", "two")
     )
     for _ in range(50):
@@ -73,18 +74,18 @@ def test_who_holds_the_office_warns(world: World) -> None:
 def test_who_has_lost_the_office_meanwhile_warns_of_nothing(world: World) -> None:
     said: list[str] = []
 
-    def stand_still(_queues: Queues, _after: str | None) -> Report:
+    def stand_still(_engine: Engine, _after: str | None) -> Report:
         world.clock.advance(us=2 * TTL_US)
         while other.epoch is None:
             other.step()
         return Report(warnings=("too late",))
 
-    def nothing(_queues: Queues, _after: str | None) -> Report:
+    def nothing(_engine: Engine, _after: str | None) -> Report:
         return Report()
 
     monitor, other = (
         Monitor(
-            world.queues,
+            world.queues.engine,
             name,
             clock=world.clock,
             chance=lambda: 0.0,

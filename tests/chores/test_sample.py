@@ -8,7 +8,7 @@ from tests.world import World
 
 def take(world: World) -> None:
     """Sample, and write it down."""
-    report = sample(world.queues, None)
+    report = sample(world.queues.engine, None)
     assert world.store.commit(notes.PARTITION, report.puts)
 
 
@@ -38,5 +38,5 @@ def test_samples_are_bounded_and_the_last_ones_stay(world: World) -> None:
 
 
 def test_an_idle_queue_leaves_nothing(world: World) -> None:
-    world.queues.catalog.settings("idle")
-    assert not sample(world.queues, None).puts
+    world.queues.engine.catalog.settings("idle")
+    assert not sample(world.queues.engine, None).puts

@@ -20,6 +20,7 @@ from dueline.store import Record
 from dueline.stores.memory import MemoryStore
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
@@ -38,18 +39,18 @@ def rounds(world: World, count: int = STAGES) -> list[int]:
     acts = []
     for _ in range(count):
         world.clock.advance(us=WAIT_US + 1)
-        acts.append(vanish(world.queues, None).acts)
+        acts.append(vanish(world.queues.engine, None).acts)
     return acts
 
 
 def names(world: World) -> list[str]:
     """Name the queues."""
-    return world.queues.catalog.names()
+    return world.queues.engine.catalog.names()
 
 
 def other(world: World) -> Queues:
     """Make the engine of another process."""
-    return Queues(world.store, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+    return Queues(open_engine(world.store, clock=world.clock, ids=Ids(), defaults=QueueSettings()))
 
 
 @pytest.fixture
@@ -63,13 +64,13 @@ def use_once(world: World) -> None:
     world.end(world.claim(world.put()), Outcome("done", world.now_us))
     for _ in range(4):
         world.clock.advance(us=2 * DAY_US)
-        retire(world.queues, None)
+        retire(world.queues.engine, None)
 
 
 def test_a_queue_that_nobody_uses_vanishes(world: World) -> None:
     # C16
-    world.queues.catalog.settings("q")
-    world.queues.catalog.settings("r")
+    world.queues.engine.catalog.settings("q")
+    world.queues.engine.catalog.settings("r")
     assert rounds(world) == [2, 2, 2]
     assert names(world) == []
     assert rounds(world, 1) == [0]
@@ -79,7 +80,7 @@ def test_it_stays_as_long_as_its_history_is_kept(world: World) -> None:
     use_once(world)
     assert rounds(world) == [0, 0, 0]
     world.clock.advance(us=HISTORY_US + 2 * DAY_US)
-    assert forget_history(world.queues, None).acts == 1
+    assert forget_history(world.queues.engine, None).acts == 1
     assert rounds(world) == [1, 1, 1]
     assert names(world) == []
 
@@ -92,42 +93,42 @@ def test_it_stays_as_long_as_a_job_waits(world: World, after_s: float) -> None:
 
 
 def test_it_stays_as_long_as_a_job_is_dead(world: World) -> None:
-    world.queues.catalog.configure("r", history="off")
+    world.queues.engine.catalog.configure("r", history="off")
     world.die(world.put())
     for _ in range(4):
         world.clock.advance(us=2 * DAY_US)
-        retire(world.queues, None)
+        retire(world.queues.engine, None)
     world.clock.advance(us=HISTORY_US)
-    forget_history(world.queues, None)
-    assert not [*world.queues.lanes_of("q")]
+    forget_history(world.queues.engine, None)
+    assert not [*world.queues.engine.lanes_of("q")]
     assert rounds(world) == [0, 0, 0]
     assert names(world) == ["q", "r"]
 
 
 def test_it_stays_as_long_as_a_worker_serves_it(world: World) -> None:
-    world.queues.catalog.settings("q")
+    world.queues.engine.catalog.settings("q")
     for _ in range(STAGES):
         world.clock.advance(us=WAIT_US + 1)
         world.live(queues=("q",))
-        assert vanish(world.queues, None).acts == 0
+        assert vanish(world.queues.engine, None).acts == 0
     world.leave()
     assert rounds(world) == [1, 1, 1]
 
 
 def test_it_stays_if_somebody_has_set_it(world: World) -> None:
-    world.queues.catalog.configure("q", lease_us=7_000_000)
-    world.queues.catalog.configure("r", is_paused=True)
+    world.queues.engine.catalog.configure("q", lease_us=7_000_000)
+    world.queues.engine.catalog.configure("r", is_paused=True)
     assert rounds(world) == [0, 0, 0]
     assert names(world) == ["q", "r"]
 
 
 @pytest.mark.parametrize("stages", [1, 2])
 def test_a_job_that_comes_meanwhile_keeps_it(world: World, stages: int) -> None:
-    world.queues.catalog.settings("q")
+    world.queues.engine.catalog.settings("q")
     rounds(world, stages)
     producer = other(world)
     producer.enqueue(CALL)
-    entry = producer.catalog.entry("q")
+    entry = producer.engine.catalog.entry("q")
     assert entry is not None
     assert entry.leaving_us is None
     assert rounds(world, 5) == [0] * 5
@@ -135,27 +136,27 @@ def test_a_job_that_comes_meanwhile_keeps_it(world: World, stages: int) -> None:
 
 
 def test_settings_that_come_meanwhile_keep_it(world: World) -> None:
-    world.queues.catalog.settings("q")
+    world.queues.engine.catalog.settings("q")
     rounds(world, 2)
-    other(world).catalog.configure("q", shards=3)
+    other(world).engine.catalog.configure("q", shards=3)
     assert rounds(world, 5) == [0] * 5
-    assert world.queues.catalog.settings("q").shards == 3
+    assert world.queues.engine.catalog.settings("q").shards == 3
 
 
 def test_two_rounds_in_a_row_are_no_wait(world: World) -> None:
-    world.queues.catalog.settings("q")
-    assert [vanish(world.queues, None).acts for _ in range(5)] == [1, 1, 0, 0, 0]
+    world.queues.engine.catalog.settings("q")
+    assert [vanish(world.queues.engine, None).acts for _ in range(5)] == [1, 1, 0, 0, 0]
     world.clock.advance(us=WAIT_US + 1)
-    assert vanish(world.queues, None).acts == 1
+    assert vanish(world.queues.engine, None).acts == 1
 
 
 def test_a_step_looks_at_some_queues_and_the_next_goes_on_there(world: World) -> None:
     made = [f"q{number:03}" for number in range(QUEUES_A_STEP + 3)]
     for name in made:
-        world.queues.catalog.settings(name)
-    report = vanish(world.queues, None)
+        world.queues.engine.catalog.settings(name)
+    report = vanish(world.queues.engine, None)
     assert (report.acts, report.after) == (QUEUES_A_STEP, made[QUEUES_A_STEP - 1])
-    report = vanish(world.queues, report.after)
+    report = vanish(world.queues.engine, report.after)
     assert (report.acts, report.after) == (3, None)
 
 
@@ -163,22 +164,22 @@ def test_a_dead_job_that_is_retried_keeps_its_queue(world: World) -> None:
     job_id = world.put()
     world.die(job_id)
     dead = world.row(job_id)
-    world.queues.catalog.settings("q")
-    entry = world.queues.catalog.entry("q")
+    world.queues.engine.catalog.settings("q")
+    entry = world.queues.engine.catalog.entry("q")
     assert entry is not None
-    assert world.queues.catalog.mark_leaving("q", entry, 0)
+    assert world.queues.engine.catalog.mark_leaving("q", entry, 0)
     producer = other(world)
     assert producer.retry_all([dead]) == 1
-    entry = producer.catalog.entry("q")
+    entry = producer.engine.catalog.entry("q")
     assert entry is not None
     assert entry.leaving_us is None
 
 
 def test_jobs_that_are_sent_again_keep_their_queue(world: World) -> None:
     jobs = world.queues.enqueue(CALL)
-    entry = world.queues.catalog.entry("q")
+    entry = world.queues.engine.catalog.entry("q")
     assert entry is not None
-    assert world.queues.catalog.remove("q", entry)
+    assert world.queues.engine.catalog.remove("q", entry)
     other(world).enqueue_again(jobs)
     assert names(world) == ["q"]
 
@@ -207,21 +208,21 @@ class Slow(FailingStore):
 @pytest.mark.memory
 def test_a_job_whose_queue_cannot_be_looked_after_is_unknown(clock: HandClock) -> None:
     store = Slow(clock)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    queues.catalog.settings("q")
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues.engine.catalog.settings("q")
     store.is_slow = True
     with pytest.raises(EnqueueUnknown) as raised:
         queues.enqueue(CALL)
     store.is_slow = store.is_down = False
     queues.enqueue_again(raised.value.jobs)
-    assert len(list(queues.jobs_of("q"))) == 1
+    assert len(list(queues.engine.jobs_of("q"))) == 1
 
 
 @pytest.mark.memory
 def test_producers_read_of_a_queue_no_more_often_for_that(clock: HandClock) -> None:
     # O3
     counting = FailingStore(MemoryStore(clock), {})
-    queues = Queues(counting, clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(open_engine(counting, clock=clock, ids=Ids(), defaults=QueueSettings()))
     queues.enqueue(CALL)
     asked = counting.calls
     queues.enqueue(CALL)
@@ -234,15 +235,15 @@ def test_producers_read_of_a_queue_no_more_often_for_that(clock: HandClock) -> N
 def engine_of(clock: HandClock, cluster: Cluster, step: Callable[[str], None]) -> Queues:
     """Make the engine of one process, on the model without transactions."""
     store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    queues.time.latest_us()
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues.engine.time.latest_us()
     return queues
 
 
 def check_known(queues: Queues) -> None:
     """Check that the job is in a queue that is known, and is there to be claimed."""
-    assert queues.catalog.names() == ["q"]
-    claimer = Claimer(queues, ["q"], "w1")
+    assert queues.engine.catalog.names() == ["q"]
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     assert len(claimer.claim(9, {})) == 1
 
@@ -266,11 +267,11 @@ def against_monitor(prepare: Prepare) -> int:
         clock, cluster = HandClock(), Cluster()
         producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
         put = prepare(monitor, clock)
-        producer.catalog.settings("q")
+        producer.engine.catalog.settings("q")
 
         def let_go() -> None:
             for _ in range(STAGES):
-                vanish(monitor, None)
+                vanish(monitor.engine, None)
                 clock.advance(us=WAIT_US + 1)
 
         turns.run([lambda: put(producer), let_go])
@@ -286,16 +287,16 @@ def hurried_against_monitor(prepare: Prepare) -> int:
         clock, cluster = HandClock(), Cluster()
         producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
         put = prepare(monitor, clock)
-        producer.catalog.settings("q")
+        producer.engine.catalog.settings("q")
 
         def put_late() -> None:
             clock.advance(us=WAIT_US + 1)
             put(producer)
 
-        turns.run([put_late, lambda: [vanish(monitor, None) for _ in range(STAGES)]])
+        turns.run([put_late, lambda: [vanish(monitor.engine, None) for _ in range(STAGES)]])
         for _ in range(STAGES):
             clock.advance(us=WAIT_US + 1)
-            vanish(monitor, None)
+            vanish(monitor.engine, None)
         check_known(engine_of(clock, cluster, nothing))
 
     return every_order(lead, switches_max=3)
@@ -317,24 +318,24 @@ def retry_against_monitor() -> int:
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
         operator, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
-        world = World(operator.store, clock)
+        world = World(operator.engine.store, clock)
         world.die(world.put())
-        (dead,) = operator.jobs_of("q!dead")
+        (dead,) = operator.engine.jobs_of("q!dead")
         for _ in range(4):
             clock.advance(us=2 * DAY_US)
-            retire(monitor, None)
+            retire(monitor.engine, None)
         clock.advance(us=HISTORY_US)
-        forget_history(monitor, None)
-        entry = monitor.catalog.entry("q")  # marked just before the job was born, late
+        forget_history(monitor.engine, None)
+        entry = monitor.engine.catalog.entry("q")  # marked just before the job was born, late
         assert entry is not None
-        assert monitor.catalog.mark_leaving("q", entry, clock.wall_us())
+        assert monitor.engine.catalog.mark_leaving("q", entry, clock.wall_us())
         clock.advance(us=WAIT_US + 1)
 
         def retry() -> None:
             operator.retry(dead.id)
-            retire(operator, None)
+            retire(operator.engine, None)
 
-        turns.run([retry, lambda: vanish(monitor, None)])
+        turns.run([retry, lambda: vanish(monitor.engine, None)])
         check_known(engine_of(clock, cluster, nothing))
 
     return every_order(lead, switches_max=2)

@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline
-from dueline.clock import SystemClock
 from dueline.connect import open_store
 from dueline.errors import StoreUnavailable
 from dueline.launch import make_worker, run
+from dueline.maintenance import make_watch
 from dueline.monitor import Monitor
 from dueline.plan import plan_of
 from dueline.recipes.offices import holder_of
 from dueline.recipes.registry import present
 from dueline.store import Store
-from dueline.watch import Watch
 from dueline.whereabouts import Whereabouts, is_gone, own
 
 WAIT_S = 60
@@ -72,7 +71,7 @@ def test_whatever_fails_in_a_chore_the_watch_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = Dueline("memory://")
-    watch = Watch(app.queues, "w", clock=SystemClock())
+    watch = make_watch(app.queues, "w")
     for error, word in ((StoreUnavailable("away"), "has to wait"), (KeyError("k"), "failed")):
 
         def fail(_: Monitor, error: Exception = error) -> int:

@@ -128,10 +128,10 @@ class Shell:
     def start(self, job_id: str) -> None:
         """Have a worker that does not live claim and start a job."""
         app = Dueline("sqlite:///jobs.db")
-        store, time = app.store, app.queues.time
+        store, time = app.store, app.queues.engine.time
         row = store.find([bytes.fromhex(job_id)])[0]  # type: ignore[list-item]
         assert row is not None
-        token = app.queues.ids.token()
+        token = app.queues.engine.ids.token()
         claimed = store.claim(
             [Want(row.lane, 1)],
             limit=1,

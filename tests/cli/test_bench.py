@@ -64,9 +64,9 @@ def test_it_refuses_a_queue_with_dead_jobs(shell: Shell) -> None:
 def test_it_refuses_a_queue_that_a_worker_serves(shell: Shell) -> None:
     app = Dueline(f"sqlite:///{shell.folder}/jobs.db")
     queues = app.queues
-    queues.catalog.settings("served")
+    queues.engine.catalog.settings("served")
     bench.check_unused(queues, "served")
-    Attendance(queues, "w1", serving=("served",), tasks=()).tell(Load(slots=1, held=0))
+    Attendance(queues.engine, "w1", serving=("served",), tasks=()).tell(Load(slots=1, held=0))
     with pytest.raises(Conflict, match="a worker serves it"):
         bench.check_unused(queues, "served")
     app.close()
@@ -76,6 +76,6 @@ def test_a_queue_that_is_looked_at_is_not_made(shell: Shell) -> None:
     shell.enqueue("tasks.add", "1")
     app = Dueline("sqlite:///jobs.db")
     bench.check_unused(app.queues, "new")
-    assert "new" not in app.queues.catalog.names()
+    assert "new" not in app.queues.engine.catalog.names()
     app.close()
     assert shell("bench", "run", "--queue", "No").code == 2

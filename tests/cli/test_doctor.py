@@ -14,7 +14,9 @@ def test_a_worker_that_dropped_answers_is_told(shell: Shell) -> None:
     app = Dueline("sqlite:///jobs.db")
     now_us = app.clock.wall_us()
     presence = Presence("host:1:ab", ("default",), (), 4, 0, now_us, now_us, 0, stray_answers=12)
-    announce(app.store, presence, version=app.queues.ids.token(), beat_every_us=60 * SECOND_US)
+    announce(
+        app.store, presence, version=app.queues.engine.ids.token(), beat_every_us=60 * SECOND_US
+    )
     app.close()
     answer = shell.app("doctor")
     assert answer.code == 0
@@ -44,7 +46,7 @@ def test_a_worker_whose_clock_is_off_exits_6(shell: Shell) -> None:
     app = Dueline("sqlite:///jobs.db")
     now_us = app.clock.wall_us()
     presence = Presence("host:1:ab", ("default",), (), 4, 0, now_us, now_us, -40 * SECOND_US)
-    version = app.queues.ids.token()
+    version = app.queues.engine.ids.token()
     announce(app.store, presence, version=version, beat_every_us=60 * SECOND_US)
     app.close()
     answer = shell.app("doctor")

@@ -39,7 +39,7 @@ def test_what_was_never_claimed_has_no_time_of_a_claim(shell: Shell) -> None:
     # V9
     app = Dueline("sqlite:///jobs.db")
     app.queue("default", history="all")
-    app.queues.catalog.settings("default")
+    app.queues.engine.catalog.settings("default")
     shell("--store", "sqlite:///jobs.db", "queues", "list")
     shell.enqueue("tasks.add", "0")
     (event,) = shell.app("events", "-o", "ndjson").out.splitlines()

@@ -43,13 +43,13 @@ def app(shell: Shell) -> Iterator[Dueline]:
 def hold(app: Dueline, limit: str, *, w1: int, w2_waits: int = 0) -> int:
     """Let w1 hold permits, an hour from now, and w2 wait; answer until when."""
     queues = app.queues
-    now_us = queues.time.latest_us()
+    now_us = queues.engine.time.latest_us()
     until_us = now_us + 3600 * SECOND_US
     waiting = {"w2": Wait(w2_waits, 7, now_us, "q", until_us)} if w2_waits else {}
     lapsed = {"w0": Hold(9, now_us - SECOND_US)}
     permits = Permits({"w1": Hold(w1, until_us), **lapsed}, waiting)
-    _, version = semaphore.read(queues.store, limit)
-    assert semaphore.write(queues.store, limit, permits, expect=version, ids=Ids())
+    _, version = semaphore.read(queues.engine.store, limit)
+    assert semaphore.write(queues.engine.store, limit, permits, expect=version, ids=Ids())
     return until_us
 
 
@@ -102,7 +102,7 @@ def test_a_rate_is_set_and_forgotten(shell: Shell, app: Dueline) -> None:
 def test_a_job_tells_when_its_rate_lets_it_start(shell: Shell, app: Dueline) -> None:
     mine = shell.enqueue("tasks.fetch", "a")
     app.rate("host", 1, per=3600)
-    now_us = app.queues.time.latest_us()
+    now_us = app.queues.engine.time.latest_us()
     meter = rate.less(rate.Meter(), Rate(1, 3600 * SECOND_US), 1, now_us)
     one = Rate(1, 3600 * SECOND_US)
     assert rate.write(app.store, "host:a", meter, one, expect=NO_VERSION, ids=Ids())
@@ -145,7 +145,7 @@ def test_jobs_tell_of_their_limits_and_others_show_no_empty_line(
     assert "\nlimits     host:a\n" in shell.app("jobs", "show", mine).out
     assert "limits" not in shell.app("jobs", "show", free).out
     app.semaphore("host", capacity=0)
-    now_us = app.queues.time.latest_us()
+    now_us = app.queues.engine.time.latest_us()
     one = Presence("w1", ("default",), ("tasks.fetch", "tasks.free"), 4, 0, now_us, now_us, 0)
     announce(app.store, one, version=bytes(16), beat_every_us=60 * SECOND_US)
     data = shell.app("jobs", "explain", mine, "-o", "json").data
@@ -157,6 +157,6 @@ def test_jobs_tell_of_their_limits_and_others_show_no_empty_line(
 def test_a_limit_that_a_handler_closed_says_until_when(shell: Shell, app: Dueline) -> None:
     shell.app("limits", "set", "warehouse", "2")
     assert "closed" not in shell.app("limits", "holders", "warehouse").out
-    until_us = app.queues.time.latest_us() + 3600 * SECOND_US
-    throttling.close(app.queues, ["warehouse"], until_us)
+    until_us = app.queues.engine.time.latest_us() + 3600 * SECOND_US
+    throttling.close(app.queues.engine, ["warehouse"], until_us)
     assert "closed until" in shell.app("limits", "holders", "warehouse").out

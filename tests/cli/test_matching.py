@@ -96,7 +96,7 @@ def test_what_is_killed_goes_on_when_it_is_repeated_and_comes_to_each_job_once(
     assert "This goes on with what was begun at " in answer.err
     assert answer.data["rescheduled"] == len(jobs) - COME_TO
     assert changed() == Counter(job.id.hex() for job in jobs)
-    assert len({row.at_us for row in app.queues.jobs_of("many")}) == 1
+    assert len({row.at_us for row in app.queues.engine.jobs_of("many")}) == 1
     app.close()
 
 

@@ -57,8 +57,8 @@ def test_owners_are_told_with_their_epochs_and_whether_they_still_hold_it(shell:
     app = Dueline("sqlite:///jobs.db")
     queues = app.queues
     leases = Leases(
-        queues.store, OFFICES, "host:1:ab",
-        ttl_us=100 * TTL_US_MIN, time=queues.time, clock=app.clock, ids=Ids(),
+        queues.engine.store, OFFICES, "host:1:ab",
+        ttl_us=100 * TTL_US_MIN, time=queues.engine.time, clock=app.clock, ids=Ids(),
     )  # fmt: skip
     assert leases.stand(MONITOR) == 1
     (one,) = shell.app("shards", "owners", "-o", "json").data

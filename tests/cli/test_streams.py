@@ -28,7 +28,7 @@ def app(shell: Shell) -> Iterator[Dueline]:
 def member(app: Dueline, name: str) -> Consumer:
     """Make a member of a group of the stream `clicks`."""
     return Consumer(
-        app.queues,
+        app.queues.engine,
         app.clock,
         name,
         stream="clicks",
@@ -102,8 +102,8 @@ def test_a_stuck_member_gives_up_what_is_beyond_its_share(shell: Shell, app: Due
 def test_any_lease_of_many_is_set_free(shell: Shell, app: Dueline) -> None:
     queues = app.queues
     leases = Leases(
-        queues.store, groups.leases_at("s", "g"), "here", ttl_us=TTL_US,
-        time=queues.time, clock=app.clock, ids=queues.ids,
+        queues.engine.store, groups.leases_at("s", "g"), "here", ttl_us=TTL_US,
+        time=queues.engine.time, clock=app.clock, ids=queues.engine.ids,
     )  # fmt: skip
     names = [f"{number:05}" for number in range(1100)]  # more than a page of records
     for name in names[:-1]:
@@ -119,7 +119,7 @@ def test_any_lease_of_many_is_set_free(shell: Shell, app: Dueline) -> None:
 def test_shards_of_a_member_that_is_gone_are_freed(shell: Shell, app: Dueline) -> None:
     app.stream("clicks", shards=2).append(1)
     member(app, "gone").balance()
-    groups.leave(app.queues.store, "clicks", "billing", "gone")
+    groups.leave(app.queues.engine.store, "clicks", "billing", "gone")
     freed = shell.app("shards", "rebalance", "clicks/billing", "-o", "json").data
     assert [one["holder"] for one in freed] == ["gone", "gone"]
 
@@ -266,7 +266,7 @@ def test_a_group_is_not_moved_under_its_members(shell: Shell, app: Dueline) -> N
     answer = shell.app("streams", "seek", "clicks", "--group", "billing", "--to", "oldest")
     assert answer.code == 5
     assert "here:1:ab" in answer.why
-    groups.leave(app.queues.store, "clicks", "billing", "here:1:ab")  # its leases stay
+    groups.leave(app.queues.engine.store, "clicks", "billing", "here:1:ab")  # its leases stay
     answer = shell.app("streams", "seek", "clicks", "--group", "billing", "--to", "oldest")
     assert answer.code == 5
     assert answer.why == "Shard 0 is held by here:1:ab."

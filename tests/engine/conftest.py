@@ -9,6 +9,7 @@ from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.world import EVERY_KIND, KINDS, World, store_on, world_on
 
@@ -32,7 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 @pytest.fixture
 def queues(store: Store, clock: HandClock) -> Queues:
     """Make the engine."""
-    return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
 
 
 @pytest.fixture(params=EVERY_KIND)

@@ -27,6 +27,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Store
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from dueline.waker import Deaf
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
@@ -157,7 +158,7 @@ class Stage:
         self.clients += 1
         store = self.open_store()
         ids = Ids(random.Random(self.clients).randbytes)
-        return Queues(store, clock=self.clock, ids=ids, defaults=self.settings)
+        return Queues(open_engine(store, clock=self.clock, ids=ids, defaults=self.settings))
 
     def open_store(self) -> Store:
         """Make a client of the cluster."""
@@ -170,9 +171,9 @@ class Stage:
         news = HandNews(self.clock)
         news.meanwhile = runner.go_on
         worker = Worker(
-            queues,
+            queues.engine,
             runner,
-            Settler(queues, runner.handlers, random.Random(1)),
+            Settler(queues.engine, runner.handlers, random.Random(1)),
             WorkerSettings(f"w{self.clients}", {self.queue: None}, ["tests.task"], burst=True),
             clock=self.clock,
             news=news,
@@ -212,7 +213,7 @@ class Stage:
 
     def sweep(self) -> None:
         """Sweep once."""
-        store = self.queues().store
+        store = self.queues().engine.store
         for queue in (self.queue, self.dead_queue):
             store.sweep(queue, 0, now_us=self.clock.wall_us(), width_us=WIDTH_US)
 

@@ -17,8 +17,10 @@ from dueline.queue import Queues
 from dueline.recipes import cancels
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Move, Store
+from dueline.telling import open_engine
 from tests.calls import LEASE_US, WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
 from tests.clocks import NOW_US, HandClock
+from tests.swaps import swap
 
 Answer = TypeVar("Answer")
 
@@ -65,23 +67,23 @@ class AskedTooLate(FailingStore):
 def racing(store: Store, clock: HandClock) -> tuple[Queues, RacingStore]:
     """Make an engine whose verdicts can be overtaken."""
     racing = RacingStore(store)
-    return Queues(racing, clock=clock, ids=Ids(), defaults=QueueSettings()), racing
+    return Queues(open_engine(racing, clock=clock, ids=Ids(), defaults=QueueSettings())), racing
 
 
 def moved(queues: Queues, job: Job, at_us: int) -> Job:
     """Move a job as a failure does; returns the row after it."""
-    move = Move(job, at_us, queues.ids.token(), at_us // WIDTH_US, errors=1, crashes=0)
-    assert queues.store.settle([move]) == [True]
-    return row_in(queues.store, job.id)
+    move = Move(job, at_us, queues.engine.ids.token(), at_us // WIDTH_US, errors=1, crashes=0)
+    assert queues.engine.store.settle([move]) == [True]
+    return row_in(queues.engine.store, job.id)
 
 
 def dead(queues: Queues, job: Job, error: str = "OSError: no") -> Job:
     """End a job as its last failure does; returns the row among the dead."""
-    outcome = Outcome("dead", queues.time.latest_us(), error=error)
-    settings = queues.catalog.settings("default")
+    outcome = Outcome("dead", queues.engine.time.latest_us(), error=error)
+    settings = queues.engine.catalog.settings("default")
     end = finish_of(job._replace(errors=8, crashes=2), outcome, None, settings)
-    assert finish(queues.store, [Finished(job, end)], ()) == [True]
-    return row_in(queues.store, job.id)
+    assert finish(queues.engine.store, [Finished(job, end)], ()) == [True]
+    return row_in(queues.engine.store, job.id)
 
 
 # --- cancel ----------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ def test_a_job_that_is_cancelled_never_runs(queues: Queues) -> None:
         queues.cancel(job.id)
         assert queues.find(job.id).outcome == Outcome("cancelled", NOW_US)
         assert queues.find(job.id).status == "cancelled"
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
 
 
 def test_a_job_that_waits_for_its_retry_can_be_cancelled(queues: Queues) -> None:
@@ -109,21 +111,21 @@ def test_the_end_of_a_running_job_is_asked_for(queues: Queues) -> None:
     (job,) = put(queues, call(1))
     (taken,) = claim_all(queues)
     assert not queues.cancel(job.id)
-    assert row_in(queues.store, job.id) == taken
-    assert cancels.of_worker(queues.store, taken.worker) == [taken.claim()]
-    assert cancels.asked(queues.store, [job.id]) == {job.id}
+    assert row_in(queues.engine.store, job.id) == taken
+    assert cancels.of_worker(queues.engine.store, taken.worker) == [taken.claim()]
+    assert cancels.asked(queues.engine.store, [job.id]) == {job.id}
 
 
 def test_a_wish_is_read_until_it_was_noted_and_holds_for_later_claims(queues: Queues) -> None:
     job, other = put(queues, call(1), call(2))
     claim_all(queues)
     queues.cancel(job.id)
-    (claim,) = cancels.of_worker(queues.store, "worker")
-    assert cancels.of_worker(queues.store, "worker") == [claim]
-    assert cancels.of_worker(queues.store, "another") == []
-    cancels.note(queues.store, "worker", [claim])
-    assert cancels.of_worker(queues.store, "worker") == []
-    assert cancels.asked(queues.store, [job.id, other.id]) == {job.id}
+    (claim,) = cancels.of_worker(queues.engine.store, "worker")
+    assert cancels.of_worker(queues.engine.store, "worker") == [claim]
+    assert cancels.of_worker(queues.engine.store, "another") == []
+    cancels.note(queues.engine.store, "worker", [claim])
+    assert cancels.of_worker(queues.engine.store, "worker") == []
+    assert cancels.asked(queues.engine.store, [job.id, other.id]) == {job.id}
 
 
 def test_a_retry_by_hand_takes_back_the_wish_for_an_end(queues: Queues, clock: HandClock) -> None:
@@ -131,11 +133,11 @@ def test_a_retry_by_hand_takes_back_the_wish_for_an_end(queues: Queues, clock: H
     for job in claim_all(queues):
         queues.cancel(job.id)
     clock.advance(us=LEASE_US)
-    row = dead(queues, row_in(queues.store, buried.id))
+    row = dead(queues, row_in(queues.engine.store, buried.id))
     queues.retry(waiting.id)
-    assert cancels.asked(queues.store, [waiting.id, buried.id]) == {buried.id}
+    assert cancels.asked(queues.engine.store, [waiting.id, buried.id]) == {buried.id}
     assert queues.retry_all([row]) == 1
-    assert cancels.asked(queues.store, [waiting.id, buried.id]) == set()
+    assert cancels.asked(queues.engine.store, [waiting.id, buried.id]) == set()
 
 
 @pytest.mark.parametrize("then", ["ends", "is claimed again", "waits again"])
@@ -144,13 +146,13 @@ def test_a_job_that_changes_hands_while_its_end_is_asked_for(
 ) -> None:
     # C19: a wish is seen by the claim that holds the job, or by every later one
     racing = AskedTooLate(store)
-    queues = Queues(racing, clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(open_engine(racing, clock=clock, ids=Ids(), defaults=QueueSettings()))
     (job,) = put(queues, call(1))
     (taken,) = claim_all(queues)
 
     def change() -> None:
         if then == "ends":
-            assert queues.store.settle([Drop(taken)]) == [True]
+            assert queues.engine.store.settle([Drop(taken)]) == [True]
         elif then == "is claimed again":
             clock.advance(us=LEASE_US)
             claim_all(queues, worker="second")
@@ -177,11 +179,11 @@ def test_a_job_that_has_ended_is_not_cancelled(queues: Queues) -> None:
         queues.cancel(ended.id)
     with pytest.raises(Conflict, match="is dead and cannot be cancelled"):
         queues.cancel(buried.id)
-    assert row_in(queues.store, buried.id) == row
+    assert row_in(queues.engine.store, buried.id) == row
 
 
 def test_what_is_not_known_is_neither_cancelled_nor_retried(queues: Queues) -> None:
-    job_id = queues.ids.one(NOW_US)
+    job_id = queues.engine.ids.one(NOW_US)
     with pytest.raises(NotFound):
         queues.cancel(job_id)
     with pytest.raises(NotFound):
@@ -189,7 +191,7 @@ def test_what_is_not_known_is_neither_cancelled_nor_retried(queues: Queues) -> N
 
 
 def test_nothing_is_kept_of_a_cancelled_job_where_results_are_not(queues: Queues) -> None:
-    queues.catalog.configure("default", keep_us=0)
+    queues.engine.catalog.configure("default", keep_us=0)
     (job,) = put(queues, call(1))
     queues.cancel(job.id)
     with pytest.raises(NotFound):
@@ -245,9 +247,9 @@ def test_a_job_that_waits_runs_at_once_when_it_is_retried(queues: Queues) -> Non
     for job in (scheduled, retrying):
         queues.retry(job.id)
         assert queues.find(job.id).status == "ready"
-    row = row_in(queues.store, retrying.id)
+    row = row_in(queues.engine.store, retrying.id)
     assert (row.errors, row.at_us) == (1, NOW_US)
-    assert row_in(queues.store, scheduled.id).due_us == NOW_US + 5 * DAY_US
+    assert row_in(queues.engine.store, scheduled.id).due_us == NOW_US + 5 * DAY_US
     assert numbers(queues.peek("default", 9)) == [2, 1]
     assert sorted(numbers(claim_all(queues))) == [1, 2]
 
@@ -259,7 +261,7 @@ def test_a_job_that_is_ready_keeps_its_place_when_it_is_retried(
     clock.advance(1)
     queues.retry(first.id)
     assert numbers(claim_all(queues)) == [1, 2]
-    assert row_in(queues.store, second.id).fence == 1
+    assert row_in(queues.engine.store, second.id).fence == 1
 
 
 def test_a_running_job_is_not_retried(queues: Queues) -> None:
@@ -267,7 +269,7 @@ def test_a_running_job_is_not_retried(queues: Queues) -> None:
     (taken,) = claim_all(queues)
     with pytest.raises(Conflict, match="is running and cannot be retried"):
         queues.retry(job.id)
-    assert row_in(queues.store, job.id) == taken
+    assert row_in(queues.engine.store, job.id) == taken
 
 
 def test_a_job_that_has_ended_is_not_retried(queues: Queues) -> None:
@@ -289,7 +291,7 @@ def test_the_dead_are_kept_with_their_reason_where_no_worker_looks(
     assert row.lane[3:] == (4, "acme")
     assert (row.at_us, row.due_us, row.body) == (NOW_US, job.due_us, job.body)
     clock.advance(us=DAY_US)
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
     assert claim_all(queues) == []
 
 
@@ -306,7 +308,7 @@ def test_a_dead_job_is_redriven_to_its_lane_and_counts_from_nothing(
     assert row.lane == job.lane._replace(bucket=(NOW_US + 3 * DAY_US) // WIDTH_US)
     assert (row.errors, row.crashes, row.alone, row.error, row.hop) == (0, 0, False, "", 2)
     assert (row.due_us, row.enqueued_us) == (job.due_us, job.enqueued_us)
-    assert list(queues.jobs_of("default!dead")) == []
+    assert list(queues.engine.jobs_of("default!dead")) == []
 
 
 def test_of_two_who_redrive_a_dead_job_one_puts_it_back(
@@ -317,7 +319,7 @@ def test_of_two_who_redrive_a_dead_job_one_puts_it_back(
     dead(queues, job)
     store.meanwhile = [lambda: queues.retry(job.id)]
     queues.retry(job.id)
-    assert numbers(list(queues.jobs_of("default"))) == [1]
+    assert numbers(list(queues.engine.jobs_of("default"))) == [1]
     assert len(claim_all(queues)) == 1
 
 
@@ -339,9 +341,9 @@ def test_a_job_of_unknown_fate_is_enqueued_again_neither_lost_nor_doubled(
     # C1, DESIGN 4 "Adding again"
     plan: dict[int, Fault] = {}
     failing = FailingStore(store, plan)
-    queues = Queues(failing, clock=clock, ids=Ids(), defaults=QueueSettings())
-    queues.catalog.settings("default")
-    queues.time.sample()
+    queues = Queues(open_engine(failing, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues.engine.catalog.settings("default")
+    queues.engine.time.sample()
     for place in (1, 2):  # also the second time may be of unknown fate
         plan[failing.calls + place] = fault
     with pytest.raises(EnqueueUnknown, match=r"whether 3 job\(s\) were stored") as raised:
@@ -363,7 +365,7 @@ def test_only_those_of_unknown_fate_are_named(queues: Queues) -> None:
         def add(self, jobs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             return [number_of(job) != 2 for job in jobs]
 
-    queues.store = Unsure(queues.store, {})
+    swap(queues, store=Unsure(queues.engine.store, {}))
     with pytest.raises(EnqueueUnknown, match=r"whether 1 job\(s\)") as raised:
         put(queues, calls(1, 4))
     assert numbers(raised.value.jobs) == [2]
@@ -373,4 +375,4 @@ def test_only_those_of_unknown_fate_are_named(queues: Queues) -> None:
 def test_changes_write_no_history_of_attempts(queues: Queues) -> None:
     (job,) = put(queues, call(1))
     queues.cancel(job.id)
-    assert list(attempts(queues.store, "default", 1)) == []
+    assert list(attempts(queues.engine.store, "default", 1)) == []

@@ -20,7 +20,7 @@ def test_two_who_claim_hold_each_job_once() -> None:
         both = [stage.queues(), stage.queues()]
         both[0].enqueue_again(rows)
         for queues in both:
-            queues.time.latest_us()
+            queues.engine.time.latest_us()
         held: list[JobId] = []
 
         def claim(queues: Queues) -> None:
@@ -37,10 +37,10 @@ def test_who_claims_a_job_that_is_being_carried_completes_the_carry() -> None:
         stage, one, two = stage_of()
         (row,) = stage.rows()
         there = row.lane._replace(priority=5)
-        move = Move(row, row.at_us, one.ids.token(), row.lane.bucket, 0, 0, to=there)
+        move = Move(row, row.at_us, one.engine.ids.token(), row.lane.bucket, 0, 0, to=there)
         stage.stop_at = frozenset({stage.steps + number})
         with suppress(Stopped):
-            assert list(one.store.settle([move])) == [True]
+            assert list(one.engine.store.settle([move])) == [True]
         is_through = stage.steps < max(stage.stop_at)
         stage.stop_at = frozenset()
         found = claim_all(two, row.lane) + claim_all(two, there)
@@ -65,7 +65,7 @@ def test_a_late_extension_or_the_next_claimer_has_the_job_but_never_both() -> No
         taken: list[Job] = []
         turns.run(
             [
-                lambda: extended.extend(one.store.settle([Extend(job, until_us)])),
+                lambda: extended.extend(one.engine.store.settle([Extend(job, until_us)])),
                 lambda: taken.extend(claim_all(two)),
             ]
         )
@@ -86,13 +86,13 @@ def test_a_job_is_claimed_or_carried_first_and_is_one_job_either_way() -> None:
         stage, one, two = stage_of()
         (row,) = stage.rows()
         there = row.lane._replace(priority=5)
-        move = Move(row, row.at_us, one.ids.token(), row.lane.bucket, 0, 0, to=there)
+        move = Move(row, row.at_us, one.engine.ids.token(), row.lane.bucket, 0, 0, to=there)
         stage.turns = turns
         carried: list[bool] = []
         taken: list[Job] = []
         turns.run(
             [
-                lambda: carried.extend(one.store.settle([move])),
+                lambda: carried.extend(one.engine.store.settle([move])),
                 lambda: taken.extend(claim_all(two, row.lane)),
             ]
         )

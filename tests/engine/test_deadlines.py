@@ -12,7 +12,7 @@ from dueline import BadInput, Dueline
 from dueline.clock import SECOND_US, to_datetime
 from dueline.deadlines import EPOCH_S, LARGEST, deadline_of, late_us, priority_of
 from dueline.hooks import SettleEvent, SettleName
-from dueline.planner import PRIORITY_MAX, PRIORITY_MIN
+from dueline.lane import PRIORITY_MAX, PRIORITY_MIN
 from tests.clocks import NOW_US, HandClock
 
 STORES = [

@@ -47,7 +47,7 @@ def test_the_traceback_lies_with_the_dead_job(app: Dueline, deliver: str) -> Non
         with pytest.raises(JobFailed) as failed:
             job.result(timeout=0)
         assert failed.value.message == f"The job {job.id} is dead: {error}"
-        attempts = attempts_of(app.queues, row.id, "default", limit=9).attempts
+        attempts = attempts_of(app.queues.engine, row.id, "default", limit=9).attempts
         assert [one.error for one in attempts] == [error]
 
 
@@ -92,7 +92,7 @@ def test_redriving_keeps_history(app: Dueline, by: str) -> None:
         is_well = outcome == "done"
         app.run_worker(burst=True)
         assert job.status == outcome
-    past = attempts_of(app.queues, job_id, "default", limit=9).attempts
+    past = attempts_of(app.queues.engine, job_id, "default", limit=9).attempts
     told = [(one.outcome, one.error, one.fence) for one in reversed(past)]
     assert told == [
         ("retried", "ValueError: ill", 1),

@@ -76,10 +76,10 @@ def test_a_process_that_does_not_know_a_feature_refuses_the_store(app: Dueline) 
     plant(app.store)
     other = Dueline(app.url)
     with pytest.raises(SchemaMismatch, match=LATER) as refused:
-        other.queues.catalog.settings("default")
+        other.queues.engine.catalog.settings("default")
     assert "upgrade" in refused.value.hint
     with pytest.raises(SchemaMismatch, match=LATER):
-        other.queues.catalog.adopt(LIMITS)
+        other.queues.engine.catalog.adopt(LIMITS)
     other.close()
     assert used(app) == {LATER}
 
@@ -90,7 +90,7 @@ def test_a_worker_ends_politely_and_its_jobs_wait(app: Dueline, tmp_path: Path) 
         "@app.task\ndef plain() -> None: ...\n",
         encoding="utf-8",
     )
-    app.queues.catalog.settings("default")
+    app.queues.engine.catalog.settings("default")
     plant(app.store)
     command = [sys.executable, "-m", "dueline", "worker", "tasks:app"]
     ended = subprocess.run(

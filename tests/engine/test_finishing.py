@@ -38,30 +38,34 @@ def attempt_at(job: Job, outcome: Outcome) -> Attempt:
 def end_of(queues: Queues, job: Job, state: FinalState, *, ended_us: int = NOW_US) -> Finished:
     """Gather an end of a claimed job."""
     outcome = Outcome(state, ended_us, value="7" if state == "done" else "")
-    settings = queues.catalog.settings("default")
+    settings = queues.engine.catalog.settings("default")
     return Finished(job, finish_of(job, outcome, attempt_at(job, outcome), settings))
 
 
 def assert_ended(queues: Queues, job: Job, state: FinalState) -> None:
     """Check that a job has ended so, with each effect once."""
     assert queues.find(job.id).status == state
-    assert list(queues.jobs_of("default")) == []
-    assert len(list(queues.jobs_of("default!dead"))) == (state == "dead")
-    assert [one.outcome for one in attempts(queues.store, "default", 1)] == [state]
+    assert list(queues.engine.jobs_of("default")) == []
+    assert len(list(queues.engine.jobs_of("default!dead"))) == (state == "dead")
+    assert [one.outcome for one in attempts(queues.engine.store, "default", 1)] == [state]
 
 
 @pytest.mark.parametrize("state", ["done", "dead", "cancelled"])
 def test_an_end_has_all_its_effects_with_or_without_transactions(
     queues: Queues, state: FinalState
 ) -> None:
-    stores = [queues.store] if state == "dead" else [queues.store, Stepwise(queues.store)]
+    stores = (
+        [queues.engine.store]
+        if state == "dead"
+        else [queues.engine.store, Stepwise(queues.engine.store)]
+    )
     for store in stores:
         put(queues, call(1))
         (job,) = claim_all(queues)
         assert finish(store, [end_of(queues, job, state)], ()) == [True]
         assert queues.find(job.id).status == state
-        assert list(queues.jobs_of("default")) == []
-    assert len(list(attempts(queues.store, "default", 1))) == len(stores)
+        assert list(queues.engine.jobs_of("default")) == []
+    assert len(list(attempts(queues.engine.store, "default", 1))) == len(stores)
 
 
 @pytest.mark.parametrize("state", ["done", "cancelled"])
@@ -73,7 +77,7 @@ def test_whoever_dies_at_any_step_the_next_claimer_sees_it_through(
     # DESIGN 4 "Finishing", R13: the handler never runs again once the outcome is stored
     put(queues, call(1))
     (job,) = claim_all(queues)
-    store = Stepwise(queues.store, {step: fault})
+    store = Stepwise(queues.engine.store, {step: fault})
     try:
         held = finish(store, [end_of(queues, job, state)], ())
     except Unknown:
@@ -95,7 +99,7 @@ def test_that_tries_every_step(queues: Queues) -> None:
     for state in ("done", "cancelled"):
         put(queues, call(1))
         (job,) = claim_all(queues)
-        store = Stepwise(queues.store)
+        store = Stepwise(queues.engine.store)
         finish(store, [end_of(queues, job, state)], ())
         assert store.calls == 4
 
@@ -103,9 +107,9 @@ def test_that_tries_every_step(queues: Queues) -> None:
 def test_an_outcome_that_is_stored_is_what_people_see(queues: Queues, clock: HandClock) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
-    store = Stepwise(queues.store, {2: Fault.BEFORE})
+    store = Stepwise(queues.engine.store, {2: Fault.BEFORE})
     assert finish(store, [end_of(queues, job, "done")], ()) == [True]
-    row = row_in(queues.store, job.id)
+    row = row_in(queues.engine.store, job.id)
     assert row.at_us == NOW_US + max(LEASE_US, OUTCOME_LEASE_US)
     found = queues.find(job.id)
     assert (found.status, found.row) == ("done", None)
@@ -118,18 +122,18 @@ def test_of_two_who_finish_a_job_one_does(queues: Queues, clock: HandClock) -> N
     (old,) = claim_all(queues)
     clock.advance(us=LEASE_US)
     (new,) = claim_all(queues, worker="other")
-    store = Stepwise(queues.store)
+    store = Stepwise(queues.engine.store)
     assert finish(store, [end_of(queues, old, "dead")], ()) == [False]
-    assert row_in(queues.store, new.id) == new
+    assert row_in(queues.engine.store, new.id) == new
     assert finish(store, [end_of(queues, new, "done")], ()) == [True]
     assert_ended(queues, new, "done")
 
 
 def test_an_end_without_effects_is_one_verdict(queues: Queues) -> None:
-    queues.catalog.configure("default", keep_us=0, history="off")
+    queues.engine.catalog.configure("default", keep_us=0, history="off")
     put(queues, call(1))
     (job,) = claim_all(queues)
-    store = Stepwise(queues.store)
+    store = Stepwise(queues.engine.store)
     assert finish(store, [end_of(queues, job, "done")], ()) == [True]
     assert store.calls == 1
     with pytest.raises(NotFound):
@@ -147,12 +151,12 @@ def test_other_verdicts_go_beside_the_ends(queues: Queues) -> None:
         Group((Extend(extends, NOW_US + 99, started=True),)),
         Group((Extend(ends._replace(token=token), NOW_US),)),
     ]
-    store = Stepwise(queues.store)
+    store = Stepwise(queues.engine.store)
     held = finish(store, [end_of(queues, ends, "done")], others)
     assert held == [True, True, True, False]
-    assert row_in(queues.store, moves.id).errors == 1
-    assert row_in(queues.store, extends.id).state == State.STARTED
-    assert len(list(attempts(queues.store, "default", 1))) == 2
+    assert row_in(queues.engine.store, moves.id).errors == 1
+    assert row_in(queues.engine.store, extends.id).state == State.STARTED
+    assert len(list(attempts(queues.engine.store, "default", 1))) == 2
 
 
 class Unsure(Stepwise):
@@ -165,9 +169,9 @@ class Unsure(Stepwise):
 def test_a_row_is_not_dropped_while_an_effect_is_unsure(queues: Queues, clock: HandClock) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
-    assert finish(Unsure(queues.store), [end_of(queues, job, "done")], ()) == [True]
-    assert row_in(queues.store, job.id).outcome
+    assert finish(Unsure(queues.engine.store), [end_of(queues, job, "done")], ()) == [True]
+    assert row_in(queues.engine.store, job.id).outcome
     clock.advance(us=max(LEASE_US, OUTCOME_LEASE_US))
     (again,) = claim_all(queues)
-    complete(Stepwise(queues.store), [stored(again)])
+    complete(Stepwise(queues.engine.store), [stored(again)])
     assert_ended(queues, job, "done")

@@ -16,6 +16,7 @@ from dueline.options import CallOptions, Mode, Rule, Unique, is_past, read_optio
 from dueline.queue import Calls, Queues
 from dueline.stats import count
 from dueline.store import Extend, Move
+from dueline.telling import open_engine
 from tests.calls import LEASE_US, WIDTH_US, call, calls, claim_all, number_of, put
 from tests.clocks import NOW_US, HandClock
 
@@ -100,10 +101,10 @@ def test_a_job_is_expired_from_its_expiry_on(queues: Queues, clock: HandClock) -
     (job,) = put(queues, expiring(1, MINUTE_US))
     clock.advance(us=MINUTE_US - 1)
     assert queues.find(job.id).status == "ready"
-    assert count(queues, "default", ()).expired == 0
+    assert count(queues.engine, "default", ()).expired == 0
     clock.advance(us=1)
     assert queues.find(job.id).status == "expired"
-    counts = count(queues, "default", ())
+    counts = count(queues.engine, "default", ())
     assert (counts.ready, counts.expired) == (0, 1)
     explanation = explain(queues, job.id)
     assert explanation.reason == "expired"
@@ -129,14 +130,14 @@ def test_a_call_that_could_never_run_is_refused(queues: Queues) -> None:
     late = expiring(1, MINUTE_US)._replace(window_us=MINUTE_US)
     with pytest.raises(BadInput):
         queues.enqueue(late)
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
 
 
 def test_damaged_options_hide_no_job(queues: Queues) -> None:
     (job,) = put(queues, call(1))
     assert not is_past(job, NOW_US)
-    damaged = job._replace(id=queues.ids.one(NOW_US), opts=b"[")
-    queues.store.add([damaged])
+    damaged = job._replace(id=queues.engine.ids.one(NOW_US), opts=b"[")
+    queues.engine.store.add([damaged])
     assert queues.find(damaged.id).status == "ready"
 
 
@@ -148,7 +149,12 @@ def test_starts_are_spread_evenly_over_a_window(queues: Queues) -> None:
     ids = Ids(random.Random(9).randbytes)
     due_us = NOW_US + 9 * 3600 * SECOND_US
     spreading = Queues(
-        queues.store, clock=queues.catalog._clock, ids=ids, defaults=queues.catalog._defaults
+        open_engine(
+            queues.engine.store,
+            clock=queues.engine.catalog._clock,
+            ids=ids,
+            defaults=queues.engine.catalog._defaults,
+        )
     )
     slices = [0] * 30
     for first in range(0, 10_000, 1000):
@@ -166,7 +172,7 @@ def test_a_window_at_midnight_falls_into_two_buckets(queues: Queues) -> None:
     due_us = NOW_US + 86_400 * SECOND_US - MINUTE_US
     jobs = queues.enqueue(calls(0, 50)._replace(due_us=due_us, window_us=2 * MINUTE_US))
     assert len({job.lane.bucket for job in jobs}) == 2
-    assert len(list(queues.jobs_of("default"))) == 50
+    assert len(list(queues.engine.jobs_of("default"))) == 50
 
 
 def test_a_window_has_bounds(queues: Queues) -> None:
@@ -190,7 +196,7 @@ def test_a_waiting_job_is_rescheduled(queues: Queues, first_s: int, then_s: int)
 def test_a_rescheduled_job_is_claimed_at_its_new_time(queues: Queues, clock: HandClock) -> None:
     # C20
     put(queues, call(1, due_us=NOW_US + 3 * 86_400 * SECOND_US))
-    (job,) = queues.jobs_of("default")
+    (job,) = queues.engine.jobs_of("default")
     queues.reschedule(job.id, NOW_US + SECOND_US)
     assert claim_all(queues) == []
     clock.advance(1)
@@ -229,7 +235,9 @@ def test_a_job_keeps_what_is_known_of_its_failures(queues: Queues) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
     at_us = NOW_US + MINUTE_US
-    assert queues.store.settle([Move(job, at_us, queues.ids.token(), 0, 3, 1, error="no")])[0]
+    assert queues.engine.store.settle(
+        [Move(job, at_us, queues.engine.ids.token(), 0, 3, 1, error="no")]
+    )[0]
     queues.reschedule(job.id, NOW_US + 2 * MINUTE_US)
     found = row(queues, job)
     assert (found.errors, found.crashes, found.error, found.state) == (3, 1, "no", State.WAITING)
@@ -260,10 +268,10 @@ def test_a_started_job_that_is_delivered_at_most_once_is_not_retried(
     queues: Queues, clock: HandClock
 ) -> None:
     # C8
-    queues.catalog.configure("default", deliver="at_most_once")
+    queues.engine.catalog.configure("default", deliver="at_most_once")
     put(queues, call(1))
     (job,) = claim_all(queues)
-    assert queues.store.settle([Extend(job, job.at_us, started=True)])[0]
+    assert queues.engine.store.settle([Extend(job, job.at_us, started=True)])[0]
     clock.advance(us=LEASE_US + 1)
     with pytest.raises(Conflict):
         queues.retry(job.id)

@@ -147,7 +147,7 @@ def check_end(stage: Stage, life: Life) -> None:
     assert [row.lane.queue for row in stage.rows()] == [stage.dead_queue] * (end.state == "dead")
     assert stage.listed(stage.queue) == 0
     assert stage.listed(stage.dead_queue) == (end.state == "dead")
-    told_ends = list(attempts(queues.store, stage.queue, 1))
+    told_ends = list(attempts(queues.engine.store, stage.queue, 1))
     assert set(Counter(one.fence for one in told_ends).values()) <= {1}
     finals = [one for one in told_ends if one.outcome in FINAL]
     has_history = life.settings.history != "off" and not (life.operator and end.value == "")

@@ -17,6 +17,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Move
 from dueline.stores.memory import MemoryStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from tests.calls import WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
 from tests.clocks import NOW_US, HandClock
@@ -26,7 +27,7 @@ PRIORITIES = (2**31 - 1, 50, 0, -1, -(2**31))
 
 def drain(queues: Queues, limit: int = 10) -> list[int]:
     """Claim all that is due as a worker does, by numbers."""
-    claimer = Claimer(queues, ["default"], "drain")
+    claimer = Claimer(queues.engine, ["default"], "drain")
     claimer.refresh()
     found: list[int] = []
     while some := claimer.claim(limit, {}):
@@ -36,8 +37,8 @@ def drain(queues: Queues, limit: int = 10) -> list[int]:
 
 def retry_at(queues: Queues, job: Job, at_us: int) -> None:
     """Move a job as a failure does."""
-    move = Move(job, at_us, queues.ids.token(), at_us // WIDTH_US, errors=1, crashes=0)
-    assert queues.store.settle([move]) == [True]
+    move = Move(job, at_us, queues.engine.ids.token(), at_us // WIDTH_US, errors=1, crashes=0)
+    assert queues.engine.store.settle([move]) == [True]
 
 
 # --- enqueue ---------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ def retry_at(queues: Queues, job: Job, at_us: int) -> None:
 def test_a_job_is_stored_as_it_was_given(queues: Queues) -> None:
     # C1
     (job,) = put(queues, call(7, queue="mail", priority=-5, tenant="acme", due_us=NOW_US + 9))
-    assert row_in(queues.store, job.id) == job
+    assert row_in(queues.engine.store, job.id) == job
     assert job.lane == Lane("mail", 0, (NOW_US + 9) // WIDTH_US, -5, "acme")
     assert (job.due_us, job.pos_us, job.at_us, job.enqueued_us) == (
         NOW_US + 9,
@@ -117,18 +118,18 @@ def test_a_tenant_that_is_no_name_is_refused(queues: Queues, tenant: str) -> Non
 
 def test_a_tenant_of_the_largest_length_passes(queues: Queues) -> None:
     (job,) = put(queues, call(1, tenant="ü" * 255))
-    assert row_in(queues.store, job.id).lane.tenant == "ü" * 255
+    assert row_in(queues.engine.store, job.id).lane.tenant == "ü" * 255
 
 
 def test_a_queue_whose_name_is_refused_is_not_made(queues: Queues) -> None:
     with pytest.raises(BadInput, match="queue name"):
         put(queues, call(1, queue="Mail"))
-    assert queues.catalog.names() == []
+    assert queues.engine.catalog.names() == []
 
 
 def test_no_calls_are_no_jobs(queues: Queues) -> None:
     assert put(queues, calls(0, 0)) == []
-    assert list(queues.lanes_of("default")) == []
+    assert list(queues.engine.lanes_of("default")) == []
 
 
 def test_priority_is_strict_and_inside_it_the_first_comes_first(queues: Queues) -> None:
@@ -161,7 +162,7 @@ def test_jobs_due_earlier_come_first_whenever_they_were_enqueued(
 
 def test_jobs_are_spread_over_shards_by_their_ids(queues: Queues) -> None:
     # H2: all at one instant, within 10 % of even
-    queues.catalog.configure("default", shards=4)
+    queues.engine.catalog.configure("default", shards=4)
     jobs = put(queues, calls(0, 8000))
     counts = Counter(job.lane.shard for job in jobs)
     assert sorted(counts) == [0, 1, 2, 3]
@@ -203,9 +204,9 @@ def test_lanes_and_jobs_are_listed_each_once_future_ones_too(queues: Queues) -> 
     many = [call(n, priority=n, due_us=NOW_US + n * DAY_US) for n in range(600)]
     jobs = put(queues, *many)
     retry_at(queues, jobs[599], NOW_US)  # its lane is listed a second time now
-    assert Counter(queues.lanes_of("default")) == Counter(job.lane for job in jobs)
+    assert Counter(queues.engine.lanes_of("default")) == Counter(job.lane for job in jobs)
     put(queues, calls(0, 1100, queue="wide"))
-    assert sorted(numbers(list(queues.jobs_of("wide")))) == list(range(1100))
+    assert sorted(numbers(list(queues.engine.jobs_of("wide")))) == list(range(1100))
 
 
 # --- peek ------------------------------------------------------------------------------------
@@ -245,7 +246,9 @@ def test_peek_shows_the_order_in_which_a_worker_would_claim(
     # V3: the next n in true order, over priorities, tenants, buckets and shards
     clock = HandClock()
     store = MemoryStore(clock)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings(shards, shards))
+    queues = Queues(
+        open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(shards, shards))
+    )
     rows = put(
         queues,
         *(
@@ -258,7 +261,7 @@ def test_peek_shows_the_order_in_which_a_worker_would_claim(
             retry_at(queues, row, NOW_US + days * DAY_US)
     clock.advance(us=3 * DAY_US)
     peeked = numbers(queues.peek("default", limit))
-    claimer = Claimer(queues, ["default"], "worker")
+    claimer = Claimer(queues.engine, ["default"], "worker")
     claimer.refresh()
     claimed: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -273,7 +276,7 @@ def test_peek_shows_the_order_in_which_a_worker_would_claim(
 def test_peek_into_a_queue_of_the_dead_shows_them(queues: Queues) -> None:
     (job,) = put(queues, call(1))
     grave = job.lane._replace(queue="default!dead")
-    queues.store.settle([Drop(job)])
-    queues.store.add([job._replace(lane=grave, hop=1, state=State.DEAD, error="x")])
+    queues.engine.store.settle([Drop(job)])
+    queues.engine.store.add([job._replace(lane=grave, hop=1, state=State.DEAD, error="x")])
     assert numbers(queues.peek("default!dead", 5)) == [1]
-    assert queues.catalog.names() == ["default"]
+    assert queues.engine.catalog.names() == ["default"]

@@ -24,13 +24,13 @@ def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
     world: World, fault: Fault
 ) -> None:
     for one in (Quota(depth=90, rate=90, per_us=60 * SECOND_US), Quota("each", depth=90)):
-        quotas.put(world.queues, "q", one)
+        quotas.put(world.queues.engine, "q", one)
     for number in range(1, CALLS_MAX):
         plan: dict[int, Fault] = {}
         failing = FailingStore(world.store, plan)
         other = engine(world, failing)
-        other.catalog.settings("q")
-        other.time.latest_us()
+        other.engine.catalog.settings("q")
+        other.engine.time.latest_us()
         world.clock.advance(61)  # so that all are counted
         before, last = len(waiting(world)), failing.calls + number
         plan[last] = fault
@@ -47,7 +47,7 @@ def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
 
 
 def test_a_quota_that_keeps_changing_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    quotas.put(world.queues, "q", DEPTH)
+    quotas.put(world.queues.engine, "q", DEPTH)
     monkeypatch.setattr(recipe, "write", lambda *_args, **_named: False)
     with pytest.raises(Conflict, match="keeps changing"):
         world.put()
@@ -87,7 +87,7 @@ def test_of_many_calls_those_before_are_stored_and_the_others_counted() -> None:
     with pytest.raises(QuotaExceeded) as error:
         work.enqueue_many([(number,) for number in range(8)], chunk=2)
     assert error.value.unsent == 4
-    assert len(list(app.queues.jobs_of("q"))) == 4
+    assert len(list(app.queues.engine.jobs_of("q"))) == 4
     app.close()
 
 
@@ -96,12 +96,12 @@ def test_of_many_calls_those_before_are_stored_and_the_others_counted() -> None:
 
 def test_what_was_taken_is_told(world: World) -> None:
     for one in (DEPTH, Quota("tenant", "a", rate=2, per_us=SECOND_US), Quota("each", depth=1)):
-        quotas.put(world.queues, "q", one)
-    assert {one.quota.scope: one[1:] for one in quotas.usage(world.queues, "q")} == {
+        quotas.put(world.queues.engine, "q", one)
+    assert {one.quota.scope: one[1:] for one in quotas.usage(world.queues.engine, "q")} == {
         "queue": (None, None), "tenant": (None, 2), "each": (None, None),
     }  # fmt: skip
     enqueue(world.queues, tenant="a")
-    assert {one.quota.scope: one[1:] for one in quotas.usage(world.queues, "q")} == {
+    assert {one.quota.scope: one[1:] for one in quotas.usage(world.queues.engine, "q")} == {
         "queue": (1, 4), "tenant": (None, 1), "each": (None, None),
     }  # fmt: skip
     assert len(list(waiting_jobs(world.store, "q", 1, Quota("tenant", "a")))) == 1
@@ -112,8 +112,8 @@ def calls_of_the_store(world: World, act: Callable[[Queues], object]) -> int:
     """Count the calls of an act by a process that knows the settings."""
     failing = FailingStore(world.store, {})
     other = engine(world, failing)
-    other.catalog.settings("q")
-    other.time.latest_us()
+    other.engine.catalog.settings("q")
+    other.engine.time.latest_us()
     before = failing.calls
     act(other)
     return failing.calls - before
@@ -126,13 +126,13 @@ def test_a_quota_costs_who_calls_often_little_and_none_costs_nothing(world: Worl
             world.clock.advance(us=SECOND_US // 100)
 
     plain = calls_of_the_store(world, many)
-    quotas.put(world.queues, "q", Quota(rate=1_000_000, per_us=SECOND_US))
+    quotas.put(world.queues.engine, "q", Quota(rate=1_000_000, per_us=SECOND_US))
     by_record = 2 * 100 + 2 * 2  # each call of the first hundredth, one of each later
     assert calls_of_the_store(world, many) == plain + by_record
 
 
 def test_who_calls_seldom_takes_little_ahead(world: World) -> None:
-    quotas.put(world.queues, "q", Quota(rate=300, per_us=30 * SECOND_US))
+    quotas.put(world.queues.engine, "q", Quota(rate=300, per_us=30 * SECOND_US))
     taken = 0
     for number in range(300):
         taken += enqueue(engine(world) if number % 3 else world.queues)

@@ -16,6 +16,7 @@ from dueline.lane import Lane
 from dueline.queue import Calls, Queues
 from dueline.settings import QUOTAS_MAX, QueueSettings, Quota, check_settings, quotas_on, with_quota
 from dueline.store import JobPage, Record, Store
+from dueline.telling import open_engine
 from tests.world import World
 
 DEPTH = Quota(depth=5)
@@ -26,7 +27,7 @@ CALLS_MAX = 40
 def engine(world: World, store: Store | None = None) -> Queues:
     """Make another process."""
     store = store or world.store
-    return Queues(store, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+    return Queues(open_engine(store, clock=world.clock, ids=Ids(), defaults=QueueSettings()))
 
 
 def enqueue(queues: Queues, count: int = 1, *, tenant: str = "", wait_s: float = 0) -> int:
@@ -41,7 +42,7 @@ def enqueue(queues: Queues, count: int = 1, *, tenant: str = "", wait_s: float =
 
 def waiting(world: World) -> list[Job]:
     """List the jobs that wait."""
-    return [job for job in world.queues.jobs_of("q") if not job.is_claimed()]
+    return [job for job in world.queues.engine.jobs_of("q") if not job.is_claimed()]
 
 
 def later(world: World) -> None:
@@ -57,7 +58,7 @@ def test_no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run
 ) -> None:
     # F9
     world.put()  # before there was a quota
-    quotas.put(world.queues, "q", DEPTH)
+    quotas.put(world.queues.engine, "q", DEPTH)
     assert [enqueue(world.queues) for _ in range(6)] == [1, 1, 1, 1, 0, 0]
     with pytest.raises(
         QuotaExceeded, match=r"The queue q may have 5 job\(s\) that wait, and has 5"
@@ -70,14 +71,14 @@ def test_no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run
 
 
 def test_those_for_later_wait_too(world: World) -> None:
-    quotas.put(world.queues, "q", DEPTH)
+    quotas.put(world.queues.engine, "q", DEPTH)
     for _ in range(5):
         world.put(after_s=3600)
     assert enqueue(world.queues) == 0
 
 
 def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
-    quotas.put(world.queues, "q", DEPTH)
+    quotas.put(world.queues.engine, "q", DEPTH)
     assert enqueue(world.queues, 3) == 3
     assert enqueue(world.queues, 3) == 0
     assert len(waiting(world)) == 3
@@ -89,7 +90,7 @@ def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
 
 def test_several_who_race_stay_within_the_depth(world: World) -> None:
     # F9, rules D1 and D2
-    quotas.put(world.queues, "q", Quota(depth=100))  # a process takes one ahead
+    quotas.put(world.queues.engine, "q", Quota(depth=100))  # a process takes one ahead
     racers = [engine(world) for _ in range(5)]
     chance, stored, refused = random.Random(3), 0, 0
     for _ in range(80):
@@ -113,7 +114,7 @@ def test_who_counts_leaves_nothing_out_that_came_meanwhile(world: World) -> None
 
 def what_came_meanwhile_is_counted(world: World) -> None:
     """Put jobs in while another process counts, behind where it has read."""
-    quotas.put(world.queues, "q", DEPTH)
+    quotas.put(world.queues.engine, "q", DEPTH)
     world.put()
     later(world)
     slow = engine(world)
@@ -126,9 +127,9 @@ def what_came_meanwhile_is_counted(world: World) -> None:
             assert enqueue(engine(world), 3) == 3
         return page
 
-    slow.store.scan = pause  # type: ignore[method-assign]
+    slow.engine.store.scan = pause  # type: ignore[method-assign]
     assert enqueue(slow, 5) == 0
-    slow.store.scan = scan  # type: ignore[method-assign]
+    slow.engine.store.scan = scan  # type: ignore[method-assign]
     assert done
     assert enqueue(slow, 2) == 0
     assert enqueue(slow) == 1
@@ -136,7 +137,7 @@ def what_came_meanwhile_is_counted(world: World) -> None:
 
 
 def test_jobs_are_counted_seldom_and_not_for_each_call(world: World) -> None:
-    quotas.put(world.queues, "q", Quota(depth=50))
+    quotas.put(world.queues.engine, "q", Quota(depth=50))
     counts: list[int] = []
     scan = world.store.scan
 
@@ -155,10 +156,15 @@ def test_jobs_are_counted_seldom_and_not_for_each_call(world: World) -> None:
 
 def test_a_count_is_worth_a_minute(world: World) -> None:
     # for what comes to wait without a call, as what schedules store
-    quotas.put(world.queues, "q", DEPTH)
+    quotas.put(world.queues.engine, "q", DEPTH)
     assert enqueue(world.queues) == 1
-    world.queues.store.add([job._replace(id=world.queues.ids.many(1, 5)[0], pos_us=job.pos_us + n)
-                            for n, job in enumerate(waiting(world) * 4)])  # fmt: skip
+    ids = world.queues.engine.ids
+    world.store.add(
+        [
+            job._replace(id=ids.many(1, 5)[0], pos_us=job.pos_us + n)
+            for n, job in enumerate(waiting(world) * 4)
+        ]
+    )
     assert enqueue(world.queues) == 1
     world.clock.advance(61)
     assert enqueue(world.queues) == 0
@@ -174,7 +180,7 @@ def test_no_span_has_more_than_the_rate_allows(world: World) -> None:
 
 def no_span_has_more(world: World) -> None:
     """Put jobs in from several processes, one by one, now many and now few."""
-    quotas.put(world.queues, "q", Quota(rate=1000, per_us=10 * SECOND_US))
+    quotas.put(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
     racers = [engine(world) for _ in range(4)]
     chance, came = random.Random(5), list[int]()
     for _ in range(100):
@@ -194,7 +200,7 @@ def test_what_was_taken_ahead_lapses(world: World) -> None:
 
 def what_was_taken_ahead_lapses(world: World) -> None:
     """Take some ahead, let the span pass, let another take all."""
-    quotas.put(world.queues, "q", Quota(rate=1000, per_us=10 * SECOND_US))
+    quotas.put(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
     assert [enqueue(world.queues) for _ in range(20)] == [1] * 20
     world.clock.advance(us=SECOND_US // 10)
     assert enqueue(world.queues) == 1  # and ten ahead
@@ -210,7 +216,7 @@ def test_two_who_looked_at_once_take_no_more_than_there_is(world: World) -> None
 
 def two_who_look_at_once(world: World) -> None:
     """Put jobs in while another process has read what is left, and not yet written."""
-    quotas.put(world.queues, "q", OFTEN)
+    quotas.put(world.queues.engine, "q", OFTEN)
     slow, begun, done, read = engine(world), list[int](), list[int](), world.store.read
 
     def pause(partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
@@ -220,15 +226,15 @@ def two_who_look_at_once(world: World) -> None:
             done.append(enqueue(engine(world), 3))
         return records
 
-    slow.store.read = pause  # type: ignore[method-assign]
+    slow.engine.store.read = pause  # type: ignore[method-assign]
     assert enqueue(slow, 3) == 0
-    slow.store.read = read  # type: ignore[method-assign]
+    slow.engine.store.read = read  # type: ignore[method-assign]
     assert done == [3]
     assert enqueue(slow, 2) == 2
 
 
 def test_a_rate_tells_when_there_is_room(world: World) -> None:
-    quotas.put(world.queues, "q", OFTEN)
+    quotas.put(world.queues.engine, "q", OFTEN)
     assert enqueue(world.queues, 5) == 5
     with pytest.raises(QuotaExceeded, match=r"may be given 5 job\(s\) in 1m, and was\.") as error:
         world.put()
@@ -251,7 +257,7 @@ def test_a_tenant_has_its_own_quota_or_that_of_each_and_all_share_the_queues(
         Quota("tenant", "big", depth=4),
         Quota("tenant", "", depth=1),
     ):
-        quotas.put(world.queues, "q", one)
+        quotas.put(world.queues.engine, "q", one)
     taken = {name: sum(enqueue(world.queues, tenant=name) for _ in range(6))
              for name in ("a", "big", "", "b", "c")}  # fmt: skip
     assert taken == {"a": 2, "big": 4, "": 1, "b": 2, "c": 0}
@@ -268,12 +274,12 @@ def test_quotas_of_a_tenant_are_found_among_all() -> None:
 
 def test_what_is_refused_to_one_is_not_taken_of_what_is_for_all(world: World) -> None:
     # rule D1
-    quotas.put(world.queues, "q", Quota(rate=6, per_us=60 * SECOND_US))
-    quotas.put(world.queues, "q", Quota("each", rate=3, per_us=60 * SECOND_US))
+    quotas.put(world.queues.engine, "q", Quota(rate=6, per_us=60 * SECOND_US))
+    quotas.put(world.queues.engine, "q", Quota("each", rate=3, per_us=60 * SECOND_US))
     assert sum(enqueue(world.queues, tenant="a") for _ in range(50)) == 3
     assert sum(enqueue(world.queues, tenant="b") for _ in range(50)) == 3
     assert enqueue(world.queues, tenant="c") == 0
-    quotas.put(world.queues, "q", Quota())
+    quotas.put(world.queues.engine, "q", Quota())
     later(world)
     assert sum(enqueue(engine(world), tenant="c") for _ in range(9)) == 3  # c lost none of its own
 
@@ -296,7 +302,7 @@ def test_quotas_that_cannot_be_are_refused() -> None:
 
 
 def test_a_call_waits_for_room_and_no_longer_than_it_was_told(world: World) -> None:
-    quotas.put(world.queues, "q", OFTEN)
+    quotas.put(world.queues.engine, "q", OFTEN)
     assert enqueue(world.queues, 5) == 5
     began_us = world.now_us
     assert enqueue(world.queues, wait_s=5) == 0
@@ -306,7 +312,7 @@ def test_a_call_waits_for_room_and_no_longer_than_it_was_told(world: World) -> N
 
 
 def test_a_call_waits_until_some_jobs_run(world: World) -> None:
-    quotas.put(world.queues, "q", DEPTH)
+    quotas.put(world.queues.engine, "q", DEPTH)
     assert enqueue(world.queues, 5) == 5
     began_us, sleep = world.now_us, world.clock.sleep
 

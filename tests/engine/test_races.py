@@ -26,25 +26,27 @@ JOB = JobId((1).to_bytes(16))
 
 def end_of(queues: Queues, job: Job, state: FinalState, name: str) -> Finished:
     """Gather an end that tells who made it."""
-    ended_us = queues.time.latest_us()
+    ended_us = queues.engine.time.latest_us()
     value = f'"{name}"' if state == "done" else ""
     outcome = Outcome(state, ended_us, value=value, error="" if value else name)
     attempt = attempt_of(
         Ended(job, Done(b""), ended_us, ended_us), outcome=state, error=outcome.error
     )
-    return Finished(job, finish_of(job, outcome, attempt, queues.catalog.settings("default")))
+    return Finished(
+        job, finish_of(job, outcome, attempt, queues.engine.catalog.settings("default"))
+    )
 
 
 def finish_as(queues: Queues, job: Job, state: FinalState, name: str) -> bool:
     """End a claimed job; tell whether that held."""
-    return finish(queues.store, [end_of(queues, job, state, name)], ())[0]
+    return finish(queues.engine.store, [end_of(queues, job, state, name)], ())[0]
 
 
 def take_over(queues: Queues, state: FinalState, name: str) -> None:
     """Do what the next claimer does: repeat the effects of an outcome, or end the job itself."""
     for job in claim_all(queues, Lane("default", 0, row_of().lane.bucket, 0, "")):
         if job.outcome:
-            complete(queues.store, [stored(job)])
+            complete(queues.engine.store, [stored(job)])
         else:
             finish_as(queues, job, state, name)
 
@@ -55,9 +57,9 @@ def stage_of(turns: Turns | None = None) -> tuple[Stage, Queues, Queues]:
     put_one(stage)
     both = (stage.queues(), stage.queues())
     for queues in both:
-        queues.time.latest_us()
-        queues.catalog.settings("default")
-        queues.catalog.settings("default")
+        queues.engine.time.latest_us()
+        queues.engine.catalog.settings("default")
+        queues.engine.catalog.settings("default")
     stage.turns = turns
     return stage, *both
 
@@ -75,7 +77,7 @@ def check_one_end(stage: Stage) -> Outcome:
     assert len(stage.rows()) == stage.listed("default!dead") == (end.state == "dead")
     assert all(row.error == end.error for row in stage.rows())
     assert stage.listed("default") == 0
-    told = [one for one in attempts(queues.store, "default", 1) if one.outcome != "crashed"]
+    told = [one for one in attempts(queues.engine.store, "default", 1) if one.outcome != "crashed"]
     assert [(one.outcome, one.error) for one in told] == [(end.state, end.error)] * bool(
         end.value or end.error
     )
@@ -148,7 +150,7 @@ def test_a_finisher_and_who_takes_its_outcome_over_repeat_the_same(state: FinalS
         stage.turns = turns
         turns.run(
             [
-                lambda: complete(one.store, [stored(row)]),
+                lambda: complete(one.engine.store, [stored(row)]),
                 lambda: take_over(two, state, "never"),
             ]
         )
@@ -210,7 +212,7 @@ def test_what_a_redrive_left_behind_is_no_job_once_it_has_ended() -> None:
         stage.stop_at = frozenset()
         stage.work()
         queues = stage.queues()
-        row = stage.queues().store.find([JOB])[0]
+        row = stage.queues().engine.store.find([JOB])[0]
         if stage.calls:
             assert row is None
             assert queues.find(JOB).status == "done"
@@ -228,7 +230,7 @@ def test_two_who_run_a_dead_job_again_make_one_job() -> None:
         stage = bury_one()
         both = [stage.queues(), stage.queues()]
         for queues in both:
-            queues.time.latest_us()
+            queues.engine.time.latest_us()
         stage.turns = turns
 
         def retry(queues: Queues) -> None:
@@ -256,7 +258,7 @@ def check_added(stage: Stage, rows: Sequence[Job]) -> None:
     """Check that each row is there once, and that a worker who knows nothing finds it."""
     stage.turns = None
     assert sorted(stage.rows()) == sorted(rows)
-    store = stage.queues().store
+    store = stage.queues().engine.store
     page = store.lanes("default", 0, until_bucket=-1, after=None, limit=100)
     listed = {
         pointer.lane
@@ -313,7 +315,7 @@ def test_a_job_that_was_done_is_not_run_again_when_it_is_added_again() -> None:
 
 def sweep_twice(stage: Stage) -> None:
     """Close the bucket of the jobs, and unlist what is empty in it."""
-    store = stage.queues().store
+    store = stage.queues().engine.store
     for days in (2, 3):
         now_us = stage.clock.wall_us() + days * DAY_US
         store.sweep("default", 0, now_us=now_us, width_us=WIDTH_US)
@@ -344,5 +346,5 @@ def test_a_sweep_sees_what_its_claimer_does_not_remember() -> None:
     two.enqueue_again([row_of(2)])  # behind the other's cursor
     for days in (2, 3):
         now_us = stage.clock.wall_us() + days * DAY_US
-        one.store.sweep("default", 0, now_us=now_us, width_us=WIDTH_US)
+        one.engine.store.sweep("default", 0, now_us=now_us, width_us=WIDTH_US)
     check_added(stage, [row_of(2)])

@@ -18,6 +18,7 @@ from dueline.stores.memory import MemoryStore
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
 from dueline.stores.sqlite import SqliteStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from tests.calls import call, calls, put
 from tests.world import EVERY_KIND
@@ -54,7 +55,9 @@ class Site:
 
     def engine(self) -> Queues:
         """Make an engine, as each process has one, with settings as old as they may be."""
-        return Queues(self._open(), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+        return Queues(
+            open_engine(self._open(), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
+        )
 
     def start(self, act: Callable[[], None]) -> None:
         """Do something in a thread."""
@@ -74,20 +77,20 @@ class Site:
         engine, chance = self.engine(), random.Random(seed)
         while not self.is_over.is_set():
             if chance.random() < 0.1:
-                engine.catalog.forget("default")
+                engine.engine.catalog.forget("default")
             self.put += put(engine, call(priority=chance.choice((0, 5))))
 
     def work(self) -> None:
         """Claim and end jobs until all are done."""
         engine = self.engine()
-        claimer = Claimer(engine, ["default"], "w")
+        claimer = Claimer(engine.engine, ["default"], "w")
         while True:
             was_over = self.is_over.is_set() and not any(one.is_alive() for one in self._producers)
             claimer.refresh()
             taken = [one.job for one in claimer.claim(10, {})]
             if taken:
                 self.claims.append(taken)
-                assert all(engine.store.settle([Drop(job) for job in taken]))
+                assert all(engine.engine.store.settle([Drop(job) for job in taken]))
             elif was_over and self.is_empty():
                 return
 
@@ -122,7 +125,7 @@ def test_no_job_is_lost_or_doubled_while_shards_become_more_and_fewer(
     # H7
     site = Site(opener(kind, tmp_path))
     operator = site.engine()
-    operator.catalog.settings("default")
+    operator.engine.catalog.settings("default")
     for seed in range(2):
         site.start(lambda seed=seed: site.produce(seed))  # type: ignore[misc]
     for _ in range(2):
@@ -130,7 +133,7 @@ def test_no_job_is_lost_or_doubled_while_shards_become_more_and_fewer(
     try:
         site.wait(JOBS_A_TIME)
         for shards in COUNTS:
-            operator.catalog.configure("default", shards=shards)
+            operator.engine.catalog.configure("default", shards=shards)
             site.wait(JOBS_A_TIME)
             # Some come when there are more, however late producers learn of it.
             site.until(lambda: max(job.lane.shard for job in list(site.put)) >= min(COUNTS))
@@ -153,16 +156,16 @@ def test_new_jobs_spread_over_the_new_number_and_old_ones_are_found_where_they_a
     site = Site(open_one)
     engine = site.engine()
     worker = site.engine()
-    claimer = Claimer(worker, ["default"], "w")
+    claimer = Claimer(worker.engine, ["default"], "w")
     claimer.refresh()
     found: set[JobId] = set()
     rows: list[Job] = []
     for shards in (1, *COUNTS):
-        engine.catalog.configure("default", shards=shards)
+        engine.engine.catalog.configure("default", shards=shards)
         born = put(engine, calls(0, 200))  # so many that some come to each
         assert {job.lane.shard for job in born} == set(range(shards))
         rows += born
-    assert worker.catalog.settings("default").shards_read == 1  # it has not heard of it
+    assert worker.engine.catalog.settings("default").shards_read == 1  # it has not heard of it
     claimer.refresh()
     claimer.refresh()
     while taken := claimer.claim(100, {}):

@@ -24,9 +24,9 @@ def keep(store: Store, job_id: JobId, outcome: Outcome, keep_us: int = DAY_US) -
 
 def done(queues: Queues, job: Job, value: str = "7") -> None:
     """End a job as its handler's return does."""
-    outcome = Outcome("done", queues.time.latest_us(), value=value)
-    end = finish_of(job, outcome, None, queues.catalog.settings(job.lane.queue))
-    assert finish(queues.store, [Finished(job, end)], ()) == [True]
+    outcome = Outcome("done", queues.engine.time.latest_us(), value=value)
+    end = finish_of(job, outcome, None, queues.engine.catalog.settings(job.lane.queue))
+    assert finish(queues.engine.store, [Finished(job, end)], ()) == [True]
 
 
 def test_a_result_is_there_once_the_job_is_done(queues: Queues) -> None:
@@ -41,7 +41,7 @@ def test_a_result_is_there_once_the_job_is_done(queues: Queues) -> None:
 
 def test_a_result_is_gone_when_its_time_is_over(queues: Queues, clock: HandClock) -> None:
     # C17: TTL, counted from the end
-    queues.catalog.configure("default", keep_us=60 * SECOND_US)
+    queues.engine.catalog.configure("default", keep_us=60 * SECOND_US)
     put(queues, call(1))
     (job,) = claim_all(queues)
     clock.advance(5)
@@ -54,7 +54,7 @@ def test_a_result_is_gone_when_its_time_is_over(queues: Queues, clock: HandClock
 
 
 def test_nothing_is_kept_where_keep_is_nothing(queues: Queues) -> None:
-    queues.catalog.configure("default", keep_us=0)
+    queues.engine.catalog.configure("default", keep_us=0)
     put(queues, call(1))
     (job,) = claim_all(queues)
     done(queues, job)

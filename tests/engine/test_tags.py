@@ -35,7 +35,7 @@ def tagged(queues: Queues, number: int, *tags: str, due_us: int | None = None) -
 
 
 def found(queues: Queues, tag: str, state: str | None = None) -> list[int]:
-    return [number_of(job) for job in search(queues, Like(state, tag=tag), limit=50).jobs]
+    return [number_of(job) for job in search(queues.engine, Like(state, tag=tag), limit=50).jobs]
 
 
 def tags(queues: Queues, job: Job) -> tuple[str, ...]:
@@ -60,8 +60,10 @@ def test_dead_jobs_are_found_by_a_tag(queues: Queues, clock: HandClock) -> None:
     home = claimed.lane._replace(queue="default!dead")
     now_us = clock.wall_us()
     bucket = bucket_of(now_us, QueueSettings().width_us)
-    token = queues.ids.token()
-    assert queues.store.settle([Move(claimed, now_us, token, bucket, 1, 0, state=3, to=home)])[0]
+    token = queues.engine.ids.token()
+    assert queues.engine.store.settle(
+        [Move(claimed, now_us, token, bucket, 1, 0, state=3, to=home)]
+    )[0]
     assert found(queues, "import", "dead") == [1]
     queues.retry(job.id)
     assert tags(queues, job) == ("import",)
@@ -70,7 +72,7 @@ def test_dead_jobs_are_found_by_a_tag(queues: Queues, clock: HandClock) -> None:
 def test_ended_jobs_are_not_looked_for_by_a_tag(queues: Queues) -> None:
     put(queues, call(1))
     with pytest.raises(BadInput, match="history keeps none"):
-        search_ended(queues, Like("done", tag="import"), limit=5)
+        search_ended(queues.engine, Like("done", tag="import"), limit=5)
 
 
 def test_the_tags_of_a_job_that_waits_are_changed(queues: Queues, clock: HandClock) -> None:

@@ -21,6 +21,7 @@ from dueline.queue import Queues
 from dueline.search import attempts_of
 from dueline.settings import History, QueueSettings
 from dueline.store import Store
+from dueline.telling import open_engine
 from dueline.transaction import transaction
 from tests.calls import call, put
 from tests.clocks import NOW_US, HandClock
@@ -40,12 +41,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 @pytest.fixture
 def queues(store: Store, clock: HandClock) -> Queues:
     """Make the engine; its queues keep a history of everything."""
-    return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings(history="all"))
+    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(history="all")))
 
 
 def told(queues: Queues, queue: str = "default") -> list[tuple[str, str]]:
     """Read what was told, in order: what happened, and to which job."""
-    found = attempts(queues.store, queue, 1, everything=True)
+    found = attempts(queues.engine.store, queue, 1, everything=True)
     return [(one.outcome, one.job) for one in found]
 
 
@@ -59,8 +60,8 @@ def test_births_are_told(queues: Queues, clock: HandClock) -> None:
     queues.enqueue_again(jobs)
     assert set(told(queues)) == {("enqueued", job.id.hex()) for job in jobs}
     assert len(told(queues)) == 2
-    assert list(attempts(queues.store, "default", 1)) == []
-    (one, _) = attempts(queues.store, "default", 1, everything=True)
+    assert list(attempts(queues.engine.store, "default", 1)) == []
+    (one, _) = attempts(queues.engine.store, "default", 1, everything=True)
     assert (one.due_us, one.ended_us, one.worker, one.fence) == (NOW_US, NOW_US, "", 0)
     clock.advance(1)
 
@@ -92,7 +93,7 @@ def test_changes_are_told(queues: Queues, clock: HandClock) -> None:
         clock.advance(1)
         change()
     assert words(queues) == ["enqueued", "changed", "changed", "changed", "cancelled"]
-    past = attempts_of(queues, job.id, "default", limit=10)
+    past = attempts_of(queues.engine, job.id, "default", limit=10)
     assert past.attempts[0].outcome == "cancelled"
     assert past.attempts[0].priority == 5
 
@@ -108,7 +109,7 @@ def test_what_did_not_happen_is_not_told(queues: Queues, clock: HandClock) -> No
     (job,) = put(queues, call(1))
     clock.advance(1)
     stale = job._replace(token=type(job.token)(b"x" * 16))
-    assert not queues.told.settle([queues.redrive(stale)])[0]
+    assert not queues.engine.recording_store.settle([queues.redrive(stale)])[0]
     assert words(queues) == ["enqueued"]
 
 
@@ -117,7 +118,9 @@ def test_a_history_of_arguments_holds_those_of_births_up_to_a_bound(
     store: Store, clock: HandClock, history: History
 ) -> None:
     # V2
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings(history=history))
+    queues = Queues(
+        open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(history=history))
+    )
     large = b'["%s"]' % (b"x" * ARGUMENTS_BYTES_MAX)
     (job,) = put(queues, call(1))
     put(queues, call(2)._replace(bodies=[large]))
@@ -134,7 +137,7 @@ def test_a_history_of_arguments_holds_those_of_births_up_to_a_bound(
 
 
 def test_other_queues_tell_of_attempts_alone(store: Store, clock: HandClock) -> None:
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
     (job,) = put(queues, call(1))
     queues.cancel(job.id)
     assert told(queues) == []
@@ -143,24 +146,24 @@ def test_other_queues_tell_of_attempts_alone(store: Store, clock: HandClock) -> 
 @pytest.mark.parametrize("store", KINDS, indirect=True)
 def test_what_is_rolled_back_is_not_told(store: Store, clock: HandClock) -> None:
     stage = Stage(store, clock)
-    stage.queues.catalog.configure("default", history="all")
+    stage.queues.engine.catalog.configure("default", history="all")
 
     def lose() -> None:
-        with transaction(stage) as tx:
+        with transaction(stage, stage.queues, stage.tasks) as tx:
             tx.queues_of(stage).enqueue(call(1))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         lose()
     assert told(stage.queues) == []
-    with transaction(stage) as tx:
+    with transaction(stage, stage.queues, stage.tasks) as tx:
         tx.queues_of(stage).enqueue(call(1))
     assert words(stage.queues) == ["enqueued"]
 
 
 def test_whoever_follows_misses_nothing_however_late(queues: Queues, clock: HandClock) -> None:
     # V9
-    events = Events(queues.store, since_us=NOW_US, time=queues.time, clock=clock)
+    events = Events(queues.engine.store, since_us=NOW_US, time=queues.engine.time, clock=clock)
 
     def read() -> list[Attempt]:
         clock.advance(1)
@@ -173,7 +176,7 @@ def test_whoever_follows_misses_nothing_however_late(queues: Queues, clock: Hand
     put(queues, call(2))
     assert len(read()) == 1
     late = happened(job, "changed", NOW_US + 5)  # it is written an hour late
-    queues.store.append([row_of_happening(late, job, b"cause")])
+    queues.engine.store.append([row_of_happening(late, job, b"cause")])
     assert [one.outcome for one in read()] == ["changed"]
     assert read() == []
 
@@ -183,5 +186,7 @@ def test_old_history_is_let_go_of(queues: Queues, clock: HandClock) -> None:
     clock.advance(8 * 86_400)
     put(queues, call(2))
     before_us = clock.wall_us() - QueueSettings().history_us
-    forget(queues.store, "default", 1, before_us=before_us, version=queues.ids.token())
+    forget(
+        queues.engine.store, "default", 1, before_us=before_us, version=queues.engine.ids.token()
+    )
     assert len(told(queues)) == 1

@@ -19,6 +19,7 @@ from dueline.queue import Calls, Queues
 from dueline.recipes import unique
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Group, Move, Store
+from dueline.telling import open_engine
 from tests.calls import call, claim_all, number_of
 from tests.clocks import NOW_US, HandClock
 from tests.engine.lives import Stopped
@@ -47,19 +48,19 @@ def keyed(
 
 def alive(queues: Queues) -> list[int]:
     """List the numbers of the jobs that live."""
-    return sorted(number_of(row) for row in queues.jobs_of("default") if not row.outcome)
+    return sorted(number_of(row) for row in queues.engine.jobs_of("default") if not row.outcome)
 
 
 def keys_held(queues: Queues, key: str = "k") -> bool:
     """Tell whether a record of the key is left."""
-    return unique.read(queues.store, "default", key) is not None
+    return unique.read(queues.engine.store, "default", key) is not None
 
 
 def end_of(queues: Queues, row: Job, state: FinalState = "done") -> bool:
     """End a job as a worker would."""
-    outcome = Outcome(state, queues.time.latest_us())
-    end = finish_of(row, outcome, None, queues.catalog.settings("default"))
-    return finish(queues.store, [Finished(row, end)], ())[0]
+    outcome = Outcome(state, queues.engine.time.latest_us())
+    end = finish_of(row, outcome, None, queues.engine.catalog.settings("default"))
+    return finish(queues.engine.store, [Finished(row, end)], ())[0]
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -73,7 +74,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 @pytest.fixture(params=[QueueSettings(), KEEPING_NOTHING], ids=["keeping", "keeping nothing"])
 def queues(request: pytest.FixtureRequest, store: Store, clock: HandClock) -> Queues:
     """Make the engine, of queues that keep what is usual, or nothing."""
-    return Queues(store, clock=clock, ids=Ids(), defaults=request.param)
+    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=request.param))
 
 
 # --- the modes -------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def test_a_second_call_takes_the_place_of_a_waiting_job(queues: Queues) -> None:
     (first,) = queues.enqueue(keyed(1, mode="replace"))
     (second,) = queues.enqueue(keyed(2, mode="replace"))
     assert alive(queues) == [2]
-    if queues.catalog.settings("default").keep_us:
+    if queues.engine.catalog.settings("default").keep_us:
         assert queues.find(first.id).outcome == Outcome(
             "cancelled", NOW_US, error=f"Replaced by the job {second.id.hex()}."
         )
@@ -190,7 +191,7 @@ def test_a_retried_job_still_holds_its_key(queues: Queues, clock: HandClock) -> 
     queues.enqueue(keyed(1))
     (row,) = claim_all(queues)
     at_us = clock.wall_us() + 3600 * SECOND_US
-    assert queues.store.settle([Move(row, at_us, queues.ids.token(), 0, 1, 0)])[0]
+    assert queues.engine.store.settle([Move(row, at_us, queues.engine.ids.token(), 0, 1, 0)])[0]
     with pytest.raises(Duplicate):
         queues.enqueue(keyed(2))
 
@@ -221,7 +222,7 @@ def test_a_record_that_was_left_behind_does_not_block(queues: Queues) -> None:
     # C12: the worker died after the job's end, before it let go of the key
     queues.enqueue(keyed(1))
     (row,) = claim_all(queues)
-    assert queues.store.settle([Drop(row)])[0]
+    assert queues.engine.store.settle([Drop(row)])[0]
     assert keys_held(queues)
     queues.enqueue(keyed(2))
     assert alive(queues) == [2]
@@ -236,7 +237,7 @@ def test_a_dead_job_comes_back_only_while_its_key_is_free(queues: Queues) -> Non
     with pytest.raises(Duplicate) as caught:
         queues.retry(first.id)
     assert caught.value.job_id == second.id.hex()
-    dead = queues.store.find([first.id])[0]
+    dead = queues.engine.store.find([first.id])[0]
     assert dead is not None
     assert queues.retry_all([dead]) == 0
     queues.cancel(second.id)
@@ -295,14 +296,14 @@ def test_a_producer_is_stopped_at_any_call(
     queues: Queues, first: Mode, second: Mode, *, after: bool, held: bool
 ) -> None:
     # C12: the next one has its job, or is told of one that lives; never two, never none
-    clock = queues.catalog._clock
+    clock = queues.engine.catalog._clock
     for stop_at in range(1, 12):
         key = f"key {stop_at}"
         if held:
             queues.enqueue(keyed(10, key=key, due_us=NOW_US + 60 * SECOND_US))
-        watched: Any = Watched(queues.store, stop_at=stop_at, after=after)
-        defaults = queues.catalog.settings("default")
-        stopped = Queues(watched, clock=clock, ids=Ids(), defaults=defaults)
+        watched: Any = Watched(queues.engine.store, stop_at=stop_at, after=after)
+        defaults = queues.engine.catalog.settings("default")
+        stopped = Queues(open_engine(watched, clock=clock, ids=Ids(), defaults=defaults))
         is_stopped = True
         try:
             with suppress(Duplicate):
@@ -315,7 +316,7 @@ def test_a_producer_is_stopped_at_any_call(
             stands_id = stands.id.hex()
         except Duplicate as error:
             stands_id = error.job_id
-        living = [row for row in queues.jobs_of("default") if not row.outcome]
+        living = [row for row in queues.engine.jobs_of("default") if not row.outcome]
         assert [row.id.hex() for row in living] == [stands_id]
         queues.cancel(living[0].id)
         assert alive(queues) == []
@@ -348,9 +349,9 @@ def test_producers_race_for_one_key(store: Store, tmp_path: Path, mode: Mode) ->
             barrier.abort()
 
     def open_queues() -> Queues:
-        return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+        return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
 
-    open_queues().catalog.settings("default")
+    open_queues().engine.catalog.settings("default")
     threads = [
         threading.Thread(target=produce, args=(number, open_queues)) for number in range(producers)
     ]
@@ -367,8 +368,8 @@ def ended_meanwhile(kind: str, folder: Path) -> None:
     """Land the first request of a call, and end its job, while the second is sent."""
     clock = HandClock()
     store = store_on(kind, folder, clock)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    queues.catalog.settings("default")
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues.engine.catalog.settings("default")
     apply = store.together
     held_back: list[Sequence[Group]] = []
 

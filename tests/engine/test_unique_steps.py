@@ -11,6 +11,7 @@ from dueline.queue import Calls, Queues
 from dueline.settings import QueueSettings
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from tests.calls import claim_all
 from tests.clocks import NOW_US, HandClock
 from tests.engine.interleaving import Turns, every_order
@@ -28,7 +29,7 @@ STEPS_MAX = 200
 def stage_with(settings: QueueSettings, *stops: int) -> Stage:
     """Set a stage whose handler returns."""
     stage = Stage(lambda number: number, settings=settings)
-    stage.queues().catalog.settings("default")
+    stage.queues().engine.catalog.settings("default")
     stage.steps = 0
     stage.stop_at = frozenset(stops)
     return stage
@@ -163,8 +164,8 @@ def test_what_may_have_been_stored_is_said_and_may_be_sent_again(name: str) -> N
             raise StoreUnavailable
 
     store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=KEEPING_NOTHING)
-    queues.catalog.settings("default")
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=KEEPING_NOTHING))
+    queues.engine.catalog.settings("default")
     failing[name] = 1
     with pytest.raises(StoreUnavailable) as caught:
         queues.enqueue(keyed(1))

@@ -18,7 +18,7 @@ def finals_of(app: Dueline, jobs: Sequence[str]) -> dict[str, Final]:
 
 def _final(app: Dueline, job_id: JobId, row: Job | None) -> Final:
     if row is not None:
-        return Final(status_of(row, app.queues.time.latest_us()))
+        return Final(status_of(row, app.queues.engine.time.latest_us()))
     outcome = results.read(app.store, job_id)
     if outcome is None:
         return Final("gone")

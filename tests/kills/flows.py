@@ -176,7 +176,7 @@ class Flows:
             for step in range(len(flow.look.layout.nodes))
         }
         faults += [f"{job} is of no workflow" for job in {row.job for row in rows} - known]
-        faults += [f"{row.id.hex()} is left" for row in app.queues.jobs_of(QUEUE)]
+        faults += [f"{row.id.hex()} is left" for row in app.queues.engine.jobs_of(QUEUE)]
         app.close()
         told = Counter(row.outcome for row in rows)
         return Report(self._kills, len(flows), steps, told, faults)

@@ -372,7 +372,7 @@ class Loop:
         with ThreadPoolExecutor(READERS) as readers:
             for found in readers.map(lambda jobs: finals_of(app, jobs), some):
                 finals |= found
-        shards = app.queues.catalog.settings(QUEUE).shards_read
+        shards = app.queues.engine.catalog.settings(QUEUE).shards_read
         recorded = [
             Recorded(one.job, one.fence, one.outcome) for one in attempts(app.store, QUEUE, shards)
         ]
@@ -394,5 +394,5 @@ def _rows(app: Dueline) -> int:
     """Count the jobs that have not ended."""
     return sum(
         len(app.store.scan(lane, after=None, until_us=None, limit=10_000).jobs)
-        for lane in app.queues.lanes_of(QUEUE)
+        for lane in app.queues.engine.lanes_of(QUEUE)
     )

@@ -162,7 +162,7 @@ class Products:
     def _drain(self) -> None:
         give_up = time.monotonic() + DRAIN_S_MAX
         queues = self._app.queues
-        while any(True for _ in queues.jobs_of(QUEUE)):
+        while any(True for _ in queues.engine.jobs_of(QUEUE)):
             assert time.monotonic() < give_up, "not drained: " + self._errors()
             time.sleep(TICK_S)
 

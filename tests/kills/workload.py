@@ -102,8 +102,8 @@ def wait_for_store() -> None:
     """Wait until the store answers: a process may be started while its node is down."""
     while True:
         try:
-            app.queues.catalog.settings(QUEUE)
-            app.queues.time.latest_us()
+            app.queues.engine.catalog.settings(QUEUE)
+            app.queues.engine.time.latest_us()
         except StoreUnavailable:
             time.sleep(AGAIN_S)
         else:

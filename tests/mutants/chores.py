@@ -7,9 +7,9 @@ import pytest
 from dueline import gone, groups, retention
 from dueline.catalog import Catalog, Entry
 from dueline.chores import departed, diary, permits, vanish
+from dueline.engine import Engine
 from dueline.job import Job
 from dueline.lane import Lane
-from dueline.queue import Queues
 from dueline.recipes import notes, semaphore
 from dueline.recipes.checkpoint import Checkpoint
 from dueline.recipes.semaphore import Permits
@@ -34,9 +34,9 @@ def a_diary_that_anybody_writes(patch: Patch) -> None:
 
 
 def claims_are_freed_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
-    def let_lapse(queues: Queues, worker: str, jobs: Sequence[Job]) -> int:
+    def let_lapse(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
         assert worker
-        return sum(queues.store.settle([departed._lapsing(queues, job) for job in jobs]))
+        return sum(engine.store.settle([departed._lapsing(engine, job) for job in jobs]))
 
     patch.setattr(departed, "_let_lapse", let_lapse)
 
@@ -48,16 +48,16 @@ def whoever_is_silent_is_dead(patch: Patch) -> None:
 def whoever_is_in_no_registry_is_dead(patch: Patch) -> None:
     free = departed._free
 
-    def of_anybody(queues: Queues, worker: str, lane: Lane) -> int:
-        return sum(free(queues, name, lane) for name in ("by hand", worker))
+    def of_anybody(engine: Engine, worker: str, lane: Lane) -> int:
+        return sum(free(engine, name, lane) for name in ("by hand", worker))
 
     patch.setattr(departed, "_free", of_anybody)
 
 
 def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
-    def written(queues: Queues, worker: str, limit: str, left: Permits, version: bytes) -> bool:
+    def written(engine: Engine, worker: str, limit: str, left: Permits, version: bytes) -> bool:
         assert worker
-        return semaphore.write(queues.store, limit, left, expect=version, ids=queues.ids)
+        return semaphore.write(engine.store, limit, left, expect=version, ids=engine.ids)
 
     patch.setattr(permits, "_is_written", written)
 
@@ -65,8 +65,8 @@ def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Pa
 def a_freed_claim_counts_no_crash(patch: Patch) -> None:
     lapsing = departed._lapsing
 
-    def as_if_it_waited(queues: Queues, job: Job) -> object:
-        return lapsing(queues, job)._replace(state=0)
+    def as_if_it_waited(engine: Engine, job: Job) -> object:
+        return lapsing(engine, job)._replace(state=0)
 
     patch.setattr(departed, "_lapsing", as_if_it_waited)
 
@@ -90,13 +90,13 @@ def a_mark_does_not_concern_who_puts_a_job(patch: Patch) -> None:
 
 
 def a_queue_vanishes_without_a_mark(patch: Patch) -> None:
-    def at_once(queues: Queues, name: str, *, is_served: bool) -> bool:
-        entry = queues.catalog.entry(name)
+    def at_once(engine: Engine, name: str, *, is_served: bool) -> bool:
+        entry = engine.catalog.entry(name)
         if entry is None or is_served:
             return False
-        if any(vanish._left(queues, name, range(entry.settings.shards_read))):
+        if any(vanish._left(engine, name, range(entry.settings.shards_read))):
             return False
-        return queues.catalog.remove(name, entry)
+        return engine.catalog.remove(name, entry)
 
     patch.setattr(vanish, "_advance", at_once)
 
@@ -113,9 +113,9 @@ def a_mark_counts_from_before_it_is_seen(patch: Patch) -> None:
 def a_marked_queue_vanishes_whatever_is_in_it(patch: Patch) -> None:
     left = vanish._left
 
-    def unless_marked(queues: Queues, name: str, shards: Sequence[int]) -> Sequence[bool]:
-        entry = queues.catalog.entry(name)
-        return () if entry and entry.leaving_us else list(left(queues, name, shards))
+    def unless_marked(engine: Engine, name: str, shards: Sequence[int]) -> Sequence[bool]:
+        entry = engine.catalog.entry(name)
+        return () if entry and entry.leaving_us else list(left(engine, name, shards))
 
     patch.setattr(vanish, "_left", unless_marked)
 
@@ -125,7 +125,7 @@ def rows_go_whoever_came_when_that_was_said(patch: Patch) -> None:
     let_go, needed_us = retention.let_go, groups.needed_us
 
     def once(
-        queues: Queues, stream: str, settings: StreamSettings, shards: Sequence[int]
+        engine: Engine, stream: str, settings: StreamSettings, shards: Sequence[int]
     ) -> retention.LetGo:
         read: list[Mapping[int, int]] = []
 
@@ -134,7 +134,7 @@ def rows_go_whoever_came_when_that_was_said(patch: Patch) -> None:
             return read[0]
 
         patch.setattr(groups, "needed_us", first)
-        return let_go(queues, stream, settings, shards)
+        return let_go(engine, stream, settings, shards)
 
     patch.setattr(retention, "let_go", once)
 

@@ -5,15 +5,15 @@ from collections.abc import Container, Iterable, Sequence
 import pytest
 
 from dueline import advancing, finishing, flows, joining
-from dueline.advancing import Engine, advance
+from dueline.advancing import advance
 from dueline.attempt import Ended, Outcome
 from dueline.clock import DAY_US
+from dueline.engine import Engine
 from dueline.errors import EnqueueUnknown, Unknown
 from dueline.finishing import Finished
 from dueline.flows import Start
 from dueline.job import Claim, Job, JobId
 from dueline.layout import Layout
-from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
 from dueline.store import Commit, Put, Store
@@ -28,12 +28,12 @@ Patch = pytest.MonkeyPatch
 def the_layout_is_stored_after_the_steps(patch: Patch) -> None:
     send = flows.send
 
-    def send_steps_first(queues: Queues, start: Start, *, again: bool = False) -> None:
+    def send_steps_first(engine: Engine, start: Start, *, again: bool = False) -> None:
         try:
-            queues.told.add(list(start.jobs))
+            engine.recording_store.add(list(start.jobs))
         except Unknown as error:
             raise EnqueueUnknown.about(start.jobs) from error
-        send(queues, start, again=again)
+        send(engine, start, again=again)
 
     patch.setattr(flows, "send", send_steps_first)
 
@@ -41,12 +41,12 @@ def the_layout_is_stored_after_the_steps(patch: Patch) -> None:
 def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
     send = flows.send
 
-    def send_others(queues: Queues, start: Start, *, again: bool = False) -> None:
+    def send_others(engine: Engine, start: Start, *, again: bool = False) -> None:
         if again:
-            ids = queues.ids.many(len(start.jobs), start.layout.started_us)
+            ids = engine.ids.many(len(start.jobs), start.layout.started_us)
             jobs = [job._replace(id=one) for job, one in zip(start.jobs, ids, strict=True)]
             start = start._replace(jobs=jobs)
-        send(queues, start, again=again)
+        send(engine, start, again=again)
 
     patch.setattr(flows, "send", send_others)
 
@@ -79,7 +79,7 @@ def who_ends_a_step_looks_before_that_is_recorded(patch: Patch) -> None:
         started: Sequence[Job],
         wished: Container[Claim] = (),
     ) -> list[Job]:
-        advance(self._queues, Layouts(), [one.job for one in ended])
+        advance(self._engine, Layouts(), [one.job for one in ended])
         return settle(self, ended, started, wished)
 
     patch.setattr(Settler, "settle", look_first)
@@ -124,7 +124,7 @@ def who_parks_a_step_looks_no_more(patch: Patch) -> None:
 
 
 def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:
-    def leave_alone(_queues: Queues, _flow: JobId, _layout: Layout, _step: int) -> None:
+    def leave_alone(_engine: Engine, _flow: JobId, _layout: Layout, _step: int) -> None:
         pass
 
     patch.setattr(stepping, "cancel_group", leave_alone)

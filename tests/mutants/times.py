@@ -7,6 +7,7 @@ import pytest
 
 from dueline import schedules
 from dueline.clock import DAY_US
+from dueline.engine import Engine
 from dueline.job import JobId
 from dueline.queue import Queues
 from dueline.recipes import schedule as recipe
@@ -26,24 +27,28 @@ def a_time_has_another_job_each_try(patch: Patch) -> None:
 
 
 def jobs_before_how_far_they_come(patch: Patch) -> None:
-    def store(queues: Queues, found: Stored, step: Step) -> int:
-        now_us = queues.time.latest_us()
-        births = [schedules._birth(queues, found.schedule, us) for us in step.times_us]
-        queues.told.add([schedules._job(found.schedule, birth, now_us) for birth in births])
-        put = schedules._put(queues, found.name, step.schedule, found)
-        return len(births) if schedules._commit(queues, put) else 0
+    def store(engine: Engine, found: Stored, step: Step) -> int:
+        now_us = engine.time.latest_us()
+        births = [schedules._birth(engine, found.schedule, us) for us in step.times_us]
+        engine.recording_store.add(
+            [schedules._job(found.schedule, birth, now_us) for birth in births]
+        )
+        put = schedules._put(engine, found.name, step.schedule, found)
+        return len(births) if schedules._commit(engine, put) else 0
 
     patch.setattr(schedules, "_store", store)
 
 
 def jobs_behind_how_far_they_come(patch: Patch) -> None:
-    def store(queues: Queues, found: Stored, step: Step) -> int:
-        now_us = queues.time.latest_us()
-        put = schedules._put(queues, found.name, step.schedule, found)
-        if not schedules._commit(queues, put):
+    def store(engine: Engine, found: Stored, step: Step) -> int:
+        now_us = engine.time.latest_us()
+        put = schedules._put(engine, found.name, step.schedule, found)
+        if not schedules._commit(engine, put):
             return 0
-        births = [schedules._birth(queues, found.schedule, us) for us in step.times_us]
-        queues.told.add([schedules._job(found.schedule, birth, now_us) for birth in births])
+        births = [schedules._birth(engine, found.schedule, us) for us in step.times_us]
+        engine.recording_store.add(
+            [schedules._job(found.schedule, birth, now_us) for birth in births]
+        )
         return len(births)
 
     patch.setattr(schedules, "_store", store)
@@ -73,8 +78,8 @@ def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
 def a_decision_is_not_bound_to_its_record(patch: Patch) -> None:
     put = schedules._put
 
-    def over_anything(queues, name, schedule, over):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        return put(queues, name, schedule, over and recipe.stored(queues.store, name))
+    def over_anything(engine, name, schedule, over):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return put(engine, name, schedule, over and recipe.stored(engine.store, name))
 
     patch.setattr(schedules, "_put", over_anything)
 
@@ -89,8 +94,8 @@ def a_time_is_decided_before_it_has_come(patch: Patch) -> None:
 
 
 def the_job_before_is_looked_for_once(patch: Patch) -> None:
-    def lives(queues: Queues, job_id: bytes) -> bool:
-        return queues.store.find([JobId(job_id)]) != [None]
+    def lives(engine: Engine, job_id: bytes) -> bool:
+        return engine.store.find([JobId(job_id)]) != [None]
 
     patch.setattr(schedules, "_lives", lives)
 
@@ -98,7 +103,7 @@ def the_job_before_is_looked_for_once(patch: Patch) -> None:
 def who_asks_for_an_end_forgets_it_first(patch: Patch) -> None:
     def recall(queues: Queues, found: Stored) -> None:
         done = replace(found.schedule, recalled=(), ended=b"")
-        if schedules._commit(queues, schedules._put(queues, found.name, done, found)):
+        if schedules._commit(queues.engine, schedules._put(queues.engine, found.name, done, found)):
             queues.cancel(JobId(found.schedule.ended))
 
     patch.setattr(schedules, "_recall", recall)

@@ -35,9 +35,9 @@ def everything(path: Path) -> tuple[object, ...]:
     app = app_on(path)
     try:
         store = app.store
-        names = app.queues.catalog.names()
+        names = app.queues.engine.catalog.names()
         queues = [*names, *(f"{name}!dead" for name in names)]
-        lanes = [lane for queue in queues for lane in app.queues.lanes_of(queue)]
+        lanes = [lane for queue in queues for lane in app.queues.engine.lanes_of(queue)]
         jobs = [store.scan(lane, after=None, until_us=None, limit=10_000).jobs for lane in lanes]
         found = store.find([job.id for some in jobs for job in some])
         history = list(attempts(store, "default", 1))

@@ -65,7 +65,7 @@ def test_rebuilt_indexes_bring_hidden_jobs_back(path: Path) -> None:
     app.task(name="work")(seen.append)
     app.run_worker(burst=True)
     assert sorted(seen) == list(range(JOBS))
-    (check,) = [one for one in examine(app.queues).checks if one.name == "indexes"]
+    (check,) = [one for one in examine(app.queues.engine).checks if one.name == "indexes"]
     assert check.verdict == "good"
     app.close()
 
@@ -74,8 +74,10 @@ def test_a_comparison_that_takes_too_long_is_given_up(path: Path) -> None:
     enqueue(path)
     app = Dueline(f"sqlite:///{path}")
     app.task(name="work")(lambda _: None).enqueue_many([(number,) for number in range(5_000)])
-    (check,) = [one for one in examine(app.queues, compare_us=0).checks if one.name == "indexes"]
+    (check,) = [
+        one for one in examine(app.queues.engine, compare_us=0).checks if one.name == "indexes"
+    ]
     assert check.verdict == "warning"
     assert "--time" in check.advice
-    assert app.queues.store.describe()["integrity"] == "ok"
+    assert app.queues.engine.store.describe()["integrity"] == "ok"
     app.close()

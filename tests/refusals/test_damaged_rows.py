@@ -183,7 +183,7 @@ def test_a_process_of_an_earlier_version_goes_on_beside(app: Dueline, path: Path
     earlier = apsw.Connection(str(path))
     insert = "INSERT INTO rows VALUES ('log', 0, ?, ?, x'')"
     earlier.execute(insert, (1, b"1"))
-    assert len(list(app.queues.lanes_of("default"))) == 2
+    assert len(list(app.queues.engine.lanes_of("default"))) == 2
     for number in range(2, 5):
         earlier.execute(insert, (number, bytes([number])))
     with pytest.raises(apsw.ConstraintError):

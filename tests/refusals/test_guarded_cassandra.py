@@ -261,7 +261,7 @@ def test_jobs_of_unknown_fate_are_neither_lost_nor_doubled_by_another_process(
 
     app = Dueline(guarded.url())
     app.task(name="work", queue=queue)(ran.append)
-    lanes = app.queues.lanes_of(queue)
+    lanes = app.queues.engine.lanes_of(queue)
     rows = [app.store.scan(lane, after=None, until_us=None, limit=1000).jobs for lane in lanes]
     assert len({job.id for some in rows for job in some}) == len(OLD_NUMBERS) + len(NUMBERS)
     app.run_worker([queue], burst=True)

@@ -35,13 +35,13 @@ class Bench:
 
     def rows(self) -> list[tuple[str, int]]:
         """Count the rows of all queues, the dead included, and the settings."""
-        catalog, store = self.app.queues.catalog, self.app.store
+        catalog, store = self.app.queues.engine.catalog, self.app.store
         return [
             (
                 queue,
                 sum(
                     len(store.scan(lane, after=None, until_us=None, limit=10_000).jobs)
-                    for lane in self.app.queues.lanes_of(queue)
+                    for lane in self.app.queues.engine.lanes_of(queue)
                 ),
             )
             for name in catalog.names()

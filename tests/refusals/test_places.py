@@ -201,7 +201,7 @@ def test_a_folder_that_everyone_may_write_to_is_refused(tmp_path: Path) -> None:
 
 def everything_of_an_empty_queue(path: Path, options: str = "") -> None:
     app = Dueline(f"sqlite:///{path}{options}")
-    assert app.queues.catalog.names() == []
+    assert app.queues.engine.catalog.names() == []
     app.close()
 
 
@@ -320,7 +320,7 @@ def test_a_full_disk_refuses_and_loses_nothing(disk: Path, size: int) -> None:
 def count(app: Dueline) -> int:
     return sum(
         len(app.store.scan(lane, after=None, until_us=None, limit=100_000).jobs)
-        for lane in app.queues.lanes_of("default")
+        for lane in app.queues.engine.lanes_of("default")
     )
 
 

@@ -88,7 +88,7 @@ def test_a_process_that_only_reads_notices_within_a_second(
     clock.advance(1.001)
     for _ in range(2):
         with pytest.raises(StoreReplaced):
-            app.queues.catalog.names()
+            app.queues.engine.catalog.names()
 
 
 def test_a_file_that_is_gone_is_not_made_again_behind_a_fork(app: Dueline, path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from dueline import Dueline
 from dueline.clock import DAY_US
 from dueline.errors import BadInput, NotFound
+from dueline.maintenance import tasks_of
 from dueline.monitor import Monitor
 from dueline.schedules import find
 from dueline.task import Task
@@ -55,7 +56,13 @@ def test_a_declared_schedule_runs_in_the_workers(
     app.schedule("minutely", note, ["a"], every=MINUTE)
     app.schedule("named", note.using(priority=5), {"text": "b"}, cron="*/2 * * * *")
     assert app.schedules.names() == ["minutely", "named"]
-    monitor = Monitor(app.queues, "one", clock=clock, chance=lambda: 0.5)
+    monitor = Monitor(
+        app.queues.engine,
+        "one",
+        clock=clock,
+        chance=lambda: 0.5,
+        chores=tasks_of(app.queues),
+    )
     for _ in range(60):  # ten minutes
         clock.advance(10)
         while monitor.step() == 0:
@@ -71,7 +78,13 @@ def test_a_time_that_comes_while_the_job_before_waits_makes_none(
     # T10
     app.schedule("s", note, ["a"], every=MINUTE, overlap="skip")
     app.cron("* * * * *", overlap="skip", name="c")(note)
-    monitor = Monitor(app.queues, "one", clock=clock, chance=lambda: 0.5)
+    monitor = Monitor(
+        app.queues.engine,
+        "one",
+        clock=clock,
+        chance=lambda: 0.5,
+        chores=tasks_of(app.queues),
+    )
     for number in range(60):  # ten minutes, of which a worker is there for the last four
         clock.advance(10)
         while monitor.step() == 0:
@@ -79,7 +92,7 @@ def test_a_time_that_comes_while_the_job_before_waits_makes_none(
         if number >= 36:
             app.run_worker(burst=True)
     assert sorted(ran) == ["-"] * 5 + ["a"] * 5
-    assert [find(app.queues, name).skipped for name in ("s", "c")] == [5, 5]
+    assert [find(app.queues.engine, name).skipped for name in ("s", "c")] == [5, 5]
 
 
 def test_a_cron_expression_stands_above_a_task(app: Dueline) -> None:
@@ -134,14 +147,14 @@ def test_a_schedule_is_changed_paused_and_removed(
     assert app.schedules.next("s") == [start]
     app.schedules.pause("s")
     assert app.schedules.next("s") == []
-    assert list(app.queues.jobs_of("default")) == []
+    assert list(app.queues.engine.jobs_of("default")) == []
     app.schedules.resume("s")
-    assert len(list(app.queues.jobs_of("default"))) == 1
+    assert len(list(app.queues.engine.jobs_of("default"))) == 1
     job = app.schedules.trigger("s")
     assert job.status == "ready"
     app.schedules.remove("s")
     assert app.schedules.names() == []
-    assert [row.id.hex() for row in app.queues.jobs_of("default")] == [job.id]
+    assert [row.id.hex() for row in app.queues.engine.jobs_of("default")] == [job.id]
     with pytest.raises(NotFound, match="no schedule s"):
         app.schedules.next("s")
     clock.advance(us=DAY_US)
@@ -153,10 +166,10 @@ def test_another_process_that_declares_the_same_changes_nothing(
     app: Dueline, note: Task[[str], None], tmp_path: Path, clock: HandClock
 ) -> None:
     app.schedule("s", note, ["a"], every=MINUTE)
-    before = [row.id for row in app.queues.jobs_of("default")]
+    before = [row.id for row in app.queues.engine.jobs_of("default")]
     other = Dueline(app.url, clock=clock)
     other.task(name="note")(str.upper)
     other.schedule("s", other.task_named("note"), ["a"], every=MINUTE)
     clock.advance(5)
-    assert [row.id for row in other.queues.jobs_of("default")] == before
+    assert [row.id for row in other.queues.engine.jobs_of("default")] == before
     other.close()

@@ -24,6 +24,7 @@ from dueline.schedules import advance, advance_all, put
 from dueline.settings import QueueSettings
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
 from tests.schedules.test_storing import EVERY_US, TEMPLATE, engine, fresh, waiting
@@ -186,7 +187,7 @@ def a_row_may_be_overlooked_once(world: World) -> None:
         return [None] * len(ids) if len(looks) == 1 else find(ids)
 
     other = engine(world)
-    other.store.find = overlook  # type: ignore[method-assign]
+    other.engine.store.find = overlook  # type: ignore[method-assign]
     world.clock.advance(us=EVERY_US)
     assert advance(other, "s") == 0
     assert len(looks) > 1
@@ -233,7 +234,7 @@ def one_lives_and_the_rest_is_told(kind: str, fault: Fault) -> None:
     for number in range(1, CALLS_MAX):
         with fresh(kind) as world:
             began_us = world.now_us
-            world.queues.catalog.configure("q", history="all")
+            world.queues.engine.catalog.configure("q", history="all")
             put(world.queues, "s", TEMPLATE, ALONE)
             (first,) = waiting(world)
             world.clock.advance(us=FEW * EVERY_US)
@@ -260,7 +261,7 @@ def one_lives_and_the_rest_is_told(kind: str, fault: Fault) -> None:
 
 def left_out(world: World) -> list[Attempt]:
     """List what the history tells of times that made no job."""
-    shards = world.queues.catalog.settings("q").shards_read
+    shards = world.queues.engine.catalog.settings("q").shards_read
     told = attempts(world.store, "q", shards, everything=True)
     return [one for one in told if one.outcome == "skipped"]
 
@@ -273,8 +274,8 @@ def a_scheduler_against_another() -> int:
 
         def process(step: Callable[[str], None] = lambda _name: None) -> Queues:
             store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-            queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
-            queues.catalog.settings("q")
+            queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+            queues.engine.catalog.settings("q")
             return queues
 
         slow, quick = process(turns.step), process(turns.step)
@@ -310,7 +311,7 @@ def test_in_whatever_order_two_see_to_it_one_job_lives() -> None:
 def test_what_is_left_out_is_told_where_the_history_is_of_everything(world: World) -> None:
     # T9
     for history, count in (("attempts", 0), ("all", 2)):
-        world.queues.catalog.configure("q", history=history)
+        world.queues.engine.catalog.configure("q", history=history)
         timing = Timing(every_us=EVERY_US, overlap="skip")
         put(world.queues, "s", TEMPLATE, timing)
         world.clock.advance(us=EVERY_US)

@@ -22,6 +22,7 @@ from dueline.recipes.schedule import Template, Timing
 from dueline.schedules import SENT_US_MAX, advance, advance_all, put
 from dueline.settings import QueueSettings
 from dueline.store import Store
+from dueline.telling import open_engine
 from tests.world import EVERY_KIND, World, world_on
 
 EVERY_US = 20 * SECOND_US
@@ -43,12 +44,12 @@ def fresh(kind: str) -> Iterator[World]:
 def engine(world: World, store: Store | None = None) -> Queues:
     """Make another process."""
     store = store or world.store
-    return Queues(store, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+    return Queues(open_engine(store, clock=world.clock, ids=Ids(), defaults=QueueSettings()))
 
 
 def waiting(world: World, queue: str = "q") -> list[Job]:
     """List the jobs that may still run, in the order of their times."""
-    rows = (job for job in world.queues.jobs_of(queue) if not job.outcome)
+    rows = (job for job in world.queues.engine.jobs_of(queue) if not job.outcome)
     return sorted(rows, key=lambda job: job.due_us)
 
 
@@ -222,7 +223,7 @@ def test_a_pause_leaves_out_what_it_covers(world: World) -> None:
     assert [job.due_us > world.now_us for job in waiting(world)] == [True] * 3
     schedules.remove(world.queues, "s")
     assert waiting(world) == []
-    assert schedules.everything(world.queues) == []
+    assert schedules.everything(world.queues.engine) == []
     with pytest.raises(NotFound):
         schedules.pause(world.queues, "s")
 

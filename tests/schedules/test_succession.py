@@ -24,6 +24,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Extend
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.engine.interleaving import Turns, every_order
 from tests.schedules.test_overlap import NOW_US, end, found, left_out, times_in
@@ -173,7 +174,7 @@ def test_a_job_that_runs_is_asked_to_end_and_only_then_the_next_one_comes(world:
 def test_a_change_keeps_what_waits_and_a_pause_lets_go_of_it(
     world: World, overlap: Overlap
 ) -> None:
-    world.queues.catalog.configure("q", history="all")
+    world.queues.engine.catalog.configure("q", history="all")
     put(world.queues, "s", TEMPLATE, one_by_one(overlap))
     running = begun(world)
     world.clock.advance(us=EVERY_US)
@@ -271,8 +272,8 @@ def a_late_one_against_a_quick_one() -> int:
 
         def process(step: Callable[[str], None] = lambda _name: None) -> Queues:
             store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-            queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
-            queues.catalog.settings("q")
+            queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+            queues.engine.catalog.settings("q")
             return queues
 
         slow, quick = process(turns.step), process(turns.step)

@@ -22,6 +22,7 @@ from dueline.recipes import schedule as recipe
 from dueline.recipes.offices import holder_of
 from dueline.recipes.schedule import Overlap, Template, Timing
 from dueline.settings import QueueSettings
+from dueline.telling import open_engine
 from dueline.timetable import CHECK_US, REST_US, Timetable
 from tests.world import World
 
@@ -31,7 +32,7 @@ WAIT_S = 90.0
 
 
 def jobs_of(world: World) -> list[Job]:
-    return sorted(world.queues.jobs_of("q"), key=lambda one: one.due_us)
+    return sorted(world.queues.engine.jobs_of("q"), key=lambda one: one.due_us)
 
 
 def engines(world: World, count: int) -> list[Timetable]:
@@ -39,7 +40,9 @@ def engines(world: World, count: int) -> list[Timetable]:
     made = []
     for number in range(count):
         world.live(f"w{number}")
-        queues = Queues(world.store, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+        queues = Queues(
+            open_engine(world.store, clock=world.clock, ids=Ids(), defaults=QueueSettings())
+        )
         made.append(Timetable(queues, f"w{number}"))
     return made
 
@@ -82,7 +85,7 @@ def test_without_any_monitor_no_time_is_decided_late(world: World, overlap: Over
         late_s = [(world.now_us - one.due_us) / SECOND_US for one in jobs_of(world)]
         assert all(late < GAP_S_MAX for late in late_s), late_s
         finish(world)
-    stored = schedules.find(world.queues, "s").stored
+    stored = schedules.find(world.queues.engine, "s").stored
     assert stored > 50
 
 
@@ -136,7 +139,7 @@ def test_a_check_comes_when_a_schedule_is_overdue(world: World) -> None:
     assert timetable.step() == REST_US
     schedules.remove(world.queues, "s")
     timetable.step()
-    assert schedules.everything(world.queues) == []
+    assert schedules.everything(world.queues.engine) == []
 
 
 # --- real workers ---------------------------------------------------------------------------------
@@ -208,12 +211,12 @@ def test_a_worker_without_a_monitor_goes_on_storing(folder: Path) -> None:
 def test_a_burst_stores_what_is_due_and_runs_it(folder: Path) -> None:
     app = declare(folder, "skip")
     body = json.dumps(["late"]).encode()
-    start_us = app.queues.time.latest_us() - 10 * SECOND_US
+    start_us = app.queues.engine.time.latest_us() - 10 * SECOND_US
     timing = Timing(every_us=3600 * SECOND_US, start_us=start_us)
     template = Template("tick", "default", 0, body)
     # Made by a process that died right after that.
-    made = recipe.Schedule(template, timing, app.queues.ids.token(), start_us - 1)
-    commit = recipe.put("late", made, version=app.queues.ids.token(), expect=b"")
+    made = recipe.Schedule(template, timing, app.queues.engine.ids.token(), start_us - 1)
+    commit = recipe.put("late", made, version=app.queues.engine.ids.token(), expect=b"")
     assert app.store.commit(commit.partition, commit.writes)
     assert start(folder, "--burst").wait(WAIT_S) == 0
     assert len(times(folder, "late")) == 1

@@ -6,8 +6,8 @@ import pytest
 
 from dueline import cuts
 from dueline.course import Course
+from dueline.engine import Engine
 from dueline.frontier import SEALED_US, Frontier, Shelf
-from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes import checkpoint
 from dueline.recipes.checkpoint import Checkpoint
@@ -125,13 +125,13 @@ def an_old_shard_is_left_without_its_seal(patch: Patch) -> None:
 
     patch.setattr(ShardReader, "seal", seal)
 
-    def recut(queues: Queues, name: str, shards: int) -> None:
-        close = queues.store.close_until
-        queues.store.close_until = lambda *_, **__: 0  # type: ignore[method-assign]
+    def recut(engine: Engine, name: str, shards: int) -> None:
+        close = engine.store.close_until
+        engine.store.close_until = lambda *_, **__: 0  # type: ignore[method-assign]
         try:
-            whole(queues, name, shards)
+            whole(engine, name, shards)
         finally:
-            queues.store.close_until = close  # type: ignore[method-assign]
+            engine.store.close_until = close  # type: ignore[method-assign]
 
     whole = cuts.recut
     patch.setattr(cuts, "recut", recut)

@@ -97,11 +97,11 @@ class Flow:
 
     def _consume(self, process: Process, host: Host) -> None:
         consumer = Consumer(
-            host.queues, host.clock, process.name, stream=STREAM, settings=host.stream.look,
-            group=GROUP, terms=Terms(50, self._ttl_us), host=host,
+            host.queues.engine, host.clock, process.name, stream=STREAM, settings=host.stream.look,
+            group=GROUP, terms=Terms(50, self._ttl_us), owner=host,
         )  # fmt: skip
         loop = Consuming(
-            consumer, self._handle, ttl_us=self._ttl_us, threads=1, waker=host.queues.waker,
+            consumer, self._handle, ttl_us=self._ttl_us, threads=1, waker=host.queues.engine.waker,
             bell=bell(STREAM), tidy=lambda: None,
         )  # fmt: skip
         loop.start()

@@ -13,6 +13,7 @@ from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend, Move
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from tests.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
 from tests.clocks import NOW_US, HandClock
@@ -31,7 +32,7 @@ def test_a_suspect_starts_though_another_that_waited_was_lost(
 ) -> None:
     put(queues, call(1), call(2), call(3))
     for job in claim_all(queues):
-        queues.store.settle([Extend(job, job.at_us, started=True)])
+        queues.engine.store.settle([Extend(job, job.at_us, started=True)])
     clock.advance(us=LEASE_US + 1)  # all three killed their worker
     bench = Bench(queues, clock)
     lost: list[int] = []
@@ -59,13 +60,13 @@ def test_a_job_that_is_being_carried_is_found_where_jobs_age() -> None:
 
     defaults = QueueSettings(aging_us=SECOND_US)
     store = SteppedMemoryStore(clock, cluster=cluster)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=defaults)
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=defaults))
     (job,) = put(queues, call(1))
     to = job.lane._replace(priority=9)
-    move = Move(job, job.at_us, queues.ids.token(), bucket_of(NOW_US, WIDTH_US), 0, 0, to=to)
+    move = Move(job, job.at_us, queues.engine.ids.token(), bucket_of(NOW_US, WIDTH_US), 0, 0, to=to)
     with pytest.raises(Stopped):
         SteppedMemoryStore(clock, cluster=cluster, step=stop).settle([move])
-    claimer = Claimer(queues, ["default"], "here:1:abcd")
+    claimer = Claimer(queues.engine, ["default"], "here:1:abcd")
     claimed = []
     for _ in range(3):  # it is carried to its end, then seen where it is
         claimer.refresh()
@@ -114,7 +115,7 @@ def test_what_has_ended_is_not_run_again_when_it_is_sent_again(
     ended, waits = put(queues, call(1), call(2)._replace(due_us=NOW_US + 60 * SECOND_US))
     assert Bench(queues, clock).run() == [1]
     queues.enqueue_again([ended, waits, row_of(7)])
-    found = queues.store.find([ended.id, waits.id, row_of(7).id])
+    found = queues.engine.store.find([ended.id, waits.id, row_of(7).id])
     assert [row is not None for row in found] == [False, True, True]
 
 
@@ -125,7 +126,7 @@ def test_what_has_ended_and_had_a_key_is_not_run_again_when_it_is_sent_again(
     (ended,) = put(queues, call(1)._replace(opts=opts))
     assert Bench(queues, clock).run() == [1]
     queues.enqueue_again([ended])
-    assert queues.store.find([ended.id]) == [None]
+    assert queues.engine.store.find([ended.id]) == [None]
     assert put(queues, call(2)._replace(opts=opts))
 
 
@@ -154,8 +155,10 @@ def test_an_extension_that_comes_late_takes_nothing_from_a_later_one(
 ) -> None:
     put(queues, call(1))
     (job,) = claim_all(queues)
-    queues.store.settle([Extend(job, job.at_us + 2 * LEASE_US)])
-    assert list(queues.store.settle([Extend(job, job.at_us + LEASE_US, started=True)])) == [True]
+    queues.engine.store.settle([Extend(job, job.at_us + 2 * LEASE_US)])
+    assert list(queues.engine.store.settle([Extend(job, job.at_us + LEASE_US, started=True)])) == [
+        True
+    ]
     clock.advance(us=2 * LEASE_US + 1)
     assert claim_all(queues) == []
     clock.advance(us=LEASE_US)

@@ -93,7 +93,7 @@ class Queue:
 
     def cut(self, shards: int, town: Town, queues: Queues) -> None:
         """Cut the queue anew, and be the first to put jobs into the new shards."""
-        queues.catalog.configure(QUEUE, shards=shards)
+        queues.engine.catalog.configure(QUEUE, shards=shards)
         self._produce(town, queues, most=80)
 
     def _produce(self, town: Town, queues: Queues, most: int | None = None) -> None:

@@ -115,7 +115,7 @@ def busy_store(folder: Path) -> Dueline:
     signalled = app.start(pipeline(wait_for("ready"), count.step()))
     run_dry(app)
     signalled.signal("ready", 4)
-    for job in list(app.queues.jobs_of("mail!dead"))[:4]:
+    for job in list(app.queues.engine.jobs_of("mail!dead"))[:4]:
         app.job(job.id.hex()).retry()
     app.pause("mail", task="again")
     tasks["again"].enqueue_many([(number,) for number in range(5)])

@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     rows = spark.range(0, ROWS, 1, 2).selectExpr(
         "concat('n', id) AS job_id", "concat('[', id, ']') AS payload"
     )
-    app.queues.catalog.settings(QUEUE)
+    app.queues.engine.catalog.settings(QUEUE)
     enqueue(rows.mapInArrow(dies, rows.schema), app.url, queue=QUEUE, task="work", chunkRows=20)
     consume(spark, app, QUEUE, members=2, burst=True).awaitTermination()
     told = read(spark, app.url, "attempts", queue=QUEUE, minPartitions=2)

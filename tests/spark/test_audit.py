@@ -299,7 +299,7 @@ def past(busy: tuple[Dueline, Path]) -> Past:
     living = {
         job.id.hex()
         for name in ("mail", "mail!dead", "bills", "bills!dead")
-        for job in app.queues.jobs_of(name)
+        for job in app.queues.engine.jobs_of(name)
     }
     ids = {JobId(bytes.fromhex(row["job_id"])) for row in rows}
     kept = [
@@ -403,9 +403,11 @@ def test_no_life_of_a_queue_gives_a_finding(kind: str, seed: int, tmp_path: Path
 
     life = Life(kind, tmp_path, seed)
     life.lead()
-    store = life.queues.store
+    store = life.queues.engine.store
     living = {
-        job.id.hex() for name in (QUEUE, dead_queue(QUEUE)) for job in life.queues.jobs_of(name)
+        job.id.hex()
+        for name in (QUEUE, dead_queue(QUEUE))
+        for job in life.queues.engine.jobs_of(name)
     }
     for is_exact in (True, store.transactional):
         known = Known((QUEUE,), is_exact=is_exact, now_us=store.clock_us())
@@ -479,7 +481,7 @@ def test_tables_of_a_version_without_digests_are_audited(spark: Any, tmp_path: P
     assert said.findings == []
     assert "altered" in said.looked_for
     living = [(job.id.hex(), job.enqueued_us) for name in ("mail", "mail!dead")
-              for job in app.queues.jobs_of(name)]  # fmt: skip
+              for job in app.queues.engine.jobs_of(name)]  # fmt: skip
     known = Known(("mail",), is_exact=True, now_us=app.store.clock_us())
     engine = SparkEngine(spark, folder, Settings(app.url))
     assert engine.audit(living, None, NO_PROMISES, known).findings == []

@@ -31,9 +31,9 @@ class Age:
 
         self.task = send
         self.old = self.live(10)
-        self.since_us = app.queues.time.latest_us()
+        self.since_us = app.queues.engine.time.latest_us()
         app.queues.reschedule(self.old[0].id, self.since_us + 2 * HOUR_US)  # tells of an old job
-        (moved,) = [job for job in app.queues.jobs_of("mail") if job.id == self.old[0].id]
+        (moved,) = [job for job in app.queues.engine.jobs_of("mail") if job.id == self.old[0].id]
         self.old[0] = moved
         self.new = self.live(6)
         self.pipe: Any = made(self.lake, app, queues=("mail",))
@@ -42,9 +42,9 @@ class Age:
         """Run some jobs, and leave as many waiting; tell those."""
         self.task.enqueue_many([(number,) for number in range(jobs)])
         self.app.run_worker(burst=True)
-        before = {job.id for job in self.app.queues.jobs_of("mail")}
+        before = {job.id for job in self.app.queues.engine.jobs_of("mail")}
         self.task.using(after=3600).enqueue_many([(number,) for number in range(jobs)])
-        return [job for job in self.app.queues.jobs_of("mail") if job.id not in before]
+        return [job for job in self.app.queues.engine.jobs_of("mail") if job.id not in before]
 
     def audit(self, **options: Any) -> tuple[str, int, int]:
         """Judge; tell the verdict, the findings, and how many jobs nothing was said of."""
@@ -95,7 +95,7 @@ def _known(age: Age) -> set[str]:
 
 
 def test_tables_of_what_was_before_every_job_audit_nothing(age: Age) -> None:
-    age.pipe.run(["bronze"], quiet, since_us=age.app.queues.time.latest_us())
+    age.pipe.run(["bronze"], quiet, since_us=age.app.queues.engine.time.latest_us())
     age.app.queues.reschedule(age.old[1].id, age.since_us + 2 * HOUR_US)
     assert age.audit() == ("not audited", 0, 1)
 

@@ -66,7 +66,7 @@ def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
             raise ValueError(number)
 
     app.queue("mail", shards=SHARDS, history="all")
-    app.queues.catalog.settings("mail")  # is stored now, for other processes
+    app.queues.engine.catalog.settings("mail")  # is stored now, for other processes
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
     frame = spark.range(0, ROWS, 1, 2).selectExpr(
         "concat('n', id) AS job_id", "concat('[', id, ']') AS payload"
@@ -136,4 +136,4 @@ def test_jobs_run_on_spark_each_once_and_that_of_a_process_that_died_again(
     assert query.awaitTermination(END_S)
     assert notes(tmp_path) == Counter(dict.fromkeys(range(JOBS), 1) | {KILLS_ONCE: 2})
     assert jobs[KILLS_ONCE].result(timeout=1) == -KILLS_ONCE
-    assert not list(app.queues.jobs_of("work"))
+    assert not list(app.queues.engine.jobs_of("work"))

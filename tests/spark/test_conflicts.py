@@ -16,6 +16,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Want
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 
 COLUMNS = {"job_id": "string", "payload": "string", "due": "timestamp", "priority": "int"}
 NAMES = ("a", "b")
@@ -26,7 +27,7 @@ TODAY = datetime.now(UTC).replace(microsecond=0)
 def app(tmp_path: Path) -> Iterator[Dueline]:
     """Make an application with an empty queue."""
     app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
-    app.queues.catalog.configure("mail", shards=1)
+    app.queues.engine.catalog.configure("mail", shards=1)
     yield app
     app.close()
 
@@ -73,7 +74,7 @@ def counts(app: Dueline, write_id: str) -> tuple[int, ...]:
 
 def rows(app: Dueline) -> Sequence[Job]:
     """Read the jobs of the queue, by their ids."""
-    return sorted(app.queues.jobs_of("mail"), key=lambda job: job.id)
+    return sorted(app.queues.engine.jobs_of("mail"), key=lambda job: job.id)
 
 
 def dues(app: Dueline) -> list[datetime]:
@@ -158,13 +159,15 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
 
     putting: Any = import_module("dueline.spark.putting")
     store = SteppedMemoryStore(SystemClock())
-    queues = Queues(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    ids = queues.ids.many(3, queues.time.earliest_us())
-    late_us = queues.time.latest_us() + 3600 * SECOND_US
+    queues = Queues(open_engine(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings()))
+    ids = queues.engine.ids.many(3, queues.engine.time.earliest_us())
+    late_us = queues.engine.time.latest_us() + 3600 * SECOND_US
 
     def put(name: str, due_us: int, on_conflict: str) -> Written:
         some = [Birth(one, "mail", "note", 0, b"[]", due_us, 0, "") for one in ids]
-        return put_all(queues, [some], name, 0, keep_us=SECOND_US * 60, on_conflict=on_conflict)
+        return put_all(
+            queues.engine, [some], name, 0, keep_us=SECOND_US * 60, on_conflict=on_conflict
+        )
 
     assert put("first", late_us, "existing") == (3, 3, 0)
     make = putting.moves
@@ -172,7 +175,7 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
     def stale(living: Sequence[Job], *args: Any, **terms: Any) -> Any:
         found = make(living, *args, **terms)
         first = found[0]
-        return [first._replace(job=first.job._replace(token=queues.ids.token())), *found[1:]]
+        return [first._replace(job=first.job._replace(token=queues.engine.ids.token())), *found[1:]]
 
     monkeypatch.setattr(putting, "moves", stale)
     assert put("second", late_us - SECOND_US, "earliest") == (3, 0, 0)
@@ -182,7 +185,7 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
 
 def test_an_id_that_lives_in_another_queue_is_an_error_by_default(app: Dueline, mode: str) -> None:
     write(app, day(3), queue="charge", writeMode=mode)
-    before = list(app.queues.jobs_of("charge"))
+    before = list(app.queues.engine.jobs_of("charge"))
     for on_conflict in ("existing", "replace"):
         with pytest.raises(
             Conflict, match=r"ids of jobs in another queue: 2, such as \w+ in charge"
@@ -195,8 +198,8 @@ def test_an_id_that_lives_in_another_queue_is_an_error_by_default(app: Dueline, 
         }
         assert write(app, day(1), 0, queue="ship", writeId=on_conflict, **terms) == 0
         assert counts(app, on_conflict) == (2, 0, 2)
-    assert list(app.queues.jobs_of("ship")) == []
-    assert list(app.queues.jobs_of("charge")) == before
+    assert list(app.queues.engine.jobs_of("ship")) == []
+    assert list(app.queues.engine.jobs_of("charge")) == before
     assert write(app, day(3), queue="charge", writeMode=mode) == 0  # its own queue's: as ever
 
 

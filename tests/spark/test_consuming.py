@@ -38,7 +38,7 @@ def ends(app: Dueline) -> Counter[str]:
 
 def dead(app: Dueline) -> list[Job]:
     """List the dead."""
-    return list(app.queues.jobs_of("work!dead"))
+    return list(app.queues.engine.jobs_of("work!dead"))
 
 
 def noting(folder: Path) -> Callable[[int], None]:
@@ -92,7 +92,7 @@ def test_each_job_runs_once_and_what_its_handler_does_becomes_of_it_alone(
     found = {outcome: count for outcome, count in ends(app).items() if outcome != "given_back"}
     assert found == {"done": JOBS - 1, "dead": 2, "crashed": 3, "retried": 2, "snoozed": 1}
     assert sorted(job.error.partition(":")[0] for job in dead(app)) == ["Poison", "ValueError"]
-    assert not list(app.queues.jobs_of("work"))
+    assert not list(app.queues.engine.jobs_of("work"))
     assert query.lastProgress["ended"] == {
         "Done": JOBS - 1,
         "Crashed": 4,
@@ -200,7 +200,7 @@ def test_an_application_that_executors_cannot_load_ends_the_query(
         query.awaitTermination(END_S)
     with pytest.raises(BadInput, match="no number of Spark tasks"):
         consume(spark, app, "work", members=0)
-    assert next(iter(app.queues.jobs_of("work"))).crashes == 0
+    assert next(iter(app.queues.engine.jobs_of("work"))).crashes == 0
     app.close()
 
 

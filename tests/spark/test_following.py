@@ -160,14 +160,14 @@ def test_what_is_available_now_ends_though_more_is_appended(shop: Dueline) -> No
 
 def test_a_shard_that_is_new_is_read_from_its_start(tmp_path: Path) -> None:
     app = Dueline(f"sqlite:///{tmp_path / 'grown.db'}")
-    app.queues.catalog.configure("grown", shards=1)
+    app.queues.engine.catalog.configure("grown", shards=1)
     app_rows = [row("grown!history", number, 5 + number, shard=number) for number in range(2)]
     app.store.append(app_rows[:1])
     options = {"table": "events", "queue": "grown"}
     reader = follower_of(app, **options)
     end = reader.latestOffset(reader.initialOffset(), limit_of(reader))
     assert list(end["s"]) == ["grown/00000"]
-    app.queues.catalog.configure("grown", shards=2)
+    app.queues.engine.catalog.configure("grown", shards=2)
     app.store.append(app_rows[1:])
     later = reader.latestOffset(end, limit_of(reader))
     assert list(later["s"]) == ["grown/00000", "grown/00001"]
@@ -203,7 +203,7 @@ def test_spark_asks_often_and_the_store_is_asked_seldom(
     reader = follower_of(shop, "idle", pollInterval="60000")
     start = reader.initialOffset()
     assert reader.latestOffset(start, limit_of(reader)) == start
-    monkeypatch.setattr(following, "existing_queues", None)
+    monkeypatch.setattr(following, "existing_engine", None)
     assert reader.latestOffset(start, limit_of(reader)) == start
 
 

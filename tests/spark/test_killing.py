@@ -68,14 +68,14 @@ class Crew:
 
     def left(self) -> int:
         """Count the jobs that have not ended."""
-        return len(list(self.app.queues.jobs_of(QUEUE)))
+        return len(list(self.app.queues.engine.jobs_of(QUEUE)))
 
     def final(self, job: str) -> Final:
         """Read how a job ended."""
         job_id = JobId(bytes.fromhex(job))
         row = self.app.store.find([job_id])[0]
         if row is not None:
-            return Final(status_of(row, self.app.queues.time.latest_us()))
+            return Final(status_of(row, self.app.queues.engine.time.latest_us()))
         outcome = results.read(self.app.store, job_id)
         assert outcome is not None
         return Final(outcome.state, int(outcome.value) if outcome.value else None)
@@ -149,7 +149,7 @@ def test_executors_that_are_killed_lose_nothing_and_double_nothing(tmp_path: Pat
     assert len(list(tmp_path.glob("worker-*/app-*"))) == standalone.WORKERS  # each ran some of it
     assert {cluster.ENQUEUED, cluster.RAN} <= {one.name for one in tmp_path.iterdir()}
     app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}")
-    assert not list(app.queues.jobs_of(cluster.QUEUE))
+    assert not list(app.queues.engine.jobs_of(cluster.QUEUE))
     told = list(attempts(app.store, cluster.QUEUE, cluster.SHARDS))
     assert Counter(one.outcome for one in told) == {"done": cluster.ROWS, "crashed": 1}
     assert len({one.job for one in told}) == cluster.ROWS

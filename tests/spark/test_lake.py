@@ -219,7 +219,7 @@ def test_spark_and_arrow_agree_to_the_row(spark: Any, shop: Dueline) -> None:
     assert plain(lake.gold_lateness(silver)) == bare(lake_arrow.gold_lateness(silver_lines))
 
     jobs = {job.id.hex() for name in ("mail", "mail!dead", "bills", "bills!dead")
-            for job in shop.queues.jobs_of(name)}  # fmt: skip
+            for job in shop.queues.engine.jobs_of(name)}  # fmt: skip
     living = jobs | LIVING
     expected = ids(lines) | living | {GHOST} - {STRANGER}
     expected.remove(STRANGER)

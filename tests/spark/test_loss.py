@@ -131,7 +131,7 @@ def test_retention_of_history_and_streams_tells_what_went(tmp_path: Path) -> Non
     clicks = app.stream("clicks", keep=3600)
     clicks.append({})
     app.store.append([row("clicks", 1, 5)])
-    assert forget_history(app.queues, None).acts == 1
+    assert forget_history(app.queues.engine, None).acts == 1
     clicks.expire()
     assert gone.places(app.store, "mail!history") == {0: (5, b"00000001")}
     assert gone.places(app.store, "clicks") == {0: (5, b"00000001")}
@@ -158,23 +158,23 @@ def test_a_history_that_went_before_it_was_copied_is_missed(tmp_path: Path) -> N
 
 def _forget(app: Dueline) -> None:
     """Let go of all that was told by now."""
-    now_us = app.queues.time.latest_us()
-    history.forget(app.queues.store, "mail", 3, before_us=now_us, version=Ids().token())
+    now_us = app.queues.engine.time.latest_us()
+    history.forget(app.queues.engine.store, "mail", 3, before_us=now_us, version=Ids().token())
 
 
 def test_rows_that_went_with_their_shard_are_told(app: Dueline) -> None:
     past = "mail" + history.HISTORY_SUFFIX
-    app.queues.catalog.configure("mail", shards=2)
+    app.queues.engine.catalog.configure("mail", shards=2)
     app.store.append(
         [row(past, number, number * 60_000_000)._replace(shard=1) for number in (1, 2)]
     )
     reader = follower_of(app, table="events", queue="mail")
     start = reader.initialOffset()
     gone.let_go(app.store, past, 1, before_us=180_000_000, version=Ids().token())
-    app.queues.catalog.configure("mail", shards=1)
-    entry = app.queues.catalog.entry("mail")
+    app.queues.engine.catalog.configure("mail", shards=1)
+    entry = app.queues.engine.catalog.entry("mail")
     assert entry is not None
-    assert app.queues.catalog.narrow("mail", entry)
-    assert app.queues.catalog.settings("mail").shards_read == 1
+    assert app.queues.engine.catalog.narrow("mail", entry)
+    assert app.queues.engine.catalog.settings("mail").shards_read == 1
     with pytest.raises(StoreCorrupt, match="rows of mail"):
         reader.latestOffset(start, limit_of(reader))

@@ -21,6 +21,7 @@ from dueline.options import CallOptions
 from dueline.queue import Calls, Queues
 from dueline.settings import QueueSettings
 from dueline.status import status_of
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.world import EVERY_KIND, store_on
 
@@ -38,12 +39,14 @@ class Life:
         self.clock = HandClock()
         self.chance = random.Random(seed)
         self.queues = Queues(
-            store_on(kind, folder, self.clock),
-            clock=self.clock,
-            ids=Ids(),
-            defaults=QueueSettings(history="all", shards=2, shards_read=2, lease_us=3_000_000),
+            open_engine(
+                store_on(kind, folder, self.clock),
+                clock=self.clock,
+                ids=Ids(),
+                defaults=QueueSettings(history="all", shards=2, shards_read=2, lease_us=3_000_000),
+            )
         )
-        self.queues.catalog.configure(QUEUE)
+        self.queues.engine.catalog.configure(QUEUE)
         host: Any = SimpleNamespace(queues=self.queues, tasks={}, hooks=Hooks())
         self.hands = [RawQueue(host, QUEUE) for _ in range(2)]
         self.held: list[Any] = []
@@ -65,7 +68,9 @@ class Life:
 
     def put(self) -> None:
         """Enqueue a few, some for later, some that expire."""
-        due_us = self.queues.time.latest_us() + self.chance.choice([0, 0, 0, 500_000, 9_000_000])
+        due_us = self.queues.engine.time.latest_us() + self.chance.choice(
+            [0, 0, 0, 500_000, 9_000_000]
+        )
         expires_us = due_us + self.chance.choice([800_000, 60_000_000])
         opts = CallOptions(expires_us=expires_us).to_bytes() if self.chance.random() < 0.3 else b""
         priority, tenant = self.chance.choice([0, 5]), self.chance.choice(["", "acme"])
@@ -109,12 +114,12 @@ class Life:
         if self.chance.random() < 0.5:
             self._try(lambda one: self.queues.change(one, priority=self.chance.choice([0, 3, 9])))
         else:
-            at_us = self.queues.time.latest_us() + 4_000_000
+            at_us = self.queues.engine.time.latest_us() + 4_000_000
             self._try(lambda one: self.queues.reschedule(one, at_us))
 
     def _try(self, act: Any) -> None:
         one = self.chance.choice(self.known) if self.known else None
-        row = self.queues.store.find([one])[0] if one else None
+        row = self.queues.engine.store.find([one])[0] if one else None
         if row is not None and not (row.is_claimed() and row.at_us <= self.clock.wall_us()):
             with suppress(Conflict, NotFound, ValueError):
                 act(one)
@@ -126,7 +131,7 @@ class Life:
         rows = [
             job
             for queue in (QUEUE, dead_queue(QUEUE))
-            for job in self.queues.jobs_of(queue)
+            for job in self.queues.engine.jobs_of(queue)
             if not job.outcome
         ]
         self.lapsed[now_us] = {
@@ -152,7 +157,7 @@ class Life:
         return [
             line_of(QUEUE, one)
             for shard in range(2)
-            for row in self.queues.store.tail(
+            for row in self.queues.engine.store.tail(
                 f"{QUEUE}!history", shard, after=None, limit=100_000
             ).rows
             for one in unbundled(row)

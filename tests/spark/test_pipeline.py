@@ -178,8 +178,8 @@ def test_a_queue_that_tells_attempts_alone_is_not_audited(tmp_path: Path) -> Non
 def test_an_audit_finds_a_job_whose_row_was_taken_away(app: Dueline, tmp_path: Path) -> None:
     from dueline.store import Drop
 
-    victims = list(app.queues.jobs_of("mail"))[:3]
-    app.queues.store.settle([Drop(job) for job in victims])
+    victims = list(app.queues.engine.jobs_of("mail"))[:3]
+    app.queues.engine.store.settle([Drop(job) for job in victims])
     said = made(tmp_path / "lake", app).audit(quiet)
     assert [one["verdict"] for one in said.findings] == ["lost"] * 3
     assert {one["job_id"] for one in said.findings} == {job.id.hex() for job in victims}
@@ -191,7 +191,7 @@ def test_an_audit_finds_a_job_whose_row_was_taken_away(app: Dueline, tmp_path: P
 def test_jobs_of_before_a_history_told_all_are_not_judged(tmp_path: Path) -> None:
     app = Dueline(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=NORMAL")
     live_on(app, 20)
-    app.queues.catalog.configure("mail", history="all")
+    app.queues.engine.catalog.configure("mail", history="all")
     live_on(app, 30)
     said = made(tmp_path / "lake", app, queues=("mail",)).audit(quiet)
     assert said.findings == []
@@ -220,13 +220,13 @@ def test_status_tells_what_was_not_copied(app: Dueline, tmp_path: Path) -> None:
 
 
 def test_the_past_of_a_queue_is_told_where_all_was_told(app: Dueline, tmp_path: Path) -> None:
-    before_us = app.queues.time.latest_us()
+    before_us = app.queues.engine.time.latest_us()
     live_on(app, 2)
     pipe = made(tmp_path / "lake", app)
     pipe.run(["bronze"], quiet)
     then, now = (
         {one["queue"]: one for one in pipe.past(at_us)}
-        for at_us in (before_us, app.queues.time.latest_us())
+        for at_us in (before_us, app.queues.engine.time.latest_us())
     )
     assert (then["mail"]["waiting"], then["mail"]["dead"], then["mail"]["cancelled"]) == (20, 6, 1)
     assert (now["mail"]["waiting"], now["mail"]["dead"], now["mail"]["cancelled"]) == (40, 7, 2)
@@ -302,7 +302,7 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
     from dueline.spark.folder import GOLD, WHOLE
 
     arrow, sparks = made(tmp_path / "arrow", app), made(tmp_path / "spark", app, "spark")
-    since_us = next(app.queues.jobs_of("mail")).enqueued_us - SECOND * 60  # before all
+    since_us = next(app.queues.engine.jobs_of("mail")).enqueued_us - SECOND * 60  # before all
     for pipe in (arrow, sparks):
         pipe.run(["bronze", "silver"], quiet, since_us=since_us)
     live_on(app, 110)
@@ -315,7 +315,7 @@ def test_both_engines_agree_to_the_row(spark: Any, app: Dueline, tmp_path: Path)
     assert all(check.is_good for check in sparks.verify())
     _archives_agree(arrow, sparks, tmp_path)
     _compacts(tmp_path / "spark")
-    _spoil(app, list(app.queues.jobs_of("mail"))[:2])
+    _spoil(app, list(app.queues.engine.jobs_of("mail"))[:2])
     verdicts = [pipe.audit(quiet) for pipe in (arrow, sparks)]
     by_job = [sorted(one.findings, key=lambda line: line["job_id"]) for one in verdicts]
     assert by_job[0] == by_job[1]
@@ -357,7 +357,7 @@ def _archives_agree(arrow: Any, sparks: Any, folder: Path) -> None:
 def _spoil(app: Dueline, victims: Sequence[Any]) -> None:
     from dueline.store import Drop
 
-    app.queues.store.settle([Drop(job) for job in victims])
+    app.queues.engine.store.settle([Drop(job) for job in victims])
 
 
 def test_both_engines_see_the_same_sights(spark: Any) -> None:

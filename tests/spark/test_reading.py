@@ -49,7 +49,7 @@ def test_jobs_are_the_rows_that_live_and_the_dead(spark: Any, shop: Dueline) -> 
     expected = {
         job.id.hex(): job
         for name in (*BOTH, *map(dead_queue, BOTH))
-        for job in shop.queues.jobs_of(name)
+        for job in shop.queues.engine.jobs_of(name)
     }
     assert found.keys() == expected.keys()
     for job_id, job in expected.items():

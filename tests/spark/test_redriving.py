@@ -14,6 +14,7 @@ from dueline.ids import Ids
 from dueline.lowlevel import RawQueue
 from dueline.queue import Calls, Queues
 from dueline.settings import QueueSettings
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 from tests.spark.test_pipeline import made, quiet
 from tests.world import EVERY_KIND, store_on
@@ -79,7 +80,7 @@ def test_deaths_are_found_by_queue_task_error_and_time(clinic: Clinic) -> None:
     assert len(clinic.deaths(error="TimeoutError")) == 20
     assert len(clinic.deaths("mail", error="TimeoutError: server # is silent")) == 10
     assert len(clinic.deaths(error="server 7 is")) == 1
-    now_us = clinic.app.queues.time.latest_us()
+    now_us = clinic.app.queues.engine.time.latest_us()
     assert len(clinic.deaths(until_us=now_us)) == 30
     assert not clinic.deaths(since_us=now_us)
     assert len({one.job_id for one in clinic.deaths()}) == 30
@@ -135,8 +136,8 @@ def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Pat
     clock = HandClock()
     defaults = QueueSettings(lease_us=3_000_000)
     store = store_on(kind, tmp_path, clock)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=defaults)
-    queues.catalog.configure("mail")
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=defaults))
+    queues.engine.catalog.configure("mail")
     host: Any = SimpleNamespace(queues=queues, tasks={}, hooks=Hooks())
     hand = RawQueue(host, "mail")
     queues.enqueue(Calls("mail", "t", 0, [b"[]"]))

@@ -51,8 +51,8 @@ def enqueue(app: Dueline, night: str, due: int | None = None) -> int:
         ],
         schema=pa.schema([("job_id", pa.string()), ("payload", pa.string()), ("due", INSTANT)]),
     )
-    chunks = chunks_of([rows], Form("load", "load"), KEYS, app.queues.time.earliest_us())
-    return put_all(app.queues, chunks, night, 0, keep_us=10**9).added
+    chunks = chunks_of([rows], Form("load", "load"), KEYS, app.queues.engine.time.earliest_us())
+    return put_all(app.queues.engine, chunks, night, 0, keep_us=10**9).added
 
 
 def test_a_history_holds_each_attempt_of_each_night(app: Dueline) -> None:
@@ -112,8 +112,8 @@ def test_a_job_that_vanished_is_lost_though_its_id_lives_again_or_ran_before(
     both = [*cut_off, again]
     assert found_in(lake_arrow.audit(both, living={"lost"})) == [("lost", BORN, 1)]
     assert found_in(lake_arrow.audit(both, living={("lost", later)})) == [("lost", BORN, 1)]
-    enqueue(app, "wednesday", due=app.queues.time.latest_us() + 3600 * SECOND)
-    job = next(app.queues.jobs_of("load"))
+    enqueue(app, "wednesday", due=app.queues.engine.time.latest_us() + 3600 * SECOND)
+    job = next(app.queues.engine.jobs_of("load"))
     pipe = made(tmp_path / "lake", app)
     assert pipe.audit(quiet).findings == []
     delete(app, job.id)
@@ -142,7 +142,7 @@ def test_the_past_knows_the_last_run_of_a_job(app: Dueline) -> None:
 
     enqueue(app, "wednesday")
     lines = list(lines_of(app, line_of))
-    states = Counter(one["state"] for one in state_at(lines, app.queues.time.latest_us()))
+    states = Counter(one["state"] for one in state_at(lines, app.queues.engine.time.latest_us()))
     assert states == {"waiting": KEYS}
     second = sorted({line["enqueued"] for line in lines})[1]
     assert Counter(one["state"] for one in state_at(lines, second - 1)) == {"done": KEYS}
@@ -180,7 +180,7 @@ def test_spark_makes_the_same_tables_and_the_same_audit(
         enqueue(app, night)
         if night == "wednesday":
             app.run_worker(burst=True)
-    delete(app, next(app.queues.jobs_of("load")).id)
+    delete(app, next(app.queues.engine.jobs_of("load")).id)
     said = {engine: pipe.audit(quiet) for engine, pipe in pipes.items()}
     for table in ("silver", "gold_minute", "gold_lateness", "flow", "poison"):
         both = [rows_in(tmp_path / engine, table) for engine in pipes]

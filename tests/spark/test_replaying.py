@@ -19,6 +19,7 @@ from dueline.lowlevel import RawQueue
 from dueline.queue import Calls, Queues
 from dueline.settings import QueueSettings
 from dueline.spark.replaying import KEEP_US
+from dueline.telling import open_engine
 from tests.clocks import NOW_US, HandClock
 from tests.spark.test_pipeline import made, quiet
 from tests.world import EVERY_KIND, store_on
@@ -75,7 +76,7 @@ class Theatre:
 
     def waiting(self) -> list[Job]:
         """Read what waits."""
-        return sorted(self.app.queues.jobs_of("mail"), key=lambda job: job.due_us)
+        return sorted(self.app.queues.engine.jobs_of("mail"), key=lambda job: job.due_us)
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_what_can_be_replayed_is_counted_and_what_cannot_is_named(theatre: Theat
         ("mail", LARGE),
     ]
     assert theatre.pipe.replayable(Chosen(task="seal")).count("jobs") == 1
-    now_us = theatre.app.queues.time.latest_us()
+    now_us = theatre.app.queues.engine.time.latest_us()
     assert theatre.pipe.replayable(Chosen(until_us=now_us)).count("jobs") == 22
     assert theatre.pipe.replayable(Chosen(since_us=now_us)).count("jobs") == 0
 
@@ -131,7 +132,7 @@ def test_a_replay_calls_the_same_again_as_new_jobs_each_once(theatre: Theatre) -
 def test_a_rate_spreads_due_times_in_the_order_of_the_ends(theatre: Theatre) -> None:
     from dueline.spark.replaying import Chosen, order_of
 
-    order = order_of("slow", theatre.app.queues.time.latest_us() + 3_600_000_000, 4)
+    order = order_of("slow", theatre.app.queues.engine.time.latest_us() + 3_600_000_000, 4)
     theatre.pipe.replay(Chosen(task="send"), order, quiet)
     dues = [job.due_us - order.start_us for job in theatre.waiting()]
     assert dues == [number * 250_000 for number in range(17)]
@@ -231,8 +232,10 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
 
     clock = HandClock()
     defaults = QueueSettings(history="arguments")
-    queues = Queues(store_on(kind, tmp_path, clock), clock=clock, ids=Ids(), defaults=defaults)
-    queues.catalog.configure("mail")
+    queues = Queues(
+        open_engine(store_on(kind, tmp_path, clock), clock=clock, ids=Ids(), defaults=defaults)
+    )
+    queues.engine.catalog.configure("mail")
     host: Any = SimpleNamespace(queues=queues, tasks={}, hooks=Hooks())
     hand = RawQueue(host, "mail")
     bodies = [b"[%d]" % number for number in range(6)]
@@ -240,7 +243,7 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
     hand.ack(hand.claim(5))
 
     def replay(name: str) -> int:
-        rows = queues.store.tail("mail!history", 0, after=None, limit=100).rows
+        rows = queues.engine.store.tail("mail!history", 0, after=None, limit=100).rows
         lines = [line_of("mail", one) for row in rows for one in unbundled(row)]
         some = with_arguments(lines, ends(lines, Chosen()))
         assert found(some).count("replayable") == 5
@@ -248,7 +251,7 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
         place = table.schema.get_field_index("due")
         table = table.set_column(place, "due", table.column("due").cast(INSTANT))
         chunks = chunks_of(table.to_batches(), Form(), 2, NOW_US)
-        return put_all(queues, chunks, name, 0, keep_us=KEEP_US).added
+        return put_all(queues.engine, chunks, name, 0, keep_us=KEEP_US).added
 
     assert [replay("again"), replay("again")] == [5, 0]
     clock.advance(60)

@@ -63,7 +63,7 @@ def test_a_long_lane_is_cut_and_no_job_is_lost_or_doubled(shop: Dueline, small: 
         job.id.hex()
         for queue in ("mail", "bills")
         for name in (queue, dead_queue(queue))
-        for job in shop.queues.jobs_of(name)
+        for job in shop.queues.engine.jobs_of(name)
     )
     assert len(many.partitions()) > 10
     assert found == expected
@@ -219,8 +219,8 @@ def test_a_task_without_a_part_reads_nothing(shop: Dueline) -> None:
 def test_jobs_at_the_instant_of_a_cut_are_in_one_slice(shop: Dueline) -> None:
     from dueline.spark.slices import LaneSlice, jobs_of
 
-    job = next(job for job in shop.queues.jobs_of("mail") if job.at_us > job.enqueued_us)
-    alike = [other for other in shop.queues.jobs_of("mail") if other.at_us == job.at_us]
+    job = next(job for job in shop.queues.engine.jobs_of("mail") if job.at_us > job.enqueued_us)
+    alike = [other for other in shop.queues.engine.jobs_of("mail") if other.at_us == job.at_us]
     cuts = LaneSlice(job.lane, None, job.at_us), LaneSlice(job.lane, job.at_us, None)
     before, after = (
         [one for page in jobs_of(shop.store, cut, page=2) for one in page] for cut in cuts

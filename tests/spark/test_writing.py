@@ -19,6 +19,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Row
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 
 COLUMNS = {"job_id": "string", "payload": "string"}
 
@@ -38,7 +39,7 @@ def app(tmp_path: Path, ran: list[int]) -> Iterator[Dueline]:
     def note(number: int) -> None:
         ran.append(number)
 
-    app.queues.catalog.configure("mail", shards=3)
+    app.queues.engine.catalog.configure("mail", shards=3)
     yield app
     app.close()
 
@@ -71,13 +72,13 @@ def dying(numbers: Sequence[int]) -> Iterator[Any]:
 
 def living(app: Dueline) -> int:
     """Count the rows of the queue."""
-    return len(list(app.queues.jobs_of("mail")))
+    return len(list(app.queues.engine.jobs_of("mail")))
 
 
 def test_rows_become_jobs_that_run(app: Dueline, ran: list[int]) -> None:
     message = writer_of(app).write(batches_of(range(100)))
     assert (message.rows, message.added) == (100, 100)
-    assert {job.lane.shard for job in app.queues.jobs_of("mail")} == {0, 1, 2}
+    assert {job.lane.shard for job in app.queues.engine.jobs_of("mail")} == {0, 1, 2}
     app.run_worker(burst=True)
     assert sorted(ran) == list(range(100))
 
@@ -130,7 +131,7 @@ def test_a_task_that_runs_twice_at_once_does_not_reject_its_own_jobs(app: Duelin
 @pytest.mark.parametrize("mode", ["direct", "staged"])
 def test_births_are_told_to_a_history_of_everything(app: Dueline, mode: str) -> None:
     # P2
-    app.queues.catalog.configure("mail", history="arguments")
+    app.queues.engine.catalog.configure("mail", history="arguments")
     for _ in range(2):
         writer = writer_of(app, writeId="monday", writeMode=mode)
         writer.commit([writer.write(batches_of(range(10)))])
@@ -139,7 +140,7 @@ def test_births_are_told_to_a_history_of_everything(app: Dueline, mode: str) -> 
     assert {(one.outcome, one.payload) for one in told} == {
         ("enqueued", b"[%d]" % number) for number in range(10)
     }
-    assert {one.job for one in told} == {job.id.hex() for job in app.queues.jobs_of("mail")}
+    assert {one.job for one in told} == {job.id.hex() for job in app.queues.engine.jobs_of("mail")}
 
 
 def tail(app: Dueline, shard: int) -> Sequence[Row]:
@@ -154,9 +155,9 @@ def test_payloads_in_other_codecs_are_taken_as_they_are(app: Dueline, ran: list[
 
     app.payloads.use("msgpack")
     app.task_named("note").using(after=9).enqueue(70)
-    (job,) = app.queues.jobs_of("mail")
+    (job,) = app.queues.engine.jobs_of("mail")
     row = {"job_id": "a", "payload": job.body, "codec": job.codec}
-    settings = app.queues.catalog.settings
+    settings = app.queues.engine.catalog.settings
     (born,) = births(pa.RecordBatch.from_pylist([row]), Form("mail", "note"), now_us=job.due_us)
     app.store.add(jobs_of([born], now_us=job.enqueued_us, settings=settings))
     app.run_worker(burst=True)
@@ -239,8 +240,8 @@ def test_without_transactions_a_chunk_that_was_begun_is_put_as_it_was_born() -> 
     assert again.put(ids, make, now_us=2000) == 4
     again.close()
     assert [job.pos_us for job in store.find(ids) if job] == [1000, 1000, 1000, late_us, 500]
-    queues = Queues(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    assert len(list(queues.jobs_of("mail"))) == len(ids)
+    queues = Queues(open_engine(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings()))
+    assert len(list(queues.engine.jobs_of("mail"))) == len(ids)
     assert ledger().put(ids, make, now_us=3000) == 0
 
 

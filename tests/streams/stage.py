@@ -12,6 +12,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings, StreamSettings
 from dueline.store import Store
 from dueline.stream import Stream
+from dueline.telling import open_engine
 from tests.clocks import HandClock
 
 TTL_US = 8 * SECOND_US
@@ -28,12 +29,14 @@ class Stage:
         """Take the store, and the clock that it reads."""
         self.store = store
         self.clock = clock
-        self.queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+        self.queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
         self._made = 0
 
     def stream(self, shards: int | None = 3, *, keep_us: int | None = None) -> Stream:
         """Make a handle on the stream."""
-        return Stream(self, "orders", shards=shards, keep_us=keep_us)
+        return Stream(
+            lambda: self.queues.engine, "orders", owner=self, shards=shards, keep_us=keep_us
+        )
 
     def member(
         self,
@@ -48,14 +51,14 @@ class Stage:
         """Make a member that has not looked yet."""
         self._made += 1
         return Consumer(
-            self.queues,
+            self.queues.engine,
             self.clock,
             name or f"member {self._made}",
             stream="orders",
             settings=self.stream(None).look if shards is None else lambda: StreamSettings(shards),
             group=group,
             terms=Terms(batch, TTL_US, park_after),
-            host=self,
+            owner=self,
             from_us=from_us,
         )
 

@@ -236,7 +236,10 @@ def test_a_stale_members_product_is_not_committed(stage: Stage) -> None:
     fresh = stage.member("fresh", shards=1)
     fresh.balance()
     assert fresh.poll(0) is not None
-    with pytest.raises(LeaseLost), transaction(asleep_stage) as tx:
+    with (
+        pytest.raises(LeaseLost),
+        transaction(asleep_stage, asleep_stage.queues, asleep_stage.tasks) as tx,
+    ):
         batch.commit(tx)
     assert not asleep.fail(batch)
 
@@ -251,7 +254,7 @@ def broken() -> None:
 
 def rolled_back(stage: Stage, batch: Batch) -> None:
     """Store a position in a transaction that is not committed."""
-    with transaction(stage) as tx:
+    with transaction(stage, stage.queues, stage.tasks) as tx:
         batch.commit(tx)
         broken()
 
@@ -262,7 +265,7 @@ def product_of(stage: Stage, member: Consumer, *, fails: str = "") -> int | None
     if batch is None:
         return None
     try:
-        with transaction(stage) as tx:
+        with transaction(stage, stage.queues, stage.tasks) as tx:
             if fails == "before":
                 broken()
             batch.commit(tx)

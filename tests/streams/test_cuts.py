@@ -157,7 +157,7 @@ def test_a_cut_into_no_shards_or_of_no_stream_is_refused(stage: Stage) -> None:
     with pytest.raises(BadInput, match="shards is 0"):
         stage.stream(1).reshard(0)
     with pytest.raises(NotFound, match="nosuch"):
-        cuts.recut(stage.queues, "nosuch", 2)
+        cuts.recut(stage.queues.engine, "nosuch", 2)
 
 
 def test_a_cut_is_forgotten_when_nobody_needs_it(stage: Stage) -> None:
@@ -188,7 +188,7 @@ def test_a_transaction_appends_to_the_present_cut(stage: Stage) -> None:
     orders = stage.stream(1)
     orders.append(0)
     stage.stream(None).reshard(3)
-    with transaction(stage) as tx:
+    with transaction(stage, stage.queues, stage.tasks) as tx:
         orders.append(1, tx=tx)
     stage.later()
     (event,) = [event for event in stage.stream(None).read() if event.value == 1]

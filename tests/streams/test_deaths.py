@@ -32,10 +32,10 @@ def consume(url: str) -> "subprocess.CompletedProcess[str]":
 
 def let_leases_lapse(app: Dueline) -> None:
     """Let the leases and beats of a dead member be long ago, so that no test waits for that."""
-    store, scope = app.queues.store, groups.leases_at("events", "group")
+    store, scope = app.queues.engine.store, groups.leases_at("events", "group")
     for name, grant in grants(store, scope).items():
         lapsed = encode(replace(grant, until_us=1))
-        assert store.commit(scope, (Put(name, app.queues.ids.token(), lapsed),))
+        assert store.commit(scope, (Put(name, app.queues.engine.ids.token(), lapsed),))
     for member in groups.members(store, "events", "group"):
         groups.leave(store, "events", "group", member.name)
 

@@ -121,13 +121,13 @@ def test_events_share_the_fate_of_a_transaction(stage: Stage) -> None:
     orders = stage.stream()
 
     def lose() -> None:
-        with transaction(stage) as tx:
+        with transaction(stage, stage.queues, stage.tasks) as tx:
             orders.append("lost", tx=tx)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         lose()
-    with transaction(stage) as tx:
+    with transaction(stage, stage.queues, stage.tasks) as tx:
         orders.append_many([("kept", None)], tx=tx)
     assert [event.value for event in orders.read()] == ["kept"]
 

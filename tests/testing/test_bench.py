@@ -210,7 +210,7 @@ def test_the_application_is_as_it_was_afterwards() -> None:
     url, clock = app.url, app.clock
     with on_bench(app) as bench:
         assert app.clock is bench.clock
-        assert app.queues.catalog.settings("mail").lease_us == 5_000_000
+        assert app.queues.engine.catalog.settings("mail").lease_us == 5_000_000
     assert (app.url, app.clock) == (url, clock)
     assert "store" not in vars(app)
     used = Dueline("memory://")

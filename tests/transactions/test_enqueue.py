@@ -18,6 +18,7 @@ from dueline import (
 from dueline.errors import Unknown
 from dueline.store import Inside, Transactional
 from dueline.waker import LocalWaker
+from tests.swaps import swap
 from tests.transactions.conftest import numbered, status
 
 Send = Task[[int], int]
@@ -28,7 +29,7 @@ class Stop(Exception):
 
 
 def names(app: Dueline) -> list[str]:
-    return app.queues.catalog.names()
+    return app.queues.engine.catalog.names()
 
 
 # --- both stores -----------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def test_an_exception_leaves_no_job_and_goes_on(app: Dueline, send: Send) -> Non
         raise Stop
     assert (status(kept), [status(job) for job in gone]) == ("ready", ["unknown"] * 3)
     assert not tx.is_committed
-    assert [row.id.hex() for row in app.queues.jobs_of("default")] == [kept.id]
+    assert [row.id.hex() for row in app.queues.engine.jobs_of("default")] == [kept.id]
 
 
 def test_a_queue_that_a_rolled_back_transaction_made_is_made_again(
@@ -80,7 +81,7 @@ def test_the_next_transaction_begins_with_nothing_of_the_last(app: Dueline, send
         raise Stop
     with app.transaction() as tx:
         send.using(tx=tx).enqueue(2)
-    assert len(list(app.queues.jobs_of("default"))) == 1
+    assert len(list(app.queues.engine.jobs_of("default"))) == 1
 
 
 def test_a_second_transaction_in_the_thread_is_refused_and_the_first_goes_on(
@@ -147,7 +148,7 @@ def test_another_thread_waits_and_then_sees_it_all(app: Dueline, send: Send) -> 
     def write() -> None:
         assert inside.wait(60)
         others.append(send.enqueue(2))
-        others.append(app.queues.store.find([bytes.fromhex(job[0].id)])[0])  # type: ignore[list-item, arg-type]
+        others.append(app.queues.engine.store.find([bytes.fromhex(job[0].id)])[0])  # type: ignore[list-item, arg-type]
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -232,8 +233,8 @@ def test_an_unknown_that_the_block_raises_is_left_as_it_is(app: Dueline) -> None
 
 def test_workers_are_woken_by_a_commit_and_not_before(app: Dueline, send: Send) -> None:
     # O1: who looked before would see nothing, and not look again for a while
-    app.queues.waker = LocalWaker()
-    ear = app.queues.waker.listen(["default"], threading.Event())
+    swap(app.queues, waker=LocalWaker())
+    ear = app.queues.engine.waker.listen(["default"], threading.Event())
     with app.transaction() as tx:
         send.using(tx=tx).enqueue(1)
         assert not ear.take()

@@ -46,7 +46,7 @@ def snatch(app: Dueline, ctx: Context) -> None:
     (row,) = app.store.find([ctx.job_id])
     assert row is not None
     at_us = row.at_us + 3600 * SECOND_US
-    move = Move(row, at_us, app.queues.ids.token(), row.lane.bucket, 0, 0)
+    move = Move(row, at_us, app.queues.engine.ids.token(), row.lane.bucket, 0, 0)
     assert app.store.settle([move]) == [True]
 
 
@@ -62,11 +62,11 @@ def test_a_product_is_committed_with_its_jobs_end(shop: Dueline) -> None:
     work(shop)
     assert bills(shop) == [(7, 700)]
     assert (job.status, job.result(timeout=0)) == ("done", "bill 7")
-    assert list(shop.queues.jobs_of("default")) == []
+    assert list(shop.queues.engine.jobs_of("default")) == []
     (attempt,) = told(shop)
     assert (attempt.outcome, attempt.error, attempt.fence) == ("done", "", 1)
     assert attempt.claimed_us <= attempt.started_us <= attempt.ended_us - 10_000
-    assert attempt.ended_us <= shop.queues.time.latest_us()
+    assert attempt.ended_us <= shop.queues.engine.time.latest_us()
     assert attempt.worker.count(":") == 2
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_kept_of_it_where_the_queue_keeps_nothing(shop: Dueline) -> N
     bill.enqueue(1)
     work(shop)
     assert bills(shop) == [(1, 100)]
-    assert (told(shop), list(shop.queues.jobs_of("default"))) == ([], [])
+    assert (told(shop), list(shop.queues.engine.jobs_of("default"))) == ([], [])
     assert shop.store.read("results", after=None, limit=9) == []
 
 
@@ -140,7 +140,7 @@ def test_what_happens_after_the_commit_changes_nothing(
         for row in rows
     ]
     assert [one.ending for one in ended] == [Settled()] * 3
-    settler = Settler(shop.queues, shop.tasks, random.Random(1))
+    settler = Settler(shop.queues.engine, shop.tasks, random.Random(1))
     assert settler.settle(ended, []) == []
     assert [job.result(timeout=0) for job in jobs] == [1, 2, 3]
     assert len(bills(shop)) == 3
@@ -251,7 +251,7 @@ def test_a_job_is_finished_once(shop: Dueline) -> None:
 
 def test_the_transaction_of_another_application_ends_no_job(shop: Dueline, url: str) -> None:
     other = Dueline(url.replace("jobs.db", "others.db"))
-    other.queues.catalog.settings("default")
+    other.queues.engine.catalog.settings("default")
 
     @other.task(name="bill")
     def namesake(number: int) -> int:

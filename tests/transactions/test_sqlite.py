@@ -28,7 +28,7 @@ def test_rows_and_jobs_share_one_fate(shop: Dueline) -> None:
         send.using(tx=tx).enqueue(3)
         raise Stop
     assert bills(shop) == [(1, 100), (2, 200)]
-    assert len(list(shop.queues.jobs_of("default"))) == 1
+    assert len(list(shop.queues.engine.jobs_of("default"))) == 1
 
 
 def test_nothing_is_seen_from_outside_before_the_commit(shop: Dueline, url: str) -> None:
@@ -91,7 +91,7 @@ def test_what_would_harm_the_queue_is_refused(shop: Dueline, statement: str) -> 
         with pytest.raises(BadInput, match="would end the transaction"):
             tx.execute(statement)
         send.using(tx=tx).enqueue(1)
-    assert len(list(shop.queues.jobs_of("default"))) == 2
+    assert len(list(shop.queues.engine.jobs_of("default"))) == 2
     assert status(send.enqueue(2)) == "ready"
 
 
@@ -163,7 +163,7 @@ def test_a_statement_that_rolls_all_back_ends_the_transaction_for_good(shop: Due
     ):
         swallow(tx)
     assert bills(shop) == []
-    assert len(list(shop.queues.jobs_of("default"))) == 1
+    assert len(list(shop.queues.engine.jobs_of("default"))) == 1
 
 
 def test_a_full_disk_inside_is_unavailable_and_changes_nothing(shop: Dueline) -> None:
@@ -194,7 +194,7 @@ def test_a_call_of_the_store_inside_happens_as_a_whole_or_not_at_all(shop: Dueli
         raise Stop
 
     with shop.transaction() as tx:
-        store = tx.queues_of(shop).store
+        store = tx.queues_of(shop).engine.store
         assert isinstance(store, SqliteStore)
         added = send.using(tx=tx).enqueue(1)
         with pytest.raises(Stop):

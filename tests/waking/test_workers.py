@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dueline import Dueline
+from dueline.engine import Engine
 from dueline.stores import sqlite_waker
 from dueline.worker import pace
 from dueline.worker.worker import Worker
@@ -97,9 +98,9 @@ def test_a_worker_in_this_process_is_woken(
         for text in ("one", "two", "three"):
             assert echo.enqueue(text).result(timeout=WAIT_S) == text
         with monkeypatch.context() as patch:  # F3: as when permits come free for it
-            patch.setattr(app.queues, "wake", lambda _places: None)
+            patch.setattr(Engine, "wake", lambda _engine, _places: None)
             last = echo.enqueue("four")
-        app.queues.waker.wake([workers[0].name])
+        app.queues.engine.waker.wake([workers[0].name])
         assert last.result(timeout=WAIT_S) == "four"
     finally:
         workers[0].stop()

@@ -25,7 +25,7 @@ DONE = Done(b"1")
 
 def words(queues: Queues, queue: str = "default") -> list[str]:
     """Read what history calls the attempts."""
-    return [attempt.outcome for attempt in attempts(queues.store, queue, 1)]
+    return [attempt.outcome for attempt in attempts(queues.engine.store, queue, 1)]
 
 
 class HandRunner:
@@ -50,7 +50,9 @@ class HandRunner:
         self.told: dict[Claim, Report] = {}
         self.is_closed = False
         self._queues = queues
-        self._store = getattr(queues.store, "_store", queues.store)  # beside calls that fail
+        self._store = getattr(
+            queues.engine.store, "_store", queues.engine.store
+        )  # beside calls that fail
         self._ended: list[Ended] = []
 
     def start(self) -> None:
@@ -82,7 +84,7 @@ class HandRunner:
 
     def end(self, ending: Ending = DONE, *, only: int | None = None) -> None:
         """Let the handlers that run return."""
-        now_us = self._queues.time.latest_us()
+        now_us = self._queues.engine.time.latest_us()
         for job in list(self.active):
             if only is None or number_of(job) == only:
                 self.active.remove(job)
@@ -128,7 +130,7 @@ class HandRunner:
         self.cancelled += claims
         for one in [one for one in self.ready if one.job.claim() in claims]:
             self.ready.remove(one)
-            ended = Ended(one.job, Cancelled("asked"), 0, self._queues.time.latest_us())
+            ended = Ended(one.job, Cancelled("asked"), 0, self._queues.engine.time.latest_us())
             self._ended.append(ended)
 
     def reports(self) -> Mapping[Claim, Report]:
@@ -203,7 +205,7 @@ class Bench:
         """
         serving = {"default": None} if serving is None else serving
         for queue in serving:
-            queues.catalog.settings(queue)
+            queues.engine.catalog.settings(queue)
         self.queues = queues
         self.clock = clock
         self.news = HandNews(clock)
@@ -214,9 +216,9 @@ class Bench:
         if chunked is not None:
             handlers[chunked.name] = chunked
         self.worker = Worker(
-            queues,
+            queues.engine,
             self.runner,
-            Settler(queues, handlers, random.Random(1)),
+            Settler(queues.engine, handlers, random.Random(1)),
             WorkerSettings(
                 worker="bench:1:0",
                 serving=serving,
@@ -226,7 +228,7 @@ class Bench:
             ),
             clock=clock,
             news=self.news,
-            ear=queues.waker.listen([*serving, "bench:1:0"], self.news),
+            ear=queues.engine.waker.listen([*serving, "bench:1:0"], self.news),
             pace=Pace(gap_us_max, lambda: 0.0),
         )
         # The beat is a thread in real time: a test that wants one calls `beat`.

@@ -33,9 +33,9 @@ class Member:
     """A worker that claims, beats when it is told to, and prefers some shards."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.attendance = Attendance(world.queues, name, serving=("q",), tasks=())
-        self.affinity = Affinity(world.queues, name)
-        self._claimer = Claimer(world.queues, ["q"], name, affinity=self.affinity)
+        self.attendance = Attendance(world.queues.engine, name, serving=("q",), tasks=())
+        self.affinity = Affinity(world.queues.engine, name)
+        self._claimer = Claimer(world.queues.engine, ["q"], name, affinity=self.affinity)
 
     def beat(self, *, held: int = 0) -> None:
         self.attendance.tell(Load(slots=4, held=held))
@@ -51,7 +51,7 @@ class Member:
 
 def shared(world: World, *names: str) -> list[Member]:
     """Make members of a queue of several shards, who beat and have looked at all of it once."""
-    world.queues.catalog.configure("q", shards=SHARDS)
+    world.queues.engine.catalog.configure("q", shards=SHARDS)
     members = [Member(world, name) for name in names]
     for one in members:
         one.beat()
@@ -168,9 +168,9 @@ def test_changes_are_reported_soon_and_not_too_often(
     world.clock.advance(us=ROOM_EVERY_US)
     one.attendance.tell_of_change(Load(slots=4, held=1))
     assert held() == [1]
-    assert affinity_of(world.queues, "w1") is not None
+    assert affinity_of(world.queues.engine, "w1") is not None
     monkeypatch.undo()
-    assert affinity_of(world.queues, "w1") is None
+    assert affinity_of(world.queues.engine, "w1") is None
 
 
 def test_the_shards_of_others_come_last_among_lanes_that_are_as_old() -> None:

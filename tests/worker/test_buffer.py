@@ -16,6 +16,7 @@ from dueline.worker.buffer import CHECK_EVERY_US, WAIT_US_MAX
 from dueline.worker.worker import WATCH_US
 from tests.calls import call, put, row_in
 from tests.clocks import HandClock
+from tests.swaps import swap
 from tests.worker.bench import Bench, words
 from tests.worker.programs import WAIT_S, Program, wait_for
 from tests.world import EVERY_KIND, World, store_on
@@ -27,7 +28,7 @@ JOBS = 40
 @pytest.fixture(params=EVERY_KIND)
 def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Queues]:
     world = World(store_on(request.param, tmp_path, clock), clock)
-    world.queues.waker = LocalWaker()
+    swap(world.queues, waker=LocalWaker())
     yield world.queues
     world.store.close()
 
@@ -68,7 +69,7 @@ def test_what_waits_behind_a_slow_job_is_released_in_time(queues: Queues, clock:
     slow = Slow(queues, clock, lasts_us=8_000_000)
     began_us = clock.monotonic_us()
     rows: list[Job] = []
-    slow.then = lambda: rows.extend(row_in(queues.store, job.id) for job in jobs[1:])
+    slow.then = lambda: rows.extend(row_in(queues.engine.store, job.id) for job in jobs[1:])
     assert slow.bench.run() == list(range(JOBS))
     assert slow.held[0] == JOBS
     assert slow.released_us is not None
@@ -88,7 +89,7 @@ def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: Han
     put(queues, *(call(number) for number in range(JOBS)))
     slow = Slow(queues, clock, lasts_us=2_000_000)
     idle = Bench(queues, clock, threads=JOBS)
-    ear = queues.waker.listen(["default"], threading.Event())
+    ear = queues.engine.waker.listen(["default"], threading.Event())
     found: list[int] = []
 
     def look() -> None:
@@ -121,7 +122,7 @@ def test_what_runs_at_most_once_is_released_before_it_is_marked(
     queues: Queues, clock: HandClock
 ) -> None:
     # rule H1
-    queues.catalog.configure("default", deliver="at_most_once")
+    queues.engine.catalog.configure("default", deliver="at_most_once")
     put(queues, *(call(number) for number in range(JOBS)))
     slow = Slow(queues, clock, lasts_us=2_000_000)
     assert slow.bench.run() == list(range(JOBS))

@@ -240,7 +240,7 @@ def test_jobs_of_a_worker_that_died_beside_their_chunk_are_no_suspects(
     # Those that waited for others had not started.
     put_chunked(queues, 1, 2)
     started = claim_all(queues, worker="dead:1:0")[0]
-    queues.store.settle([Extend(started, started.at_us, started=True)])
+    queues.engine.store.settle([Extend(started, started.at_us, started=True)])
     clock.advance(us=LEASE_US)
     bench = bench_of(queues, clock, isolates=True)
     bench.run()
@@ -257,7 +257,7 @@ def test_all_members_of_a_chunk_that_runs_are_known_to_have_started(
     def look() -> None:
         bench.runner.begin()
         if len(bench.news.waits_s) == 4:
-            states.extend(row_in(queues.store, job.id).state for job in jobs)
+            states.extend(row_in(queues.engine.store, job.id).state for job in jobs)
             bench.runner.end()
             bench.worker.stop()
 
@@ -277,7 +277,7 @@ def test_claims_of_what_waits_long_are_extended(queues: Queues, clock: HandClock
 
     def beat() -> None:
         bench.beat()
-        fences.add(row_in(queues.store, jobs[0].id).fence)
+        fences.add(row_in(queues.engine.store, jobs[0].id).fence)
         bench.run_all()
 
     bench.news.meanwhile = beat
@@ -296,8 +296,8 @@ def test_a_member_whose_claim_was_lost_costs_no_other(
 
     def lose_first() -> None:
         if len(bench.news.waits_s) == 1:
-            row = row_in(queues.store, jobs[0].id)
-            assert queues.store.settle([Drop(row)]) == [True]
+            row = row_in(queues.engine.store, jobs[0].id)
+            assert queues.engine.store.settle([Drop(row)]) == [True]
             bench.beat()
             assert (row.claim() in bench.runner.forgotten) is True
         bench.run_all()
@@ -320,9 +320,9 @@ def test_a_member_that_is_cancelled_while_it_waits_never_runs(
 
     def cancel_first() -> None:
         if len(bench.news.waits_s) == 1:
-            row = row_in(queues.store, jobs[0].id)
+            row = row_in(queues.engine.store, jobs[0].id)
             now_us = clock.wall_us()
-            cancels.ask(queues.store, row, now_us=now_us, version=queues.ids.token())
+            cancels.ask(queues.engine.store, row, now_us=now_us, version=queues.engine.ids.token())
             clock.advance(1)
             bench.worker._wishes.read()
         bench.run_all()
@@ -338,7 +338,7 @@ def test_a_worker_that_stops_gives_back_what_it_gathered(queues: Queues, clock: 
     bench = bench_of(queues, clock, burst=False)
     bench.news.meanwhile = bench.worker.stop
     assert bench.run() == []
-    rows = [row_in(queues.store, job.id) for job in jobs]
+    rows = [row_in(queues.engine.store, job.id) for job in jobs]
     assert [row.is_claimed() for row in rows] == [False, False]
     assert {row.at_us for row in rows} == {NOW_US}
 
@@ -367,7 +367,7 @@ def test_at_most_once_what_is_marked_as_started_waits_for_nothing(
     queues: Queues, clock: HandClock
 ) -> None:
     # P7: a job that was marked and then waited would be lost though nobody called its handler.
-    queues.catalog.configure("default", deliver="at_most_once")
+    queues.engine.catalog.configure("default", deliver="at_most_once")
     put_chunked(queues, *range(5))
     bench = bench_of(queues, clock, threads=2)
     bench.run()

@@ -17,14 +17,16 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Extend, LanePage
 from dueline.stores.memory import MemoryStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from tests.calls import LEASE_US, call, claim_all, number_of, numbers, put, row_in
 from tests.clocks import NOW_US, HandClock
+from tests.swaps import swap
 
 
 def claimer_of(queues: Queues, *serving: str) -> Claimer:
     """Make a claimer that has read the lane lists."""
-    claimer = Claimer(queues, serving or ("default",), "here:1:abcd")
+    claimer = Claimer(queues.engine, serving or ("default",), "here:1:abcd")
     claimer.refresh()
     return claimer
 
@@ -36,7 +38,7 @@ def claimed(claimer: Claimer, limit: int = 100, room: Mapping[str, int] | None =
 
 def pointers(queues: Queues, queue: str = "default") -> list[Pointer]:
     """Read a queue's lane list."""
-    page = queues.store.lanes(queue, 0, until_bucket=2**60, after=None, limit=1000)
+    page = queues.engine.store.lanes(queue, 0, until_bucket=2**60, after=None, limit=1000)
     return list(page.pointers)
 
 
@@ -56,9 +58,9 @@ def test_a_job_that_may_be_due_by_an_uncertain_clock_keeps_a_burst(
 
     store = MemoryStore(clock)
     monkeypatch.setattr(store, "clock_us", read_slowly)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
     (job,) = queues.enqueue(call(1))
-    queues.reschedule(job.id, queues.time.latest_us())
+    queues.reschedule(job.id, queues.engine.time.latest_us())
     claimer = claimer_of(queues)
     assert claimed(claimer) == []  # it is not sure that its time has come
     assert claimer.has_due()
@@ -80,7 +82,7 @@ def test_jobs_come_by_priority_then_in_the_order_of_enqueueing(queues: Queues) -
 def test_a_claim_names_the_worker_and_lasts_for_the_lease_of_its_queue(
     queues: Queues, clock: HandClock
 ) -> None:
-    queues.catalog.configure("short", lease_us=SECOND_US)
+    queues.engine.catalog.configure("short", lease_us=SECOND_US)
     put(queues, call(1, queue="short"), call(2))
     jobs = {
         number_of(one.job): one.job for one in claimer_of(queues, "short", "default").claim(9, {})
@@ -89,7 +91,7 @@ def test_a_claim_names_the_worker_and_lasts_for_the_lease_of_its_queue(
     assert {job.claimed_us for job in jobs.values()} == {clock.wall_us()}
     assert jobs[1].at_us == NOW_US + SECOND_US
     assert jobs[2].at_us == NOW_US + LEASE_US
-    assert row_in(queues.store, jobs[1].id) == jobs[1]
+    assert row_in(queues.engine.store, jobs[1].id) == jobs[1]
 
 
 def test_only_the_queues_that_are_served_are_touched(queues: Queues) -> None:
@@ -113,7 +115,7 @@ def test_a_job_is_not_claimed_a_microsecond_before_its_time(
 
 
 def test_the_limit_holds_over_all_queues_and_leases(queues: Queues) -> None:
-    queues.catalog.configure("short", lease_us=SECOND_US)
+    queues.engine.catalog.configure("short", lease_us=SECOND_US)
     put(queues, *(call(n, queue=("short", "default")[n % 2]) for n in range(20)))
     claimer = claimer_of(queues, "short", "default")
     counts = [len(claimed(claimer, 7)) for _ in range(4)]
@@ -151,7 +153,7 @@ def test_jobs_of_today_are_found_behind_those_that_run_since_yesterday(
 def test_a_claim_that_has_visited_all_lanes_leaves_nothing_to_look_at(queues: Queues) -> None:
     jobs = put(queues, call(1, priority=9), call(2))
     claimer = claimer_of(queues)
-    queues.store.settle([Drop(job) for job in jobs])
+    queues.engine.store.settle([Drop(job) for job in jobs])
     assert claimer.has_due()
     assert claimed(claimer, 10, {"default": 1}) == []
     assert not claimer.has_due()
@@ -161,12 +163,12 @@ def test_what_was_claimed_is_told_though_the_store_fails_at_the_next_queue(
     clock: HandClock,
 ) -> None:
     store = MemoryStore(clock)
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    queues.catalog.configure("short", lease_us=SECOND_US)
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues.engine.catalog.configure("short", lease_us=SECOND_US)
     put(queues, call(1, queue="short"), call(2))
     failing = FailingStore(store, {2: Fault.BEFORE})
     claimer = claimer_of(queues, "short", "default")
-    queues.store = failing
+    swap(queues, store=failing)
     assert claimed(claimer) == [2]
     assert claimed(claimer) == [1]
 
@@ -174,10 +176,11 @@ def test_what_was_claimed_is_told_though_the_store_fails_at_the_next_queue(
 def test_a_store_that_fails_at_once_is_told(queues: Queues) -> None:
     put(queues, call(1))
     claimer = claimer_of(queues)
-    good, queues.store = queues.store, FailingStore(queues.store, {1: Fault.BEFORE})
+    good = queues.engine.store
+    swap(queues, store=FailingStore(good, {1: Fault.BEFORE}))
     with pytest.raises(Unknown):
         claimer.claim(10, {})
-    queues.store = good
+    swap(queues, store=good)
     assert claimed(claimer) == [1]
 
 
@@ -185,7 +188,7 @@ def test_a_claim_that_died_comes_with_the_row_as_it_was(queues: Queues, clock: H
     # R1, R4
     put(queues, call(1), call(2))
     first, second = claim_all(queues, worker="dead:1:0")
-    queues.store.settle([Extend(first, first.at_us, started=True)])
+    queues.engine.store.settle([Extend(first, first.at_us, started=True)])
     clock.advance(us=LEASE_US + 1)
     taken = {number_of(one.job): one for one in claimer_of(queues).claim(10, {})}
     assert taken[1].before == first._replace(state=State.STARTED)
@@ -230,11 +233,11 @@ def test_lane_lists_of_any_length_are_read(queues: Queues) -> None:
 
 
 def test_every_shard_is_read_also_those_of_an_earlier_setting(queues: Queues) -> None:
-    queues.catalog.configure("default", shards=4)
+    queues.engine.catalog.configure("default", shards=4)
     put(queues, *(call(n) for n in range(200)))  # so many that some come to each
-    queues.catalog.configure("default", shards=1)
+    queues.engine.catalog.configure("default", shards=1)
     put(queues, *(call(n) for n in range(200, 210)))
-    assert len({job.lane.shard for job in queues.jobs_of("default")}) == 4
+    assert len({job.lane.shard for job in queues.engine.jobs_of("default")}) == 4
     claimer = claimer_of(queues)
     found: list[int] = []
     while some := claimed(claimer):
@@ -246,8 +249,10 @@ def test_changed_settings_are_read_at_the_next_refresh(queues: Queues, clock: Ha
     # O5: the version comes with the lane list, well before the cache is 4 s old
     put(queues, call(1))
     claimer = claimer_of(queues)
-    other = Queues(queues.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    other.catalog.configure("default", lease_us=SECOND_US)
+    other = Queues(
+        open_engine(queues.engine.store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    )
+    other.engine.catalog.configure("default", lease_us=SECOND_US)
     claimer.refresh()
     (taken,) = claimer.claim(10, {})
     assert taken.job.at_us == NOW_US + SECOND_US
@@ -259,14 +264,16 @@ def test_a_pause_holds_from_the_next_refresh_and_so_does_its_end(
     put(queues, call(1))
     put(queues, call(2, queue="mail"))
     claimer = claimer_of(queues, "default", "mail")
-    other = Queues(queues.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    other.catalog.configure("default", is_paused=True)
+    other = Queues(
+        open_engine(queues.engine.store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    )
+    other.engine.catalog.configure("default", is_paused=True)
     claimer.refresh()
     assert claimed(claimer) == [2]
     claimer.refresh()
     assert claimed(claimer) == []
     assert not claimer.has_due()
-    other.catalog.configure("default", is_paused=False)
+    other.engine.catalog.configure("default", is_paused=False)
     claimer.refresh()
     assert claimed(claimer) == [1]
 
@@ -276,14 +283,16 @@ def test_a_paused_tenants_lanes_are_not_looked_at(queues: Queues, clock: HandClo
     put(queues, call(1, tenant="a"), call(2, tenant="b"), call(3, tenant="a", priority=9))
     put(queues, call(4, queue="mail", tenant="a"))
     claimer = claimer_of(queues, "default", "mail")
-    other = Queues(queues.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    pause(other, "default", tenants=["a"])
+    other = Queues(
+        open_engine(queues.engine.store, clock=clock, ids=Ids(), defaults=QueueSettings())
+    )
+    pause(other.engine, "default", tenants=["a"])
     claimer.refresh()
     assert sorted([*claimed(claimer), *claimed(claimer)]) == [2, 4]
     claimer.refresh()
     assert claimed(claimer) == []
     assert not claimer.has_due()
-    resume(other, "default", tenants=["a"])
+    resume(other.engine, "default", tenants=["a"])
     claimer.refresh()
     assert claimed(claimer) == [3, 1]
 
@@ -294,7 +303,7 @@ def test_an_empty_lane_that_is_past_is_retired_by_the_worker_that_finds_it(
     put(queues, call(1))
     claimer = claimer_of(queues)
     (taken,) = claimer.claim(10, {})
-    queues.store.settle([Drop(taken.job)])
+    queues.engine.store.settle([Drop(taken.job)])
     clock.advance(us=DAY_US)
     for _ in range(3):  # find it empty and close the past, find it empty again, and unlist it
         claimer.refresh()
@@ -307,7 +316,7 @@ def test_an_empty_lane_of_today_stays_listed(queues: Queues) -> None:
     put(queues, call(1))
     claimer = claimer_of(queues)
     (taken,) = claimer.claim(10, {})
-    queues.store.settle([Drop(taken.job)])
+    queues.engine.store.settle([Drop(taken.job)])
     for _ in range(4):
         claimer.refresh()
         claimer.claim(10, {})
@@ -322,7 +331,7 @@ def test_a_lane_that_is_past_and_holds_jobs_is_not_retired(
     claimer = claimer_of(queues)
     (taken,) = claimer.claim(10, {})
     clock.advance(us=DAY_US)
-    queues.store.settle([Extend(taken.job, clock.wall_us() + LEASE_US)])
+    queues.engine.store.settle([Extend(taken.job, clock.wall_us() + LEASE_US)])
     for _ in range(4):
         claimer.refresh()
         claimer.claim(10, {})
@@ -349,7 +358,7 @@ def test_a_worker_whose_clock_is_ahead_of_the_store_claims_nothing_early(
     # T11: the store's clock decides
     store = MemoryStore(clock)
     ahead = HandClock(NOW_US + 600 * SECOND_US, monotonic_us=77)
-    queues = Queues(store, clock=ahead, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(open_engine(store, clock=ahead, ids=Ids(), defaults=QueueSettings()))
     put(queues, call(1, due_us=NOW_US + SECOND_US))
     claimer = claimer_of(queues)
     assert claimed(claimer) == []
@@ -378,7 +387,7 @@ class DistantStore(MemoryStore):
 
 def test_the_lane_lists_of_a_distant_store_are_read_at_once(clock: HandClock) -> None:
     shards = QueueSettings(shards=4, shards_read=4)
-    queues = Queues(DistantStore(clock), clock=clock, ids=Ids(), defaults=shards)
+    queues = Queues(open_engine(DistantStore(clock), clock=clock, ids=Ids(), defaults=shards))
     put(queues, *map(call, range(9)))
     claimer = claimer_of(queues)
     assert sorted(claimed(claimer)) == list(range(9))

@@ -178,7 +178,7 @@ def test_whatever_a_codec_raises_a_call_is_refused(kind: str) -> None:
         app.task(name="writes", codec="sealed")(lambda *_words: None)
         with pytest.raises(BadInput, match=f"The codec sealed cannot write.*{kind}"):
             app.task_named("writes").enqueue(kind, "encode")
-        assert list(app.queues.lanes_of("default")) == []
+        assert list(app.queues.engine.lanes_of("default")) == []
 
 
 def test_a_schedule_goes_on_whatever_its_job_raises() -> None:

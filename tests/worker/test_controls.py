@@ -21,6 +21,7 @@ from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from tests.calls import LEASE_US, call, calls, claim_all, put, row_in, row_of
 from tests.clocks import NOW_US, HandClock
+from tests.swaps import swap
 from tests.worker.bench import Bench, words
 from tests.world import EVERY_KIND, store_on
 
@@ -85,7 +86,7 @@ def test_a_running_job_whose_end_is_wished_for_runs_no_second_time(
     assert bench.run() == [1]
     assert queues.find(job.id).status == state
     assert words(queues) == [state]
-    assert cancels.of_worker(queues.store, "bench:1:0") == []
+    assert cancels.of_worker(queues.engine.store, "bench:1:0") == []
 
 
 def test_a_claimed_job_that_has_not_begun_never_does(queues: Queues, clock: HandClock) -> None:
@@ -110,7 +111,7 @@ def test_a_wish_outlives_the_worker_that_it_was_for(queues: Queues, clock: HandC
     # C19: the next claimer does not run the job
     first, second = put(queues, calls(0, 2))
     taken = claim_all(queues, worker="dead:1:0")
-    queues.store.settle([Extend(job, job.at_us, started=True) for job in taken])
+    queues.engine.store.settle([Extend(job, job.at_us, started=True) for job in taken])
     assert not queues.cancel(first.id)
     clock.advance(us=LEASE_US)
     assert Bench(queues, clock).run() == [1]
@@ -140,8 +141,8 @@ def test_a_wish_that_comes_between_two_attempts_holds_for_the_next(
 
 def test_a_worker_that_holds_nothing_reads_no_wishes(queues: Queues, clock: HandClock) -> None:
     # O3; and once a second while it does
-    counting = FailingStore(queues.store, {})
-    queues.store = counting
+    counting = FailingStore(queues.engine.store, {})
+    swap(queues, store=counting)
     bench = Bench(queues, clock)
     clock.advance(5)
     before = counting.calls
@@ -172,7 +173,7 @@ def test_a_wish_is_asked_for_again_while_the_store_is_away(
             return super().read(partition, after=after, limit=limit)
 
     failed: list[str] = []
-    queues.store = Away(queues.store, {})
+    swap(queues, store=Away(queues.engine.store, {}))
     assert bench.run() == []
     assert len(failed) == 2
     assert outcome_of(queues, taken.id)[0] == "cancelled"
@@ -194,7 +195,7 @@ def test_the_history_of_a_dead_attempt_is_told_when_the_store_is_back(
             return super().append(rows)
 
     failed: list[bool] = []
-    queues.store = Away(queues.store, {})
+    swap(queues, store=Away(queues.engine.store, {}))
     assert Bench(queues, clock).run() == [1]
     assert failed == [True]
     assert sorted(words(queues)) == ["crashed", "done"]
@@ -306,17 +307,19 @@ def test_the_last_report_is_written_and_there_for_the_next_attempt(
         bench.runner.told = {active.claim(): Report(len(lasts), 10, "half")}
         if len(lasts) == 1:
             bench.worker._attend()
-            assert reports.read(queues.store, job.id) == Progress(1, 10, "half", clock.wall_us())
+            assert reports.read(queues.engine.store, job.id) == Progress(
+                1, 10, "half", clock.wall_us()
+            )
         bench.runner.end(FAILED if len(lasts) < 3 else Done(b"1"))
 
     bench.news.meanwhile = report
     assert bench.run() == [1, 1, 1]
     assert [last and last.done for last in lasts] == [None, 1, 2]
-    last = reports.read(queues.store, job.id)
+    last = reports.read(queues.engine.store, job.id)
     assert last is not None
     assert last.done == 3
     clock.advance(us=reports.KEEP_US)
-    assert reports.read(queues.store, job.id) is None
+    assert reports.read(queues.engine.store, job.id) is None
 
 
 def test_what_a_lost_claim_reported_is_not_written(queues: Queues, clock: HandClock) -> None:
@@ -328,11 +331,12 @@ def test_what_a_lost_claim_reported_is_not_written(queues: Queues, clock: HandCl
         if len(bench.news.waits_s) == 1:
             (active,) = bench.runner.active
             bench.runner.told = {active.claim(): Report(1, 10, "stale")}
-            failing = FailingStore(queues.store, {1: Fault.BEFORE})
-            queues.store, real = failing, queues.store
+            failing = FailingStore(queues.engine.store, {1: Fault.BEFORE})
+            real = queues.engine.store
+            swap(queues, store=failing)
             with pytest.raises(StoreUnavailable):
                 bench.worker._attend()
-            queues.store = real
+            swap(queues, store=real)
             clock.advance(us=LEASE_US)
             claim_all(queues, worker="other")
             bench.beat()
@@ -341,20 +345,20 @@ def test_what_a_lost_claim_reported_is_not_written(queues: Queues, clock: HandCl
 
     bench.news.meanwhile = lose
     bench.run()
-    assert reports.read(queues.store, job.id) is None
+    assert reports.read(queues.engine.store, job.id) is None
 
 
 def test_reports_of_many_jobs_are_one_call(queues: Queues, clock: HandClock) -> None:
     jobs = put(queues, calls(0, 5))
-    counting = FailingStore(queues.store, {})
-    queues.store = counting
+    counting = FailingStore(queues.engine.store, {})
+    swap(queues, store=counting)
     bench = Bench(queues, clock)
     bench.runner.told = {job.claim(): Report(1, 2, "") for job in jobs}
     before = counting.calls
     bench.worker._attend()
     assert counting.calls == before + 1
-    assert all(reports.read(queues.store, job.id) is not None for job in jobs)
-    assert row_in(queues.store, jobs[0].id).fence == 0
+    assert all(reports.read(queues.engine.store, job.id) is not None for job in jobs)
+    assert row_in(queues.engine.store, jobs[0].id).fence == 0
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def check_that_the_rest_goes_on(app: Dueline, name: str) -> None:
     app.run_worker(burst=True, queues=["default", "other"])
     assert set(shop.seen) == ALL - waits
     assert len(shop.seen) == len(set(shop.seen))
-    bad = [one for one in examine(app.queues).checks if one.verdict == "bad"]
+    bad = [one for one in examine(app.queues.engine).checks if one.verdict == "bad"]
     if not place:  # it is dead, and says why
         assert shop.victim.status == "dead"
     elif place == "job":
@@ -225,7 +225,7 @@ def check_that_a_damaged_record_is_named(app: Dueline, place: str) -> None:
         assert handled.wait(30)
     RECORDS[place](shop)
     assert place.rstrip() in [
-        one.name for one in examine(app.queues).checks if one.verdict == "bad"
+        one.name for one in examine(app.queues.engine).checks if one.verdict == "bad"
     ]
 
 
@@ -270,7 +270,7 @@ def check_that_damaged_marks_are_named(app: Dueline, damage: Callable[[str], Non
     streams = ["orders", f"default{HISTORY_SUFFIX}"]
     for stream in streams:
         damage(stream)
-    bad = [one.name for one in examine(app.queues).checks if one.verdict == "bad"]
+    bad = [one.name for one in examine(app.queues.engine).checks if one.verdict == "bad"]
     assert bad == [f"mark of stream {stream}, shard 0" for stream in streams]
     app.run_worker(burst=True)
     assert set(shop.seen) == ALL
@@ -292,12 +292,12 @@ def test_settings_that_are_damaged_while_jobs_run_change_nothing(app: Dueline) -
 
     def spoil(_: object) -> None:
         shop.spoil(SETTINGS_PARTITION, "default")
-        app.queues.catalog.forget("default")
+        app.queues.engine.catalog.forget("default")
 
     app.on("before_run")(spoil)
     app.run_worker(burst=True)
     assert set(shop.seen) == ALL
-    (bad,) = [one for one in examine(app.queues).checks if one.name.startswith("record")]
+    (bad,) = [one for one in examine(app.queues.engine).checks if one.name.startswith("record")]
     assert bad.name == f"record {SETTINGS_PARTITION}/default"
 
 

@@ -23,6 +23,7 @@ from dueline.worker.settler import Settler
 from dueline.worker.triage import Over
 from tests.calls import LEASE_US, call, claim_all, number_of, put, row_of
 from tests.clocks import HandClock
+from tests.swaps import swap
 from tests.worker.bench import Bench, words
 
 DUE_US = 2 * SECOND_US
@@ -30,7 +31,7 @@ DUE_US = 2 * SECOND_US
 
 @pytest.fixture
 def queues(queues: Queues) -> Queues:
-    queues.waker = LocalWaker()
+    swap(queues, waker=LocalWaker())
     return queues
 
 
@@ -70,7 +71,7 @@ class Watched:
         for number in self.bench.runner.began:
             self.began_us.setdefault(number, self.clock.wall_us())
         for job in self.jobs:
-            row = self.queues.store.find([job.id])[0]
+            row = self.queues.engine.store.find([job.id])[0]
             if row is not None and row.is_claimed():
                 self.claimed_us.setdefault(number_of(job), self.clock.wall_us())
 
@@ -105,8 +106,8 @@ def test_nothing_is_asked_of_the_store_when_the_time_has_come(
     queues: Queues, clock: HandClock
 ) -> None:
     # a flush there would stand between the time and the start
-    counting = FailingStore(queues.store, {})
-    queues.store = counting
+    counting = FailingStore(queues.engine.store, {})
+    swap(queues, store=counting)
     worker = Watched(queues, clock, threads=4)
     due_us = clock.wall_us() + DUE_US
     put(queues, call(1, due_us=due_us))
@@ -147,7 +148,7 @@ def test_a_more_urgent_job_takes_the_slot_that_is_kept_for_an_early_one(
         elif clock.wall_us() >= due_us + SECOND_US and worker.bench.runner.active:
             worker.end()
         elif due_us < clock.wall_us() < due_us + SECOND_US:
-            rows.extend(queues.store.find([job.id]))
+            rows.extend(queues.engine.store.find([job.id]))
 
     worker.run(due_us + 2 * SECOND_US, interfere)
     assert worker.began_us[2] < urgent_us
@@ -177,7 +178,7 @@ def test_a_worker_that_stops_gives_early_jobs_back_to_their_time(
     worker = Watched(queues, clock, threads=2)
     job = worker.put(1, clock.wall_us() + DUE_US)
     worker.run(clock.wall_us() + DUE_US - LEAD_US)
-    row = queues.store.find([job.id])[0]
+    row = queues.engine.store.find([job.id])[0]
     assert row is not None
     assert 1 in worker.claimed_us
     assert (row.at_us, row.state, row.errors) == (job.at_us, State.WAITING, 0)
@@ -251,7 +252,7 @@ def test_a_job_of_an_at_most_once_queue_is_marked_before_it_starts_at_its_time(
     queues: Queues, clock: HandClock
 ) -> None:
     # C8
-    queues.catalog.configure("default", deliver="at_most_once")
+    queues.engine.catalog.configure("default", deliver="at_most_once")
     worker = Watched(queues, clock, threads=2)
     due_us = clock.wall_us() + DUE_US
     worker.put(1, due_us)
@@ -374,7 +375,9 @@ def test_what_has_expired_at_its_time_is_held_no_more_where_the_store_fails_then
     (job,) = claim_all(queues)
     due_us, options = clock.wall_us() + DUE_US, CallOptions(clock.wall_us() + SECOND_US).to_bytes()
     bucket = job.lane.bucket
-    queues.store.settle([Move(job, due_us, queues.ids.token(), bucket, 1, 0, opts=options)])
+    queues.engine.store.settle(
+        [Move(job, due_us, queues.engine.ids.token(), bucket, 1, 0, opts=options)]
+    )
     refused: list[int] = []
 
     def refuse(_: Settler, over: Sequence[Over]) -> None:
@@ -396,7 +399,7 @@ def test_a_job_whose_time_comes_in_an_outage_is_run_after_it(
     worker = Watched(queues, clock, threads=4)
     due_us = clock.wall_us() + DUE_US
     worker.put(1, due_us)
-    settings = queues.catalog.settings
+    settings = queues.engine.catalog.settings
     refused: list[int] = []
 
     def refuse(queue: str) -> QueueSettings:
@@ -405,7 +408,7 @@ def test_a_job_whose_time_comes_in_an_outage_is_run_after_it(
             raise StoreUnavailable("refused")
         return settings(queue)
 
-    monkeypatch.setattr(queues.catalog, "settings", refuse)
+    monkeypatch.setattr(queues.engine.catalog, "settings", refuse)
     monkeypatch.setattr(Early, "prepare", lambda _early, _assignments: None)  # the timer is late
     worker.run(due_us + 5 * SECOND_US, lambda: worker.bench.runner.end(Done(b"")))
     assert len(refused) == 3

@@ -10,6 +10,7 @@ from dueline.job import State
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Drop, Store
+from dueline.telling import open_engine
 from tests.calls import LEASE_US, call, calls, claim_all, numbers, put
 from tests.clocks import NOW_US, HandClock
 from tests.worker.bench import Bench, words
@@ -25,7 +26,7 @@ def test_a_burst_runs_all_that_is_due_in_order_and_ends(queues: Queues, clock: H
     put(queues, call(99, priority=1))
     assert Bench(queues, clock).run() == [99, *range(20)]
     assert words(queues) == ["done"] * 21
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
 
 
 def test_a_burst_over_nothing_ends_at_once(queues: Queues, clock: HandClock) -> None:
@@ -48,7 +49,7 @@ def test_jobs_for_later_and_jobs_of_others_do_not_keep_a_burst(
     claim_all(queues, worker="other")
     put(queues, call(2), call(3, due_us=NOW_US + SECOND_US))
     assert Bench(queues, clock).run() == [2]
-    assert len(list(queues.jobs_of("default"))) == 2
+    assert len(list(queues.engine.jobs_of("default"))) == 2
     assert clock.wall_us() < NOW_US + SECOND_US
 
 
@@ -82,7 +83,7 @@ def test_a_burst_with_slots_ends_though_its_lanes_are_empty(
     queues: Queues, clock: HandClock
 ) -> None:
     jobs = put(queues, call(1, priority=9), call(2, priority=8), call(3))
-    queues.store.settle([Drop(job) for job in jobs])
+    queues.engine.store.settle([Drop(job) for job in jobs])
     assert Bench(queues, clock, serving={"default": 1}).run() == []
 
 
@@ -93,20 +94,20 @@ def test_a_store_that_fails_once_neither_ends_a_burst_nor_loses_a_job(
 ) -> None:
     # R13: whichever call it is; what it held is there again after its lease
     failing = FailingStore(store, {})
-    queues = Queues(failing, clock=clock, ids=Ids(), defaults=QueueSettings())
-    queues.time.sample()
+    queues = Queues(open_engine(failing, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues.engine.time.sample()
     put(queues, calls(0, 3))
     bench = Bench(queues, clock)
     failing._plan = {failing.calls + call_number: fault}
     bench.run()
     failing._plan = {}
-    left = list(queues.jobs_of("default"))
+    left = list(queues.engine.jobs_of("default"))
     assert set(bench.runner.began) | set(numbers(left)) == {0, 1, 2}
     assert [row for row in left if row.at_us <= clock.wall_us()] == []
     clock.advance(us=LEASE_US)
     again = Bench(queues, clock)
     again.run()
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
     assert sorted(words(queues)).count("done") == 3
 
 
@@ -130,7 +131,7 @@ def test_a_worker_that_is_stopped_claims_no_more_and_lets_handlers_end(
     bench.news.meanwhile = stop_then_end
     assert bench.run() == [0, 1]
     assert words(queues) == ["done", "done"]
-    assert [(row.fence, row.state) for row in queues.jobs_of("default")] == [(0, 0), (0, 0)]
+    assert [(row.fence, row.state) for row in queues.engine.jobs_of("default")] == [(0, 0), (0, 0)]
 
 
 def test_what_was_not_started_is_given_back_at_once_to_its_place(
@@ -145,7 +146,9 @@ def test_what_was_not_started_is_given_back_at_once_to_its_place(
         bench.runner.begin()
         bench.worker.stop(hurry=False)
         if len(bench.news.waits_s) == 3:
-            given_back = [row for row in queues.jobs_of("default") if row.state == State.WAITING]
+            given_back = [
+                row for row in queues.engine.jobs_of("default") if row.state == State.WAITING
+            ]
             assert numbers(given_back) == [2, 3, 4, 5]
             assert {(row.at_us, row.errors) for row in given_back} == {(NOW_US, 0)}
             bench.runner.end()
@@ -170,7 +173,7 @@ def test_a_drain_gives_up_when_its_time_is_over(queues: Queues, clock: HandClock
     bench.run()
     assert 3 * SECOND_US <= clock.wall_us() - NOW_US < 4 * SECOND_US
     assert words(queues) == ["given_back"] * 2
-    assert {(row.state, row.at_us) for row in queues.jobs_of("default")} == {(0, NOW_US)}
+    assert {(row.state, row.at_us) for row in queues.engine.jobs_of("default")} == {(0, NOW_US)}
 
 
 def test_a_second_signal_gives_everything_back_at_once(queues: Queues, clock: HandClock) -> None:
@@ -184,7 +187,7 @@ def test_a_second_signal_gives_everything_back_at_once(queues: Queues, clock: Ha
     bench.news.meanwhile = hurry
     bench.run()
     assert len(bench.news.waits_s) == 1
-    assert {row.state for row in queues.jobs_of("default")} == {State.WAITING}
+    assert {row.state for row in queues.engine.jobs_of("default")} == {State.WAITING}
 
 
 def test_what_was_lost_is_not_given_back(queues: Queues, clock: HandClock) -> None:
@@ -200,6 +203,6 @@ def test_what_was_lost_is_not_given_back(queues: Queues, clock: HandClock) -> No
 
     bench.news.meanwhile = lose
     bench.run()
-    (row,) = queues.jobs_of("default")
+    (row,) = queues.engine.jobs_of("default")
     assert (row.worker, row.state) == ("other", State.CLAIMED)
     assert words(queues) == []

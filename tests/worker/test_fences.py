@@ -21,7 +21,7 @@ class Flushes:
         self.given: list[Sequence[JobId]] = []
         self._bench = bench
         self._failing = failing
-        monkeypatch.setattr(bench.queues.store, "flush", self._flush, raising=False)
+        monkeypatch.setattr(bench.queues.engine.store, "flush", self._flush, raising=False)
 
     def _flush(self) -> None:
         self.given.append([one.job.id for one in self._bench.runner.submitted])
@@ -47,7 +47,7 @@ def test_a_job_starts_only_when_the_claim_is_flushed_of_which_a_hook_is_told(  #
 def test_a_job_that_is_claimed_ahead_is_flushed_before_its_time(
     queues: Queues, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(queues, call(0, due_us=queues.time.latest_us() + SECOND_US))
+    put(queues, call(0, due_us=queues.engine.time.latest_us() + SECOND_US))
     bench = Bench(queues, clock, burst=False)
     hear_runs(bench)
     flushes = Flushes(bench, monkeypatch)

@@ -67,7 +67,7 @@ def test_a_hook_before_it_may_refuse_an_enqueue_and_no_other_hook_may(app: Dueli
     app.on("before_enqueue")(refuse)
     with pytest.raises(PermissionError, match="does"):
         enqueue(app, "well")
-    assert len(list(app.queues.jobs_of("default"))) == 1
+    assert len(list(app.queues.engine.jobs_of("default"))) == 1
 
 
 def test_runs_and_ends_are_told(app: Dueline) -> None:
@@ -121,7 +121,7 @@ def test_a_hook_that_fails_is_logged_and_changes_nothing(
     app.on("done")(fails)
     enqueue(app, "well")
     app.run_worker(burst=True)
-    assert not list(app.queues.jobs_of("default"))
+    assert not list(app.queues.engine.jobs_of("default"))
     failed = [one.message for one in caplog.records if one.name == "dueline.hooks"]
     assert failed == [f"the hook {name} failed" for name in ("before_run", "after_run", "done")]
 
@@ -150,7 +150,7 @@ def test_a_lost_claim_is_told_once(queues: Queues, clock: HandClock) -> None:
     app = Dueline("memory://")
     lost: list[SettleEvent] = []
     app.on("lease_lost")(lost.append)
-    settler = Settler(queues, {}, random.Random(1), app.hooks)
+    settler = Settler(queues.engine, {}, random.Random(1), app.hooks)
     put(queues, call(1))
     (job,) = claim_all(queues)
     clock.advance(3600)

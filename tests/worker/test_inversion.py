@@ -7,6 +7,7 @@ from dueline.queue import Queues
 from dueline.waker import LocalWaker, Silence
 from tests.calls import call, put
 from tests.clocks import HandClock
+from tests.swaps import swap
 from tests.worker.bench import Bench
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
@@ -25,8 +26,8 @@ def test_an_urgent_job_waits_behind_no_more_than_the_bound(
     queues: Queues, clock: HandClock, shards: int, begun: int, age_us: int
 ) -> None:
     # T3, invariant 5: workers + buffers, and what is claimed until the worker looks
-    queues.waker = LocalWaker() if age_us == URGED_AGE_US else Silence()
-    queues.catalog.configure("default", shards=shards)
+    swap(queues, waker=LocalWaker() if age_us == URGED_AGE_US else Silence())
+    queues.engine.catalog.configure("default", shards=shards)
     put(queues, *(call(number) for number in range(JOBS)))
     bench = Bench(queues, clock, threads=THREADS)
     bench.runner.run_us = RUN_US
@@ -54,7 +55,7 @@ def test_what_is_ready_at_a_look_starts_most_urgent_first(
     queues: Queues, clock: HandClock, shards: int
 ) -> None:
     # T3: heads are compared over all shards
-    queues.catalog.configure("default", shards=shards)
+    queues.engine.catalog.configure("default", shards=shards)
     put(queues, *(call(number, priority=number % 7) for number in range(210)))
     began = Bench(queues, clock, threads=3).run()
     priorities = [number % 7 for number in began]

@@ -151,7 +151,7 @@ def test_the_heartbeat_tells_the_runner_until_when_claims_last(
 
     bench.news.meanwhile = meanwhile
     bench.run()
-    lease_us = queues.catalog.settings("default").lease_us
+    lease_us = queues.engine.catalog.settings("default").lease_us
     assert [list(one.values()) for one in told] == [[NOW_US + 5_000_000 + lease_us]]
 
 

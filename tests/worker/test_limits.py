@@ -219,7 +219,7 @@ def test_limits_that_cannot_be_are_refused_and_change_nothing() -> None:
             task.enqueue(host)
     with pytest.raises(BadInput):
         task.using(tenant="a\x1fb").enqueue("x")
-    assert list(app.queues.jobs_of("default")) == []
+    assert list(app.queues.engine.jobs_of("default")) == []
     app.close()
 
 
@@ -227,7 +227,7 @@ def test_limits_that_cannot_be_are_refused_and_change_nothing() -> None:
 
 
 def permits_of(world: World, worker: str = "w1") -> HeldPermits:
-    return HeldPermits(world.queues, worker)
+    return HeldPermits(world.queues.engine, worker)
 
 
 def take(permits: HeldPermits, *names: str, jobs: int = 1, priority: int = 0) -> int:
@@ -241,7 +241,7 @@ def take(permits: HeldPermits, *names: str, jobs: int = 1, priority: int = 0) ->
 def test_who_dies_gives_back_what_it_held_by_its_lease(kind: str, tmp_path: Path) -> None:
     # F1
     world = world_on(kind, tmp_path)
-    semaphore.define(world.store, "s", 2, ids=world.queues.ids)
+    semaphore.define(world.store, "s", 2, ids=world.queues.engine.ids)
     one, other = permits_of(world), permits_of(world, "w2")
     assert take(one, "s", jobs=5) == 2
     assert take(other, "s") == 0
@@ -253,7 +253,7 @@ def test_who_dies_gives_back_what_it_held_by_its_lease(kind: str, tmp_path: Path
 def test_what_one_limit_refuses_is_given_back_in_the_others() -> None:
     # F2, rule N2
     world = world_on("memory", Path())
-    semaphore.define(world.store, "a", 3, ids=world.queues.ids)
+    semaphore.define(world.store, "a", 3, ids=world.queues.engine.ids)
     one, other = permits_of(world), permits_of(world, "w2")
     assert take(one, "b") == 1
     assert take(other, "a", "b", jobs=3) == 0
@@ -264,7 +264,7 @@ def test_what_one_limit_refuses_is_given_back_in_the_others() -> None:
 
 def test_permits_that_a_claim_did_not_need_are_given_back() -> None:
     world = world_on("memory", Path())
-    semaphore.define(world.store, "s", 9, ids=world.queues.ids)
+    semaphore.define(world.store, "s", 9, ids=world.queues.engine.ids)
     permits = permits_of(world)
     claimer = claimed(world, permits)
     permits.begin(list, 8)
@@ -276,7 +276,7 @@ def test_permits_that_a_claim_did_not_need_are_given_back() -> None:
 
 def test_no_more_jobs_with_limits_are_held_than_there_are_slots() -> None:
     world = world_on("memory", Path())
-    semaphore.define(world.store, "s", 50, ids=world.queues.ids)
+    semaphore.define(world.store, "s", 50, ids=world.queues.engine.ids)
     permits = permits_of(world)
     permits.begin(list, 3)
     granted = permits.take(("s",), 10, priority=0, queue="q", lease_us=SECOND_US)
@@ -306,7 +306,7 @@ def test_who_is_refused_is_next_and_more_urgent_jobs_before_it() -> None:
 
 def claimed(world: World, permits: HeldPermits, limits: Sequence[str] = ("s",)) -> Claimer:
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 4, limits=[limits] * 4))
-    claimer = Claimer(world.queues, ["q"], "w1", permits=permits)
+    claimer = Claimer(world.queues.engine, ["q"], "w1", permits=permits)
     claimer.refresh()
     return claimer
 
@@ -315,7 +315,7 @@ def claimed(world: World, permits: HeldPermits, limits: Sequence[str] = ("s",)) 
 def test_a_claim_lasts_no_longer_than_its_permits(kind: str, tmp_path: Path) -> None:
     # Rule N4
     world = world_on(kind, tmp_path)
-    world.queues.catalog.settings("q")
+    world.queues.engine.catalog.settings("q")
     permits = permits_of(world)
     claimer = claimed(world, permits)
     permits.begin(list, 4)
@@ -333,7 +333,7 @@ def test_a_claim_lasts_no_longer_than_its_permits(kind: str, tmp_path: Path) -> 
 def test_a_job_whose_permit_went_to_another_is_lost() -> None:
     # Rule N4
     world = world_on("memory", Path())
-    world.queues.catalog.settings("q")
+    world.queues.engine.catalog.settings("q")
     permits = permits_of(world)
     claimer = claimed(world, permits)
     permits.begin(list, 4)
@@ -367,7 +367,7 @@ def test_lanes_that_are_kept_by_a_limit_are_read_again_when_it_is_free() -> None
 def test_a_claimer_without_permits_leaves_limited_jobs_alone() -> None:
     world = world_on("memory", Path())
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("s",), ()]))
-    claimer = Claimer(world.queues, ["q"], "w1")
+    claimer = Claimer(world.queues.engine, ["q"], "w1")
     claimer.refresh()
     assert [limits_of(one.job.lane) for one in claimer.claim(9, {})] == [()]
     assert claimer.claim(9, {}) == []

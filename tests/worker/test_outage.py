@@ -9,6 +9,7 @@ from dueline.ids import Ids
 from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Store
+from dueline.telling import open_engine
 from tests.calls import call
 from tests.clocks import HandClock
 from tests.streams.stage import Stage, values
@@ -55,7 +56,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> S
 
 def engine(store: object, clock: HandClock) -> Queues:
     """Make an engine."""
-    return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings())  # type: ignore[arg-type]
+    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable, Conflict])

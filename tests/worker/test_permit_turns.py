@@ -9,6 +9,7 @@ from dueline.clock import SECOND_US
 from dueline.queue import Calls
 from dueline.waker import Silence
 from dueline.worker.claimer import Claimer
+from tests.swaps import swap
 from tests.worker.test_limits import permits_of, take
 from tests.world import world_on
 
@@ -28,7 +29,7 @@ class Bell(Silence):
 def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() -> None:
     # F3: two who find nothing due would wake each other without end
     world, bell = world_on("memory", Path()), Bell()
-    world.queues.waker = bell
+    swap(world.queues, waker=bell)
     one, other = permits_of(world), permits_of(world, "w2")
     assert take(one, "s") == 1
     assert take(other, "s") == 0  # it waits
@@ -47,7 +48,7 @@ def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() ->
 def test_a_permit_that_comes_back_wakes_one_of_those_who_wait() -> None:
     # F3: no herd, and nobody in vain
     world, bell = world_on("memory", Path()), Bell()
-    world.queues.waker = bell
+    swap(world.queues, waker=bell)
     one, *others = (permits_of(world, name) for name in ("w1", "w2", "w3", "w4"))
     assert take(one, "s") == 1
     for number, other in enumerate(others):
@@ -63,7 +64,7 @@ def test_a_permit_that_comes_back_wakes_one_of_those_who_wait() -> None:
 def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> None:
     # F3, F4: across queues, else one with work for ever would never let the other go on
     world, bell = world_on("memory", Path()), Bell()
-    world.queues.waker = bell
+    swap(world.queues, waker=bell)
     one, other = permits_of(world), permits_of(world, "w2")
     assert take(one, "s") == 1
     (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("s",)]))
@@ -81,13 +82,13 @@ def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> No
 def test_a_job_that_waits_for_a_permit_ages_meanwhile(*, is_told: bool) -> None:
     # T5: where its lane was let be, too
     world = world_on("memory", Path())
-    world.queues.catalog.configure("q", aging_us=SECOND_US)
+    world.queues.engine.catalog.configure("q", aging_us=SECOND_US)
     other, permits = permits_of(world, "w2"), permits_of(world)
     assert take(other, "s") == 1
     slow = world.put(limits=["s"])
     world.clock.advance(15)
     urgent = [world.put(priority=9), world.put(priority=9)]
-    claimer = Claimer(world.queues, ["q"], "w1", permits=permits)
+    claimer = Claimer(world.queues.engine, ["q"], "w1", permits=permits)
     claimer.refresh()
     permits.begin(list, 4)
     assert claimer.claim(1, {})[0].job.id in urgent  # the permit of the other is taken

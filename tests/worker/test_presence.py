@@ -11,7 +11,7 @@ from tests.worker.bench import Bench
 
 def of(queues: Queues) -> Presence:
     """Read the only worker."""
-    (one,) = present(queues.store)
+    (one,) = present(queues.engine.store)
     return one
 
 

@@ -39,7 +39,7 @@ class Holder:
     def __init__(self, queues: Queues, job: Job) -> None:
         self.job = job
         self.said: dict[Claim, Report] = {}
-        self.reports = Reports(queues, self._take)
+        self.reports = Reports(queues.engine, self._take)
 
     def _take(self) -> dict[Claim, Report]:
         said, self.said = self.said, {}
@@ -70,7 +70,7 @@ def taken_over(queues: Queues, clock: HandClock, *, count: int = 2) -> list[Hold
 
 def done(queues: Queues, holder: Holder) -> float | None:
     """Read how far the job has come, as callers do."""
-    progress = reports.read(queues.store, holder.job.id)
+    progress = reports.read(queues.engine.store, holder.job.id)
     return None if progress is None else progress.done
 
 
@@ -105,14 +105,14 @@ def test_what_is_written_while_the_record_is_opened_is_told(
 ) -> None:
     old, new = taken_over(queues, clock)
     old.say(10)
-    together = queues.store.together
+    together = queues.engine.store.together
 
     def late(groups: Sequence[Group]) -> Sequence[bool]:
-        queues.store.together = together  # type: ignore[method-assign]
+        queues.engine.store.together = together  # type: ignore[method-assign]
         assert old.say(15) == []
         return together(groups)
 
-    queues.store.together = late  # type: ignore[method-assign]
+    queues.engine.store.together = late  # type: ignore[method-assign]
     assert new.begin() == 15
     assert old.say(16) == [old.job.claim()]
 
@@ -142,7 +142,7 @@ def test_a_worker_whose_claim_was_lost_tells_its_handler(queues: Queues, clock: 
 
     bench.news.meanwhile = lose
     bench.run()
-    assert reports.read(queues.store, job.id) is None
+    assert reports.read(queues.engine.store, job.id) is None
 
 
 def test_progress_raises_once_the_claim_is_known_to_be_lost() -> None:
@@ -159,7 +159,7 @@ def test_progress_raises_once_the_claim_is_known_to_be_lost() -> None:
 def test_a_report_of_an_older_version_is_read_and_goes_on(queues: Queues, clock: HandClock) -> None:
     old, new = taken_over(queues, clock)
     value = encode(Progress(7, 60, "", NOW_US))
-    queues.store.commit(f"progress/{old.job.id.hex()}", (Put("last", b"v" * 16, value),))
+    queues.engine.store.commit(f"progress/{old.job.id.hex()}", (Put("last", b"v" * 16, value),))
     assert done(queues, old) == 7
     assert new.begin() == 7
     assert new.say(8) == []

@@ -21,15 +21,15 @@ from tests.world import EVERY_KIND, World, world_on
 
 
 def claimer_of(world: World, worker: str) -> tuple[Claimer, HeldPermits]:
-    permits = HeldPermits(world.queues, worker)
-    return Claimer(world.queues, ["q"], worker, permits=permits), permits
+    permits = HeldPermits(world.queues.engine, worker)
+    return Claimer(world.queues.engine, ["q"], worker, permits=permits), permits
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
     # F5: global across workers
     world = world_on(kind, tmp_path)
-    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
     workers = [claimer_of(world, "w1"), claimer_of(world, "w2")]
     claimed: list[int] = []
@@ -52,7 +52,7 @@ def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
 def test_a_rate_counts_starts_and_not_claims(kind: str, tmp_path: Path) -> None:
     # Rule N5: a worker that has just begun takes a while to start its first jobs
     world = world_on(kind, tmp_path)
-    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
     cold, other = claimer_of(world, "w1"), claimer_of(world, "w2")
 
@@ -78,7 +78,7 @@ def test_a_rate_counts_starts_and_not_claims(kind: str, tmp_path: Path) -> None:
 def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
     # Rule N5
     world = world_on("memory", Path())
-    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 5, limits=[("mail",)] * 5))
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
@@ -97,7 +97,7 @@ def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
 def test_two_who_looked_at_once_take_no_more_than_there_is() -> None:
     # Rule N5
     world, one = world_on("memory", Path()), Rate(5, SECOND_US)
-    first, second = Meters(world.queues), Meters(world.queues)
+    first, second = Meters(world.queues.engine), Meters(world.queues.engine)
     seen = [who.look("mail", one) for who in (first, second)]
     assert first.take("mail", one, seen[0], 4)[0] == 4
     assert second.take("mail", one, seen[1], 4)[0] == 1
@@ -105,7 +105,7 @@ def test_two_who_looked_at_once_take_no_more_than_there_is() -> None:
 
 def test_a_worker_knows_when_it_may_claim_again() -> None:
     world = world_on("memory", Path())
-    rate.define(world.store, "mail", Rate(1, 10 * SECOND_US), ids=world.queues.ids)
+    rate.define(world.store, "mail", Rate(1, 10 * SECOND_US), ids=world.queues.engine.ids)
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("mail",)] * 2))
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
@@ -121,8 +121,8 @@ def test_a_worker_knows_when_it_may_claim_again() -> None:
 
 def test_what_a_claim_did_not_need_is_given_back() -> None:
     world = world_on("memory", Path())
-    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
-    semaphore.define(world.store, "few", 9, ids=world.queues.ids)
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
+    semaphore.define(world.store, "few", 9, ids=world.queues.engine.ids)
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("mail", "few")] * 2))
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
@@ -141,7 +141,7 @@ def test_a_lane_in_which_nothing_is_due_keeps_no_rate_from_others(
 ) -> None:
     # Jobs behind a lane that was empty and still listed waited for ever.
     world = world_on(kind, tmp_path)
-    rate.define(world.store, "mail", Rate(1, SECOND_US), ids=world.queues.ids)
+    rate.define(world.store, "mail", Rate(1, SECOND_US), ids=world.queues.engine.ids)
     claimer, permits = claimer_of(world, "w1")
 
     def claim() -> list[int]:
@@ -162,8 +162,8 @@ def test_a_lane_in_which_nothing_is_due_keeps_no_rate_from_others(
 
 def test_a_rate_takes_no_token_for_what_a_semaphore_refuses() -> None:
     world = world_on("memory", Path())
-    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.ids)
-    semaphore.define(world.store, "few", 0, ids=world.queues.ids)
+    rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
+    semaphore.define(world.store, "few", 0, ids=world.queues.engine.ids)
     _, permits = claimer_of(world, "w1")
     permits.begin(list, 9)
     assert permits.take(("few", "mail"), 3, priority=0, queue="q", lease_us=SECOND_US).jobs == 0
@@ -220,10 +220,10 @@ def test_a_limit_that_was_closed_opens_by_itself(kind: str) -> None:
     # F6
     world = world_on("memory", Path())
     if kind == "rate":
-        rate.define(world.store, "api", Rate(5, SECOND_US), ids=world.queues.ids)
+        rate.define(world.store, "api", Rate(5, SECOND_US), ids=world.queues.engine.ids)
     world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("api",)] * 2))
-    close(world.queues, ["api"], world.now_us + 60 * SECOND_US)
-    close(world.queues, ["api"], world.now_us + 30 * SECOND_US)  # it is closed for longer
+    close(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
+    close(world.queues.engine, ["api"], world.now_us + 30 * SECOND_US)  # it is closed for longer
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
     permits.begin(list, 1)
@@ -240,7 +240,7 @@ def test_who_holds_a_permit_of_a_closed_limit_keeps_it() -> None:
     _, permits = claimer_of(world, "w1")
     permits.begin(list, 1)
     assert permits.take(("api",), 1, priority=0, queue="q", lease_us=SECOND_US).jobs == 1
-    close(world.queues, ["api"], world.now_us + 60 * SECOND_US)
+    close(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
     assert semaphore.read(world.store, "api")[0].in_use(world.now_us) == 1
     permits.settle(list)
     found, _ = semaphore.read(world.store, "api")

@@ -15,6 +15,7 @@ from dueline.settings import QueueSettings
 from dueline.store import LanePage, Move, Want
 from dueline.stores.memory_cluster import Cluster
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Claimer
 from dueline.worker.roll import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, Roll
 from tests.clocks import HandClock
@@ -55,8 +56,8 @@ def engine_of(
 ) -> tuple[Queues, Counting]:
     """Make the engine of one process, on the model without transactions."""
     store = Counting(SteppedMemoryStore(clock, cluster=cluster, step=step))
-    queues = Queues(store, clock=clock, ids=Ids(), defaults=SETTINGS)
-    queues.time.latest_us()
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=SETTINGS))
+    queues.engine.time.latest_us()
     return queues, store
 
 
@@ -67,7 +68,7 @@ def put(queues: Queues, at_us: int) -> JobId:
 
 def sweep(queues: Queues) -> None:
     """Close what is past."""
-    queues.store.sweep("q", 0, now_us=queues.time.latest_us(), width_us=WIDTH_US)
+    queues.engine.store.sweep("q", 0, now_us=queues.engine.time.latest_us(), width_us=WIDTH_US)
 
 
 def backlog(queues: Queues, clock: HandClock, lanes: int = BUCKETS) -> list[JobId]:
@@ -85,22 +86,22 @@ def take(queues: Queues, job_id: JobId, worker: str = "other") -> Job:
     """Have another worker claim a job's lane."""
     row = queues.find(job_id).row
     assert row is not None
-    claimed = queues.store.claim(
+    claimed = queues.engine.store.claim(
         [Want(row.lane, 9)],
         limit=9,
-        now_us=queues.time.earliest_us(),
+        now_us=queues.engine.time.earliest_us(),
         lease_us=LEASE_US,
         worker=worker,
-        token=queues.ids.token(),
+        token=queues.engine.ids.token(),
     )
     return next(job for job in claimed.jobs if job.id == job_id)
 
 
 def release(queues: Queues, job: Job) -> None:
     """Give a job back, to be run at once."""
-    now_us = queues.time.latest_us()
-    move = Move(job, now_us, queues.ids.token(), bucket_of(now_us, WIDTH_US), 0, 0)
-    assert queues.store.settle([move]) == [True]
+    now_us = queues.engine.time.latest_us()
+    move = Move(job, now_us, queues.engine.ids.token(), bucket_of(now_us, WIDTH_US), 0, 0)
+    assert queues.engine.store.settle([move]) == [True]
 
 
 def claim(claimer: Claimer, limit: int = 100) -> set[JobId]:
@@ -120,7 +121,7 @@ def clock() -> HandClock:
 def test_what_is_closed_is_not_read_again_and_what_is_new_is_seen(clock: HandClock) -> None:
     queues, store = engine_of(clock, Cluster())
     backlog(queues, clock)
-    claimer = Claimer(queues, ["q"], "w1")
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     assert store.pointers >= BUCKETS
     read = store.pointers
@@ -136,7 +137,7 @@ def test_a_short_list_is_read_whole(clock: HandClock) -> None:
     queues, store = engine_of(clock, Cluster())
     backlog(queues, clock, FEW - 3)
     sweep(queues)  # now that something is closed the other mark is raised, too
-    claimer = Claimer(queues, ["q"], "w1")
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     read = store.pointers
     claimer.refresh()
@@ -146,7 +147,7 @@ def test_a_short_list_is_read_whole(clock: HandClock) -> None:
 def test_lanes_that_turned_out_to_be_empty_are_not_visited_again(clock: HandClock) -> None:
     queues, store = engine_of(clock, Cluster())
     ids = backlog(queues, clock)
-    claimer = Claimer(queues, ["q"], "w1")
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     for job_id in ids[1:]:
         queues.cancel(job_id)
@@ -161,7 +162,7 @@ def test_lanes_that_turned_out_to_be_empty_are_not_visited_again(clock: HandCloc
 def test_the_whole_list_is_read_now_and_then(clock: HandClock) -> None:
     queues, store = engine_of(clock, Cluster())
     backlog(queues, clock)
-    claimer = Claimer(queues, ["q"], "w1")
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     read = store.pointers
     clock.advance(us=WHOLE_EVERY_US + WIDTH_US)
@@ -172,12 +173,12 @@ def test_the_whole_list_is_read_now_and_then(clock: HandClock) -> None:
 def test_a_look_that_failed_leaves_nothing_that_is_known(clock: HandClock) -> None:
     queues, store = engine_of(clock, Cluster())
     backlog(queues, clock)
-    claimer = Claimer(queues, ["q"], "w1")
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     read = store.pointers
-    queues.catalog.forget("q")
+    queues.engine.catalog.forget("q")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queues.catalog, "is_current", lambda *_: 1 / 0)
+        patch.setattr(queues.engine.catalog, "is_current", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             claimer.refresh()
     claimer.refresh()
@@ -188,7 +189,7 @@ def test_a_job_that_is_given_back_is_seen_at_the_next_look(clock: HandClock) -> 
     queues, _ = engine_of(clock, Cluster())
     ids = backlog(queues, clock)
     theirs = [take(queues, job_id) for job_id in ids]
-    claimer = Claimer(queues, ["q"], "w1")
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     assert not claim(claimer)
     claimer.refresh()
@@ -202,7 +203,7 @@ def test_a_claim_that_lapses_is_seen_when_it_does(clock: HandClock) -> None:
     ids = backlog(queues, clock)
     for job_id in ids:
         take(queues, job_id)
-    claimer = Claimer(queues, ["q"], "w1")
+    claimer = Claimer(queues.engine, ["q"], "w1")
     claimer.refresh()
     assert not claim(claimer)
     clock.advance(us=LEASE_US + 1)
@@ -245,7 +246,7 @@ def while_it_looks_twice(begin: Begin, *, then_us: int = 0) -> int:
         clock, cluster = HandClock(), Cluster()
         mine, _ = engine_of(clock, cluster, turns.step)
         other, _ = engine_of(clock, cluster, turns.step)
-        claimer = Claimer(mine, ["q"], "w1")
+        claimer = Claimer(mine.engine, ["q"], "w1")
         job_id, give_back = begin(clock, other, claimer)
         found: set[JobId] = set()
 
@@ -302,7 +303,7 @@ def a_job_is_born() -> int:
         mine, _ = engine_of(clock, cluster, turns.step)
         other, _ = engine_of(clock, cluster, turns.step)
         backlog(other, clock, FEW)
-        claimer = Claimer(mine, ["q"], "w1")
+        claimer = Claimer(mine.engine, ["q"], "w1")
         claimer.refresh()
         ids: list[JobId] = []
 

@@ -59,7 +59,7 @@ def test_an_expired_job_whose_worker_died_is_told_of_twice(
 
 def test_options_that_cannot_be_read_end_a_job(queues: Queues, clock: HandClock) -> None:
     job = row_of(1)._replace(opts=b"[")
-    queues.store.add([job])
+    queues.engine.store.add([job])
     assert Bench(queues, clock).run() == []
     found = queues.find(job.id)
     assert found.status == "dead"
@@ -141,7 +141,7 @@ def test_the_history_of_an_expired_job_has_no_start(queues: Queues, clock: HandC
 
     bench.news.meanwhile = begin_and_end
     bench.run()
-    (attempt,) = attempts(queues.store, "default", 1)
+    (attempt,) = attempts(queues.engine.store, "default", 1)
     assert (attempt.outcome, attempt.started_us) == ("expired", 0)
 
 
@@ -169,7 +169,7 @@ def test_a_job_that_was_not_started_is_given_back() -> None:
 @pytest.fixture
 def once(queues: Queues) -> Queues:
     """Make the engine, of a queue that delivers at most once."""
-    queues.catalog.configure("default", deliver="at_most_once")
+    queues.engine.catalog.configure("default", deliver="at_most_once")
     return queues
 
 
@@ -201,7 +201,7 @@ def test_a_job_whose_worker_died_after_its_start_is_lost(once: Queues, clock: Ha
 
 def mark(queues: Queues, job: Job) -> None:
     """Mark a job as started, as a worker does before it calls the handler."""
-    assert queues.store.settle([Extend(job, job.at_us, started=True)])[0]
+    assert queues.engine.store.settle([Extend(job, job.at_us, started=True)])[0]
 
 
 def test_a_handler_that_is_not_waited_for_leaves_a_lost_job(once: Queues, clock: HandClock) -> None:

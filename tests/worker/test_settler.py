@@ -34,6 +34,7 @@ from dueline.worker.settler import Settler
 from dueline.worker.triage import Over, triage
 from tests.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
 from tests.clocks import NOW_US, HandClock
+from tests.swaps import swap
 
 RUN_US = 250_000
 FAILED = Failed("ValueError", "no", "Traceback …\nValueError: no", retry=True, retry_after_us=None)
@@ -45,7 +46,7 @@ def settler_of(queues: Queues, retry: Retry | None = None) -> Settler:
     if retry is not None:
         handler = Handler(lambda _: None, name="tests.task", retry=retry, timeout_us=None)
         handlers = {"tests.task": handler}
-    return Settler(queues, handlers, random.Random(1))
+    return Settler(queues.engine, handlers, random.Random(1))
 
 
 def claimed(queues: Queues, clock: HandClock) -> Job:
@@ -63,12 +64,12 @@ def ended(job: Job, ending: Ending) -> Ended:
 
 def over_of(queues: Queues, taken: Taken) -> list[Over]:
     """Sort a job that is not run any more."""
-    return triage([taken], queues.catalog.settings, queues.time.latest_us()).over
+    return triage([taken], queues.engine.catalog.settings, queues.engine.time.latest_us()).over
 
 
 def told(queues: Queues) -> list[Attempt]:
     """Read the history."""
-    return list(attempts(queues.store, "default", 1))
+    return list(attempts(queues.engine.store, "default", 1))
 
 
 def words(queues: Queues) -> list[str]:
@@ -101,7 +102,7 @@ def test_a_retried_job_of_a_batch_keeps_its_unique_key(queues: Queues, clock: Ha
 def test_done_drops_the_row_and_keeps_result_and_history(queues: Queues, clock: HandClock) -> None:
     job = claimed(queues, clock)
     assert settler_of(queues).settle([ended(job, Done(b"7"))], []) == []
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
     assert queues.find(job.id).outcome == Outcome("done", NOW_US + RUN_US, value="7")
     (attempt,) = told(queues)
     assert (attempt.outcome, attempt.error, attempt.fence) == ("done", "", 1)
@@ -119,7 +120,7 @@ def test_a_last_failure_carries_the_job_to_the_dead(queues: Queues, clock: HandC
     # R3
     job = claimed(queues, clock)
     settler_of(queues, Retry(attempts=1)).settle([ended(job, FAILED)], [])
-    row = row_in(queues.store, job.id)
+    row = row_in(queues.engine.store, job.id)
     assert (row.lane.queue, row.state, row.error[:15]) == ("default!dead", 3, "ValueError: no\n")
     assert (row.errors, row.crashes, row.at_us) == (1, 0, NOW_US + RUN_US)
     assert [(one.outcome, one.error) for one in told(queues)] == [("dead", "ValueError: no")]
@@ -129,7 +130,7 @@ def test_a_last_crash_counts_as_one_too(queues: Queues, clock: HandClock) -> Non
     # R4
     job = claimed(queues, clock)._replace(crashes=2)
     settler_of(queues).settle([ended(job, Crashed("signal 9"))], [])
-    row = row_in(queues.store, job.id)
+    row = row_in(queues.engine.store, job.id)
     assert (row.state, row.errors, row.crashes) == (State.DEAD, 0, 3)
 
 
@@ -157,7 +158,7 @@ def test_what_goes_on_moves_the_row_and_frees_it(
     # DESIGN 3: whatever happens to a job moves its `at`, or drops it
     job = claimed(queues, clock)
     assert settler_of(queues).settle([ended(job, ending)], []) == []
-    row = row_in(queues.store, job.id)
+    row = row_in(queues.engine.store, job.id)
     assert (row.at_us, row.errors, row.crashes, row.alone) == (at_us, errors, crashes, alone)
     assert (row.state, row.fence) == (State.WAITING, 1)
     assert row.token != job.token
@@ -170,20 +171,20 @@ def test_a_retry_waits_within_its_tasks_policy(queues: Queues, clock: HandClock)
     # R2
     job = claimed(queues, clock)
     settler_of(queues, Retry(base=100, cap=100)).settle([ended(job, FAILED)], [])
-    wait_us = row_in(queues.store, job.id).at_us - (NOW_US + RUN_US)
+    wait_us = row_in(queues.engine.store, job.id).at_us - (NOW_US + RUN_US)
     assert wait_us == round(random.Random(1).random() * 100 * SECOND_US)
 
 
 def test_a_task_without_a_handler_has_the_default_policy(queues: Queues, clock: HandClock) -> None:
     job = claimed(queues, clock)._replace(errors=7)
     settler_of(queues).settle([ended(job, FAILED)], [])
-    assert row_in(queues.store, job.id).state == State.DEAD
+    assert row_in(queues.engine.store, job.id).state == State.DEAD
 
 
 def test_a_start_is_marked_and_lasts_for_a_lease(queues: Queues, clock: HandClock) -> None:
     job = claimed(queues, clock)
     assert settler_of(queues).settle([], [job]) == []
-    row = row_in(queues.store, job.id)
+    row = row_in(queues.engine.store, job.id)
     assert (row.state, row.at_us) == (State.STARTED, NOW_US + RUN_US + LEASE_US)
     assert row.token == job.token
     assert words(queues) == []
@@ -194,14 +195,14 @@ def test_endings_and_starts_go_in_one_call(queues: Queues, clock: HandClock) -> 
     put(queues, calls(0, 40))
     jobs = claim_all(queues)
     kinds: list[Ending] = [Done(b"1"), FAILED, Snoozed(5), FAILED._replace(retry=False)]
-    counting = FailingStore(queues.store, {})
-    queues.store = counting
-    queues.catalog.settings("default")
+    counting = FailingStore(queues.engine.store, {})
+    swap(queues, store=counting)
+    queues.engine.catalog.settings("default")
     some = [ended(job, kinds[n % 4]) for n, job in enumerate(jobs[:30])]
     assert settler_of(queues).settle(some, jobs[30:]) == []
     assert counting.calls == 1
     assert sorted(words(queues)) == ["dead"] * 7 + ["done"] * 8 + ["retried"] * 8 + ["snoozed"] * 7
-    assert sum(row.state == State.STARTED for row in queues.jobs_of("default")) == 10
+    assert sum(row.state == State.STARTED for row in queues.engine.jobs_of("default")) == 10
 
 
 @pytest.mark.parametrize("keep_us", [0, 9 * SECOND_US])
@@ -210,31 +211,31 @@ def test_what_is_written_as_one_leaves_what_each_would(
     queues: Queues, clock: HandClock, *, keep_us: int, is_lost: bool
 ) -> None:
     # C5, C10; more rows than go into one statement, and some that do not fill one
-    queues.catalog.configure("default", keep_us=keep_us)
-    queues.catalog.configure("other", history="off", keep_us=9 * SECOND_US)
+    queues.engine.catalog.configure("default", keep_us=keep_us)
+    queues.engine.catalog.configure("other", history="off", keep_us=9 * SECOND_US)
     put(queues, calls(0, 60), calls(60, 65, queue="other"))
-    jobs = [*claim_all(queues), *claim_all(queues, *queues.lanes_of("other"))]
+    jobs = [*claim_all(queues), *claim_all(queues, *queues.engine.lanes_of("other"))]
     done = [Ended(job, Done(b"%d" % n), NOW_US + n, NOW_US + n + 9) for n, job in enumerate(jobs)]
     rest = [done.pop(7)._replace(ending=FAILED), done.pop(8)._replace(ending=Cancelled("why"))]
     if is_lost:
         lost = done[3].job
-        assert queues.store.settle([queues.redrive(lost)]) == [True]
+        assert queues.engine.store.settle([queues.redrive(lost)]) == [True]
     jobs_lost = settler_of(queues).settle([rest[0], *done, rest[1]], [])
     assert jobs_lost == ([done[3].job] if is_lost else [])
     ended = [one for one in done if one.job not in jobs_lost]
     told = [attempt_of(one, outcome="done", error="") for one in ended]
     told = [one for one in told if one.queue == "default"]
     assert sorted(words(queues)) == ["cancelled", *["done"] * len(told), "retried"]
-    found = list(attempts(queues.store, "default", 1))
+    found = list(attempts(queues.engine.store, "default", 1))
     assert len(found) == len(told) + 2
     assert all(one in found for one in told)
-    assert list(attempts(queues.store, "other", 1)) == []
+    assert list(attempts(queues.engine.store, "other", 1)) == []
     for one in ended:
         if keep_us or one.job.lane.queue == "other":
             value = str(jobs.index(one.job))
             assert queues.find(one.job.id).outcome == Outcome("done", one.ended_us, value=value)
-    assert len(list(queues.jobs_of("default"))) == 1 + is_lost
-    assert list(queues.jobs_of("other")) == []
+    assert len(list(queues.engine.jobs_of("default"))) == 1 + is_lost
+    assert list(queues.engine.jobs_of("other")) == []
 
 
 # --- settings --------------------------------------------------------------------------------
@@ -244,13 +245,13 @@ def test_what_is_written_as_one_leaves_what_each_would(
 def test_no_history_is_written_where_it_is_off(
     queues: Queues, clock: HandClock, ending: Ending
 ) -> None:
-    queues.catalog.configure("default", history="off")
+    queues.engine.catalog.configure("default", history="off")
     settler_of(queues).settle([ended(claimed(queues, clock), ending)], [])
     assert told(queues) == []
 
 
 def test_no_result_is_kept_where_keep_is_nothing(queues: Queues, clock: HandClock) -> None:
-    queues.catalog.configure("default", keep_us=0)
+    queues.engine.catalog.configure("default", keep_us=0)
     job = claimed(queues, clock)
     settler_of(queues).settle([ended(job, Done(b""))], [])
     with pytest.raises(NotFound):
@@ -281,7 +282,7 @@ def test_a_lost_claim_records_nothing(
     old, new = taken_over(queues, clock)
     with caplog.at_level(logging.WARNING, "dueline.worker"):
         assert settler_of(queues).settle([ended(old, ending)], []) == [old]
-    assert row_in(queues.store, old.id) == new
+    assert row_in(queues.engine.store, old.id) == new
     assert told(queues) == []
     assert "lost its claim after 250.0 ms; its result was thrown away" in caplog.text
 
@@ -303,7 +304,7 @@ def test_a_beat_extends_claims_and_marks_those_that_run(queues: Queues, clock: H
     jobs = claim_all(queues)
     clock.advance(us=LEASE_US // 3)
     assert settler_of(queues).extend(jobs, {jobs[1].claim()}) == []
-    rows = [row_in(queues.store, job.id) for job in jobs]
+    rows = [row_in(queues.engine.store, job.id) for job in jobs]
     assert [row.at_us for row in rows] == [clock.wall_us() + LEASE_US] * 2
     assert [row.state for row in rows] == [State.CLAIMED, State.STARTED]
 
@@ -316,11 +317,11 @@ def test_a_verdict_and_its_effects_happen_together_or_not_at_all(
     # C10
     job = claimed(queues, clock)
     settler = settler_of(queues)
-    good, failing = queues.store, FailingStore(queues.store, {1: fault})
-    queues.store = failing
+    good, failing = queues.engine.store, FailingStore(queues.engine.store, {1: fault})
+    swap(queues, store=failing)
     with pytest.raises(Unknown):
         settler.settle([ended(job, ending)], [])
-    queues.store = good
+    swap(queues, store=good)
     happened = fault is Fault.AFTER
     assert (len(told(queues)) == 1) is happened
     assert (good.find([job.id])[0] == job) is not happened
@@ -337,8 +338,8 @@ def died(queues: Queues, clock: HandClock, *, deaths: int = 1) -> Taken:
     put(queues, call(1))
     before = job = claim_all(queues, worker="dead:1:0")[0]
     for _ in range(deaths):
-        queues.store.settle([Extend(job, clock.wall_us() + LEASE_US, started=True)])
-        before = row_in(queues.store, job.id)
+        queues.engine.store.settle([Extend(job, clock.wall_us() + LEASE_US, started=True)])
+        before = row_in(queues.engine.store, job.id)
         clock.advance(us=LEASE_US)
         (job,) = claim_all(queues, worker="next:1:0")
     return Taken(job, before)
@@ -355,7 +356,7 @@ def test_the_attempt_of_a_dead_worker_is_told_once(queues: Queues, clock: HandCl
 
 
 def test_it_is_not_told_where_history_is_off(queues: Queues, clock: HandClock) -> None:
-    queues.catalog.configure("default", history="off")
+    queues.engine.catalog.configure("default", history="off")
     settler_of(queues).tell_died([died(queues, clock)])
     assert told(queues) == []
 
@@ -366,7 +367,7 @@ def test_poison_is_carried_to_the_dead_and_told(
     # R4
     taken = died(queues, clock, deaths=3)
     settler_of(queues).end(over_of(queues, taken))
-    row = row_in(queues.store, taken.job.id)
+    row = row_in(queues.engine.store, taken.job.id)
     assert (row.state, row.crashes, row.lane.queue) == (State.DEAD, 3, "default!dead")
     assert row.error.startswith("Poison: 3 workers died on it.")
     assert row.lane.bucket == clock.wall_us() // WIDTH_US

@@ -45,7 +45,7 @@ def test_under_endless_urgent_load_the_lowest_job_starts_within_its_bound(
     queues: Queues, clock: HandClock, per_second: int
 ) -> None:
     # T5: a load that the worker keeps up with, and one that it does not
-    queues.catalog.configure("default", aging_us=AGING_US)
+    queues.engine.catalog.configure("default", aging_us=AGING_US)
     bound_s = wait_bound(0, 9, AGING_US) // SECOND_US
     began = endless(queues, clock, per_second=per_second, until_us=NOW_US + 500 * SECOND_US)
     assert began[-1] == LOW
@@ -93,7 +93,7 @@ def test_tenants_take_turns_by_starts_however_quick_jobs_are(
     queues: Queues, clock: HandClock, threads: int
 ) -> None:
     # T4: a claim brings hundreds of quick jobs, lane by lane
-    queues.catalog.configure("default", weights=(("acme", 3),))
+    queues.engine.catalog.configure("default", weights=(("acme", 3),))
     put(queues, *(call(n, tenant="acme") for n in range(900)))
     put(queues, *(call(1000 + n, tenant="other") for n in range(300)))
     bench = Bench(queues, clock, threads=threads)

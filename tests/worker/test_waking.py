@@ -13,6 +13,7 @@ from dueline.queue import Queues
 from dueline.settings import QueueSettings
 from dueline.store import Extend, Store
 from dueline.stores.memory import MemoryStore
+from dueline.telling import open_engine
 from dueline.waker import FALLBACK_US, WAKE_AHEAD_US, LocalWaker
 from dueline.worker.lookout import WAIT_US_MIN
 from tests.calls import LEASE_US, call, calls, claim_all, put
@@ -49,7 +50,7 @@ def queues(store: Store, clock: HandClock) -> Queues:
 
 
 def engine(store: Store, clock: HandClock, waker: LocalWaker) -> Queues:
-    return Queues(store, clock=clock, ids=Ids(), defaults=QueueSettings(), waker=waker)
+    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(), waker=waker))
 
 
 def idle(queues: Queues, clock: HandClock, *, threads: int = 2) -> Bench:
@@ -85,7 +86,7 @@ def test_an_idle_worker_is_woken_by_a_job(queues: Queues, clock: HandClock) -> N
 
 def test_a_job_in_another_queue_wakes_nobody(queues: Queues, clock: HandClock) -> None:
     news = threading.Event()
-    ear = queues.waker.listen(["mail"], news)
+    ear = queues.engine.waker.listen(["mail"], news)
     put(queues, call(1))
     assert (ear.take(), news.is_set()) == (False, False)
     put(queues, call(2, queue="mail"))
@@ -135,7 +136,7 @@ def test_a_job_beyond_midnight_starts_at_its_time(
 def test_nobody_is_woken_for_what_the_next_look_sees_in_time(
     queues: Queues, clock: HandClock
 ) -> None:
-    ear = queues.waker.listen(["default"], threading.Event())
+    ear = queues.engine.waker.listen(["default"], threading.Event())
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US + 1))
     assert not ear.take()
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US))
@@ -159,7 +160,7 @@ def test_whoever_lets_a_job_be_due_sooner_wakes_the_workers(
         bench.news.meanwhile = lambda: fail(bench)
         bench.run()
         assert queues.find(job.id).status == "dead"
-    ear = queues.waker.listen(["default"], threading.Event())
+    ear = queues.engine.waker.listen(["default"], threading.Event())
     if change == "retry_all":
         row = queues.find(job.id).row
         assert row is not None
@@ -174,7 +175,7 @@ def test_a_job_that_is_tried_again_or_given_back_wakes_the_others(
 ) -> None:
     put(queues, call(1))
     bench = Bench(queues, clock)
-    ear = queues.waker.listen(["default"], threading.Event())
+    ear = queues.engine.waker.listen(["default"], threading.Event())
     heard: list[bool] = []
 
     def once() -> None:
@@ -238,7 +239,7 @@ def test_a_worker_that_may_not_claim_waits_without_spinning(
     # a suspect runs alone for a second, and looks are due meanwhile
     put(queues, call(1))
     (claimed,) = claim_all(queues, worker="dead:1:0")
-    queues.store.settle([Extend(claimed, claimed.at_us, started=True)])
+    queues.engine.store.settle([Extend(claimed, claimed.at_us, started=True)])
     clock.advance(us=LEASE_US)
     put(queues, calls(10, 12))
     bench = idle(queues, clock, threads=4)

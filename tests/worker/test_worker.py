@@ -13,8 +13,10 @@ from dueline.queue import Queues
 from dueline.recipes.registry import present
 from dueline.settings import QueueSettings
 from dueline.store import Extend, Store
+from dueline.telling import open_engine
 from tests.calls import LEASE_US, call, calls, claim_all, number_of, put, row_in
 from tests.clocks import NOW_US, HandClock
+from tests.swaps import swap
 from tests.worker.bench import Bench, words
 
 
@@ -23,7 +25,7 @@ def died(queues: Queues, clock: HandClock, *jobs: Job, started: bool = True) -> 
     claimed = claim_all(queues, worker="dead:1:0")
     if started:
         some = [job for job in claimed if job.id in {one.id for one in jobs}]
-        queues.store.settle([Extend(job, job.at_us, started=True) for job in some])
+        queues.engine.store.settle([Extend(job, job.at_us, started=True) for job in some])
     clock.advance(us=LEASE_US)
 
 
@@ -203,7 +205,7 @@ def test_a_mark_that_fails_is_made_again_and_no_job_is_forgotten(
     died(queues, clock, *jobs, started=started)
     bench = Bench(queues, clock, threads=4)
 
-    queues.store = FailsFirst(queues.store, fault)
+    swap(queues, store=FailsFirst(queues.engine.store, fault))
     assert sorted(bench.run()) == [0, 1, 2]
     assert sorted(words(queues)) == ["crashed"] * 3 + ["done"] * 3
 
@@ -215,15 +217,15 @@ def test_what_another_decided_is_seen_through_and_never_run(
     put(queues, call(1))
     (job,) = claim_all(queues, worker="dead:1:0")
     outcome = Outcome("done", clock.wall_us(), value="7")
-    end = Finished(job, finish_of(job, outcome, None, queues.catalog.settings("default")))
-    stepwise = FailingStore(queues.store, {2: Fault.BEFORE})
+    end = Finished(job, finish_of(job, outcome, None, queues.engine.catalog.settings("default")))
+    stepwise = FailingStore(queues.engine.store, {2: Fault.BEFORE})
     stepwise.transactional = False
     assert finish(stepwise, [end], ()) == [True]
-    assert row_in(queues.store, job.id).outcome
+    assert row_in(queues.engine.store, job.id).outcome
     clock.advance(us=LEASE_US)
     assert Bench(queues, clock).run() == []
     assert queues.find(job.id).outcome == outcome
-    assert list(queues.jobs_of("default")) == []
+    assert list(queues.engine.jobs_of("default")) == []
 
 
 def test_poison_is_never_started(queues: Queues, clock: HandClock) -> None:
@@ -244,14 +246,14 @@ def test_a_worker_outlasts_a_store_that_is_away(store: Store, clock: HandClock) 
     # R8
     plan: dict[int, Fault] = {}
     failing = FailingStore(store, plan)
-    queues = Queues(failing, clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(open_engine(failing, clock=clock, ids=Ids(), defaults=QueueSettings()))
     put(queues, calls(0, 5))
     bench = Bench(queues, clock, burst=False)
     plan |= dict.fromkeys(range(failing.calls + 1, failing.calls + 13), Fault.BEFORE)
 
     def until_done() -> None:
         bench.run_all()
-        if len(bench.runner.began) == 5 and not list(queues.jobs_of("default")):
+        if len(bench.runner.began) == 5 and not list(queues.engine.jobs_of("default")):
             bench.worker.stop()
 
     bench.news.meanwhile = until_done
@@ -263,14 +265,16 @@ def test_no_job_is_held_for_ever_when_the_store_goes_away_after_a_claim(
     store: Store, clock: HandClock
 ) -> None:
     # invariant 1: never stalled
-    queues = Queues(GoesAway(store, clock), clock=clock, ids=Ids(), defaults=QueueSettings())
+    queues = Queues(
+        open_engine(GoesAway(store, clock), clock=clock, ids=Ids(), defaults=QueueSettings())
+    )
     put(queues, calls(0, 3))
     bench = Bench(queues, clock, burst=False, threads=4)
 
     def until_done() -> None:
         bench.run_all()
         bench.beat()
-        if len(bench.runner.began) == 3 and not list(queues.jobs_of("default")):
+        if len(bench.runner.began) == 3 and not list(queues.engine.jobs_of("default")):
             bench.worker.stop()
 
     bench.news.meanwhile = until_done
@@ -279,7 +283,7 @@ def test_no_job_is_held_for_ever_when_the_store_goes_away_after_a_claim(
 
 def test_a_beat_keeps_what_is_held_and_says_who_lives(queues: Queues, clock: HandClock) -> None:
     # C6, R7
-    queues.catalog.configure("fast", lease_us=6 * SECOND_US)
+    queues.engine.catalog.configure("fast", lease_us=6 * SECOND_US)
     jobs = put(queues, calls(0, 3))
     bench = Bench(queues, clock, serving={"default": None, "fast": 3}, burst=False)
     lease_us: list[int] = []
@@ -291,14 +295,14 @@ def test_a_beat_keeps_what_is_held_and_says_who_lives(queues: Queues, clock: Han
         bench.runner.begin()
         clock.advance(10)
         lease_us.append(bench.beat())
-        (said,) = present(queues.store)
+        (said,) = present(queues.engine.store)
         assert (said.worker, said.queues, said.tasks) == (
             "bench:1:0",
             ("default", "fast"),
             ("tests.task",),
         )
         assert (said.slots, said.held, said.beat_us) == (2, 2, clock.wall_us())
-        rows = [row_in(queues.store, job.id) for job in jobs]
+        rows = [row_in(queues.engine.store, job.id) for job in jobs]
         assert [row.at_us for row in rows[:2]] == [clock.wall_us() + LEASE_US] * 2
         assert [row.state for row in rows] == [State.STARTED, State.STARTED, State.WAITING]
         bench.runner.end()
@@ -306,7 +310,7 @@ def test_a_beat_keeps_what_is_held_and_says_who_lives(queues: Queues, clock: Han
     bench.news.meanwhile = beat_and_stop
     bench.run()
     assert lease_us == [6 * SECOND_US]
-    assert list(present(queues.store)) == []
+    assert list(present(queues.engine.store)) == []
 
 
 def test_what_a_beat_finds_lost_is_not_started(queues: Queues, clock: HandClock) -> None:
@@ -336,7 +340,7 @@ def test_handlers_that_run_for_a_while_are_marked_as_started(
     def look() -> None:
         bench.runner.begin()
         if len(bench.news.waits_s) == 4:
-            assert row_in(queues.store, job.id).state == State.STARTED
+            assert row_in(queues.engine.store, job.id).state == State.STARTED
             bench.runner.end()
 
     bench.news.meanwhile = look
@@ -354,11 +358,11 @@ def test_a_job_of_an_unknown_task_goes_back_for_others(queues: Queues, clock: Ha
 
     bench.news.meanwhile = give_back
     bench.run()
-    assert row_in(queues.store, job.id).errors == 0
+    assert row_in(queues.engine.store, job.id).errors == 0
 
 
 def test_results_are_written_only_where_they_are_kept(queues: Queues, clock: HandClock) -> None:
-    queues.catalog.configure("default", keep_us=0)
+    queues.engine.catalog.configure("default", keep_us=0)
     (job,) = put(queues, call(0))
     bench = Bench(queues, clock)
     bench.run()

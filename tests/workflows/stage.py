@@ -22,6 +22,7 @@ from dueline.queue import Queues
 from dueline.steps import Part, Step, StepCall, group, pipeline
 from dueline.store import Store, Want
 from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.telling import open_engine
 from dueline.worker.claimer import Taken
 from dueline.worker.settler import Settler
 from dueline.worker.stepping import Stepping
@@ -105,29 +106,31 @@ class FlowStage(Stage):
 
     def begin(self, part: Part) -> flows.Start:
         """Lay a workflow out; nothing of it is stored."""
-        self.start = flows.begin(self.queues(), lay_out(part, "name"))
+        self.start = flows.begin(
+            self.queues().engine, lay_out(part, "name"), self.queues().admission.admit
+        )
         return self.start
 
     def put(self, part: Part) -> None:
         """Store a workflow, with nothing in the way."""
-        flows.send(self.queues(), self.begin(part))
+        flows.send(self.queues().engine, self.begin(part))
         self.steps = 0
 
     def onlooker(self) -> Queues:
         """Begin a process that takes no steps of the stage."""
         store = self.data or SteppedMemoryStore(self.clock, cluster=self.cluster)
-        return Queues(store, clock=self.clock, ids=Ids(), defaults=self.settings)
+        return Queues(open_engine(store, clock=self.clock, ids=Ids(), defaults=self.settings))
 
     def look(self) -> Look:
         """Look at the workflow."""
         assert self.start is not None
-        return Look(self.onlooker(), self.start.flow)
+        return Look(self.onlooker().engine, self.start.flow)
 
     def row(self, name: str) -> Job | None:
         """Read the row of a step."""
         assert self.start is not None
         born = next(job for job in self.start.jobs if name_in(job) == name)
-        return self.onlooker().store.find([born.id])[0]
+        return self.onlooker().engine.store.find([born.id])[0]
 
     def is_moved(self, name: str) -> bool:
         """Tell whether a step is parked no more, and due."""
@@ -181,8 +184,8 @@ class Hand:
         self.stage = stage
         self.queues: Queues = stage.queues()
         runner = _FlowRunner(stage)
-        self._settler = Settler(self.queues, runner.handlers, random.Random(1))
-        self.steps = Stepping(self.queues, self._settler)
+        self._settler = Settler(self.queues.engine, runner.handlers, random.Random(1))
+        self.steps = Stepping(self.queues.engine, self._settler)
         self.fit: list[Taken] = []
         self.given: dict[Any, bytes] = {}
 
@@ -190,13 +193,13 @@ class Hand:
         """Claim a step that is due; some of its lane with it."""
         row = self.stage.row(name)
         assert row is not None
-        claimed = self.queues.store.claim(
+        claimed = self.queues.engine.store.claim(
             [Want(row.lane, count)],
             limit=count,
             now_us=self.stage.clock.wall_us(),
             lease_us=LEASE_US,
             worker=f"h{id(self)}",
-            token=self.queues.ids.token(),
+            token=self.queues.engine.ids.token(),
         )
         return next(job for job in claimed.jobs if job.id == row.id)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline import advancing, flows, layout
+from dueline import advancing, flows, layout, workflow_control
 from dueline.attempt import Failed, Outcome
 from dueline.errors import Conflict
 from dueline.joining import End
@@ -220,7 +220,7 @@ def parked_again_and_again(kind: str, folder: Path) -> None:
     for job in jobs:
         recorded = recipe.record(job, Outcome("done", 1, value='"x"'))
         for commit in recorded:
-            hand.queues.store.commit(commit.partition, commit.writes)
+            hand.queues.engine.store.commit(commit.partition, commit.writes)
     stage.clock.advance(3601)
     hand.sort(hand.claim("z", count=9))
     assert list(hand.given.values()) == [b'[["x","x"]]']
@@ -295,7 +295,7 @@ def test_what_waits_for_a_dead_step_goes_on_when_that_was_retried(
     stage.work()
     assert (stage.look().status(), stage.given("z")) == ("failed", [])
     stage.failing_steps = set()
-    assert flows.retry(stage.queues(), stage.look()).done == 1
+    assert workflow_control.retry(stage.queues(), stage.look()).done == 1
     hand = Hand(stage)
     hand.end(hand.claim("b"))
     check_callback(stage, "a", "b")
@@ -307,14 +307,14 @@ def a_death_comes_late(kind: str, folder: Path) -> None:
     hand = Hand(stage)
     first, job = hand.claim("a"), hand.claim("b")
     hand.end(job, ending=Failed("ValueError", "b", "", retry=False))
-    flows.retry(stage.queues(), stage.look())
+    workflow_control.retry(stage.queues(), stage.look())
     hand.end(hand.claim("b"), first)
     at_us = stage.clock.wall_us() + 1
     ends = {0: End("done", '"a"', ended_us=at_us), 1: End("done", '"b"', ended_us=at_us)}
     assert stage.look().ends() == ends
     dead = recipe.record(job, Outcome("dead", 1, error="ValueError: b"))
     for commit in dead:
-        hand.queues.store.commit(commit.partition, commit.writes)
+        hand.queues.engine.store.commit(commit.partition, commit.writes)
     assert stage.look().ends() == ends
     check_callback(stage, "a", "b")
 
@@ -365,11 +365,11 @@ def test_a_signal_whose_sender_was_stopped_is_heard_when_it_is_sent_again(
     sender = stage.onlooker()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flows, "wake_steps", lambda *_: 0)
-        flows.signal(sender, stage.look(), "go", b"7")
+        flows.signal(sender.engine, stage.look(), "go", b"7")
     stage.work()
     assert stage.given("z") == []
     with pytest.raises(Conflict):
-        flows.signal(sender, stage.look(), "go", b"8")
+        flows.signal(sender.engine, stage.look(), "go", b"8")
     stage.work()
     assert stage.given("z") == [[7]]
     stage.close()
@@ -386,7 +386,7 @@ def test_a_signal_is_heard_in_every_order(kind: str, tmp_path: Path) -> None:
         turns.run(
             [
                 partial(asking.sort, claimed),
-                partial(flows.signal, sender.queues, look, "go", b"7"),
+                partial(flows.signal, sender.queues.engine, look, "go", b"7"),
             ]
         )
         stage.turns = None

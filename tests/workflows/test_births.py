@@ -12,6 +12,7 @@ from dueline.contract.failing import FailingStore, Fault
 from dueline.errors import EnqueueUnknown, StoreUnavailable
 from dueline.steps import Part
 from dueline.store import Store
+from tests.swaps import swap
 from tests.workflows.conftest import step
 from tests.workflows.stage import NESTED, FlowStage, stage_of
 
@@ -33,11 +34,11 @@ class Births:
             stage = stage_of(self._kind, self._folder)
             start = stage.begin(part)
             queues = stage.queues()
-            queues.catalog.settings("default")
-            failing: Store = FailingStore(queues.store, {number: self._fault})
-            queues.store = failing
+            queues.engine.catalog.settings("default")
+            failing: Store = FailingStore(queues.engine.store, {number: self._fault})
+            swap(queues, store=failing)
             try:
-                flows.send(queues, start)
+                flows.send(queues.engine, start)
             except EnqueueUnknown:
                 yield stage
                 stage.close()
@@ -56,7 +57,7 @@ def born_once(kind: str, folder: Path, fault: Fault) -> None:
         assert stage.start is not None
         assert "z" not in early or len(early) == len(stage.start.jobs)
         for _ in range(2):
-            flows.send(stage.queues(), stage.start, again=True)
+            flows.send(stage.queues().engine, stage.start, again=True)
             stage.work_to_the_end()
         assert stage.counts() == dict.fromkeys("abcz", 1)
         assert stage.look().progress().ended == {"done": len(stage.start.jobs)}
@@ -77,8 +78,8 @@ def nothing_is_born_of_a_refusal(folder: Path) -> None:
     stage.steps, stage.failing = 0, {"call": 1}
     queues = stage.queues()
     with pytest.raises(StoreUnavailable):
-        flows.send(queues, start)
-    flows.send(queues, start)
+        flows.send(queues.engine, start)
+    flows.send(queues.engine, start)
     stage.work()
     assert stage.counts() == dict.fromkeys("abcz", 1)
 
@@ -88,21 +89,19 @@ def test_a_start_that_was_refused_may_be_made_anew(tmp_path: Path) -> None:
     nothing_is_born_of_a_refusal(tmp_path)
 
 
-def test_a_start_without_an_answer_is_sent_again(
-    app: Dueline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_without_an_answer_is_sent_again(app: Dueline) -> None:
     # W1
     queues = app.queues
-    queues.catalog.settings("default")
+    queues.engine.catalog.settings("default")
     part = pipeline(step(app, "add", 1), step(app, "add"))
-    true = queues.store
-    with monkeypatch.context() as patch:
-        patch.setattr(queues, "store", FailingStore(true, {1: Fault.AFTER}))
-        with pytest.raises(EnqueueUnknown) as caught:
-            app.start(part)
-        patch.setattr(queues, "store", FailingStore(true, {2: Fault.AFTER}))
-        with suppress(EnqueueUnknown):
-            app.start_again(caught.value)
+    true = queues.engine.store
+    swap(queues, store=FailingStore(true, {1: Fault.AFTER}))
+    with pytest.raises(EnqueueUnknown) as caught:
+        app.start(part)
+    swap(queues, store=FailingStore(true, {2: Fault.AFTER}))
+    with suppress(EnqueueUnknown):
+        app.start_again(caught.value)
+    swap(queues, store=true)
     app.run_worker(burst=True)
     flow = app.start_again(caught.value)
     app.run_worker(burst=True)

@@ -79,7 +79,7 @@ def stopping(
 ) -> Callable[[], bool]:
     """Let the store fail at a call that writes; answer what tells whether it did."""
     monkeypatch.setattr(flows, "_PAGE", 1)
-    store: Any = app.queues.store
+    store: Any = app.queues.engine.store
     left = [after]
 
     def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +100,7 @@ def stopping(
 def test_of_a_workflow_whose_caller_is_killed_no_step_runs_early_or_twice(
     app: Dueline, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
-    app.queues.catalog.settings("default")  # known before the store fails
+    app.queues.engine.catalog.settings("default")  # known before the store fails
     part = group(step(app, "add", n) for n in (1, 2)).then(step(app, "count"))
     with monkeypatch.context() as patch:
         has_stopped = stopping(app, patch, cut, Killed())
@@ -113,17 +113,17 @@ def test_of_a_workflow_whose_caller_is_killed_no_step_runs_early_or_twice(
     if has_stopped():
         assert CALLS == []
     left = [found for found, _ in app.flows()]
-    if app.queues.store.transactional and has_stopped():
+    if app.queues.engine.store.transactional and has_stopped():
         assert left == []
-        assert list(app.queues.jobs_of("default")) == []
+        assert list(app.queues.engine.jobs_of("default")) == []
 
 
 @pytest.mark.parametrize("cut", range(7))
 def test_a_caller_who_was_not_told_makes_sure_and_nothing_is_doubled(
     app: Dueline, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
-    app.queues.catalog.settings("default")  # known before the store fails
-    app.queues.catalog.adopt(WORKFLOWS)  # noted before the store fails
+    app.queues.engine.catalog.settings("default")  # known before the store fails
+    app.queues.engine.catalog.adopt(WORKFLOWS)  # noted before the store fails
     part = group(step(app, "add", n) for n in (1, 2)).then(step(app, "count"))
     with monkeypatch.context() as patch:
         stopping(app, patch, cut, StoreUnavailable("It is gone."))
@@ -132,7 +132,7 @@ def test_a_caller_who_was_not_told_makes_sure_and_nothing_is_doubled(
         except EnqueueUnknown as error:
             unknown: EnqueueUnknown | None = error
         except StoreUnavailable:
-            assert app.queues.store.transactional
+            assert app.queues.engine.store.transactional
             return
         else:
             unknown = None

@@ -108,7 +108,7 @@ def test_arguments_are_checked_at_the_start_and_nothing_is_stored(app: Dueline) 
         with pytest.raises(BadInput):
             app.start(wrong)
     assert list(app.flows()) == []
-    assert list(app.queues.jobs_of("default")) == []
+    assert list(app.queues.engine.jobs_of("default")) == []
 
 
 def test_what_a_step_gives_is_checked_by_the_next(app: Dueline) -> None:

@@ -219,7 +219,7 @@ def test_what_waits_for_a_dead_job_ends_when_that_is_purged(app: Dueline) -> Non
     flow = ran(app, pipeline(step(app, "fail", 1), step(app, "add")))
     row = app.queues.find(parse_id(flow.step(0).id)).row
     assert row is not None
-    app.queues.store.settle([Drop(row)])
+    app.queues.engine.store.settle([Drop(row)])
     flow.step(1).retry()  # it asks again at once
     app.run_worker(burst=True)
     assert flow.step(1).status == "cancelled"

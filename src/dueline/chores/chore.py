@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.store import Put
 
 
@@ -23,7 +23,7 @@ class Report(NamedTuple):
     warnings: Sequence[str] = ()
 
 
-Step = Callable[[Queues, str | None], Report]
+Step = Callable[[Engine, str | None], Report]
 """One short step: the engine, which has store, clock and ids; and where to go on."""
 
 

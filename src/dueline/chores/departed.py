@@ -13,10 +13,10 @@ from dueline.chores import permits
 from dueline.chores.chore import Report
 from dueline.claims import claims_in, lanes_with_claims
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.job import Job
 from dueline.lane import Lane, bucket_of, limits_of
 from dueline.limiting import semaphore_of
-from dueline.queue import Queues
 from dueline.recipes import registry, roster
 from dueline.recipes.registry import Presence, present
 from dueline.recipes.roster import Member
@@ -40,56 +40,56 @@ def has_ended_here(member: Member) -> bool | None:
     return is_gone(there, here) or None
 
 
-def free(queues: Queues, after: str | None, *, has_ended: HasEnded = has_ended_here) -> Report:
+def free(engine: Engine, after: str | None, *, has_ended: HasEnded = has_ended_here) -> Report:
     """Free what one dead worker holds, the first behind `after`, and strike it off the roster.
 
     Those of this process are let be: if they are silent, it stood still, and goes on now.
 
     Its permits come last: who is woken for its jobs then waits for them, and is woken again.
     """
-    store = queues.store
+    store = engine.store
     entries = [one for one in roster.members(store) if after is None or one.member.worker > after]
     alive = {one.worker: one for one in present(store)}  # read later: who is enrolled was there
     for member, version in entries:
         said, ended = alive.get(member.worker), has_ended(member)
         if ended is False:
             continue
-        if said is not None and not (ended and _sign_off(queues, said)):
+        if said is not None and not (ended and _sign_off(engine, said)):
             continue
         freed, semaphores = 0, set[str]()
         for lane in chain.from_iterable(
-            lanes_with_claims(queues, queue) for queue in member.queues
+            lanes_with_claims(engine, queue) for queue in member.queues
         ):
-            freed += _free(queues, member.worker, lane)
+            freed += _free(engine, member.worker, lane)
             semaphores.update(map(semaphore_of, limits_of(lane)))
-        freed += permits.give_back(queues, member.worker, semaphores)
+        freed += permits.give_back(engine, member.worker, semaphores)
         roster.strike(store, member.worker, version=version)  # not if it has come back
         return Report(freed, after=member.worker)
     return Report()
 
 
-def _sign_off(queues: Queues, said: Presence) -> bool:
+def _sign_off(engine: Engine, said: Presence) -> bool:
     """Take one whose process has ended out of the registry."""
-    return queues.store.commit(registry.PARTITION, (Delete(said.worker),))
+    return engine.store.commit(registry.PARTITION, (Delete(said.worker),))
 
 
-def _free(queues: Queues, worker: str, lane: Lane) -> int:
+def _free(engine: Engine, worker: str, lane: Lane) -> int:
     """Free what a worker holds in a lane; answer how many jobs."""
     freed = 0
-    for claimed in claims_in(queues, lane):
+    for claimed in claims_in(engine, lane):
         jobs = [job for job in claimed if job.worker == worker]
-        freed += _let_lapse(queues, worker, jobs) if jobs else 0
+        freed += _let_lapse(engine, worker, jobs) if jobs else 0
     return freed
 
 
-def _let_lapse(queues: Queues, worker: str, jobs: Sequence[Job]) -> int:
+def _let_lapse(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
     """Let claims lapse now: the rows say what they would say then (rule M4).
 
     Not where the worker is back: as one with the verdict where there are transactions, else
     looked at right before it.
     """
-    moves = [_lapsing(queues, job) for job in jobs if not job.outcome]
-    store = queues.store
+    moves = [_lapsing(engine, job) for job in jobs if not job.outcome]
+    store = engine.store
     if store.transactional:
         is_absent = Commit(registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
         held = store.together([Group((move,), commits=(is_absent,)) for move in moves])
@@ -97,13 +97,13 @@ def _let_lapse(queues: Queues, worker: str, jobs: Sequence[Job]) -> int:
         return 0
     else:
         held = store.settle(moves)
-    queues.wake(place_of(move) for move, sure in zip(moves, held, strict=True) if sure)
+    engine.wake(place_of(move) for move, sure in zip(moves, held, strict=True) if sure)
     return sum(held)
 
 
-def _lapsing(queues: Queues, job: Job) -> Move:
+def _lapsing(engine: Engine, job: Job) -> Move:
     """Make the verdict; what was claimed before its time is not due before it."""
-    at_us = max(queues.time.earliest_us(), job.claimed_us + AHEAD_US)
-    bucket = bucket_of(at_us, queues.catalog.settings(job.lane.queue).width_us)
-    return Move(job, at_us, queues.ids.token(), bucket, job.errors, job.crashes, job.alone,
+    at_us = max(engine.time.earliest_us(), job.claimed_us + AHEAD_US)
+    bucket = bucket_of(at_us, engine.catalog.settings(job.lane.queue).width_us)
+    return Move(job, at_us, engine.ids.token(), bucket, job.errors, job.crashes, job.alone,
                 state=job.state, error=job.error)  # fmt: skip

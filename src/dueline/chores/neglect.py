@@ -1,25 +1,22 @@
-"""Tell of shards that are late though somebody serves or reads them.
+"""Report shards of queues that are late though workers serve them.
 
-Nothing is done about them: every worker looks at all shards, and a consumer takes over what no
-live member holds. So one that stays late is for somebody to hear of who asks no `doctor`.
+Nothing is done about them: every worker reads all shards. So a shard that stays late is reported
+to operators who do not run `dueline doctor`.
 """
 
 from dueline.chores.chore import Report
-from dueline.health import neglected, standing
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.recipes.registry import present
-from dueline.shards import LATE_US
+from dueline.shards import LATE_US, neglected
 
 EVERY_US = LATE_US
 QUEUES_A_STEP = 20
 
 
-def neglect(queues: Queues, after: str | None) -> Report:
-    """Tell of the late shards of some queues; behind the last queue, of the groups of streams."""
-    names = queues.catalog.names_after(after, QUEUES_A_STEP)
+def neglect(engine: Engine, after: str | None) -> Report:
+    """Report the late shards of some queues."""
+    names = engine.catalog.names_after(after, QUEUES_A_STEP)
     is_last = len(names) < QUEUES_A_STEP
-    late = [*neglected(queues, names, present(queues.store))]
-    if is_last:
-        late += standing(queues, max_age_us=LATE_US, verdict="warning")
+    late = list(neglected(engine, names, present(engine.store)))
     warnings = [f"{one.name}: {one.finding}" for one in late]
     return Report(len(late), None if is_last else names[-1], warnings=warnings)

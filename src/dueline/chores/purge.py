@@ -2,10 +2,10 @@
 
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.lane import bucket_of, dead_queue
 from dueline.mass import drop_dead
 from dueline.paging import lane_pages
-from dueline.queue import Queues
 from dueline.settings import QueueSettings
 
 EVERY_US = 300 * SECOND_US
@@ -13,37 +13,37 @@ QUEUES_A_STEP = 50
 JOBS_A_STEP = 500
 
 
-def purge(queues: Queues, after: str | None) -> Report:
+def purge(engine: Engine, after: str | None) -> Report:
     """Forget some dead jobs of some queues; one that keeps them for ever costs no read.
 
     A queue that has more of them than one step takes is where the next step begins.
     """
     after = after or ""  # before all names, and not None: a step may end in the first queue
-    names = queues.catalog.names_after(after, QUEUES_A_STEP)
+    names = engine.catalog.names_after(after, QUEUES_A_STEP)
     forgotten = 0
     for name in names:
-        settings = queues.catalog.settings(name)
+        settings = engine.catalog.settings(name)
         if settings.dead_us:
-            forgotten += _purge_queue(queues, name, settings, JOBS_A_STEP - forgotten)
+            forgotten += _purge_queue(engine, name, settings, JOBS_A_STEP - forgotten)
         if forgotten >= JOBS_A_STEP:
             return Report(forgotten, after=after)
         after = name
     return Report(forgotten, after=after if len(names) == QUEUES_A_STEP else None)
 
 
-def _purge_queue(queues: Queues, name: str, settings: QueueSettings, limit: int) -> int:
+def _purge_queue(engine: Engine, name: str, settings: QueueSettings, limit: int) -> int:
     """Forget up to `limit` jobs that died before what is kept; lanes are listed by that time."""
-    before_us = queues.time.earliest_us() - settings.dead_us
+    before_us = engine.time.earliest_us() - settings.dead_us
     until_bucket = bucket_of(before_us, settings.width_us)
     forgotten = 0
     for shard in range(settings.shards_read):
-        for page in lane_pages(queues.store, dead_queue(name), shard, until_bucket=until_bucket):
+        for page in lane_pages(engine.store, dead_queue(name), shard, until_bucket=until_bucket):
             for _, lane in page.pointers:
-                scanned = queues.store.scan(
+                scanned = engine.store.scan(
                     lane, after=None, until_us=before_us - 1, limit=limit - forgotten
                 )
                 rows = (row for row in scanned.jobs if not row.outcome)  # others are being retried
-                forgotten += sum(changed.done for changed in drop_dead(queues, rows))
+                forgotten += sum(changed.done for changed in drop_dead(engine, rows))
                 if forgotten == limit:
                     return forgotten
     return forgotten

@@ -16,7 +16,7 @@ def recur(queues: Queues, after: str | None) -> Report:
     """See to all schedules; one read while none has anything to do."""
     del after  # all of them are one step
     acts, look_us = see_to_all(queues)
-    rest_us = EVERY_US if look_us is None else look_us - queues.time.earliest_us()
+    rest_us = EVERY_US if look_us is None else look_us - queues.engine.time.earliest_us()
     if rest_us >= EVERY_US:
         return Report(acts)
     return Report(acts, after="", rest_us=max(rest_us, SOONEST_US))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dueline.chores.chore import Report
 from dueline.clock import DAY_US, SECOND_US
 from dueline.codec import decode, encode
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.recipes import notes
 from dueline.recipes.registry import Presence, present
 from dueline.stats import count
@@ -37,11 +37,11 @@ class Sample:
     is_capped: bool
 
 
-def sample(queues: Queues, after: str | None) -> Report:
+def sample(engine: Engine, after: str | None) -> Report:
     """Sample some queues. One that is idle, and was, leaves nothing: a million cost no room."""
-    names = queues.catalog.names_after(after, QUEUES_A_STEP)
-    workers = present(queues.store)
-    found = [put for name in names if (put := _sampled(queues, name, workers)) is not None]
+    names = engine.catalog.names_after(after, QUEUES_A_STEP)
+    workers = present(engine.store)
+    found = [put for name in names if (put := _sampled(engine, name, workers)) is not None]
     return Report(len(found), names[-1] if len(names) == QUEUES_A_STEP else None, found)
 
 
@@ -51,11 +51,11 @@ def samples_of(records: Records, queue: str) -> list[Sample]:
     return [] if record is None else decode(record.value, list[Sample])
 
 
-def _sampled(queues: Queues, name: str, workers: Sequence[Presence]) -> Put | None:
-    counts = count(queues, name, workers, most=SCAN_MAX)
-    now_us = queues.time.latest_us()
+def _sampled(engine: Engine, name: str, workers: Sequence[Presence]) -> Put | None:
+    counts = count(engine, name, workers, most=SCAN_MAX)
+    now_us = engine.time.latest_us()
     oldest_us = counts.oldest_ready_us
-    before = samples_of(queues.store, name)
+    before = samples_of(engine.store, name)
     if not (counts.living() or counts.dead or before):
         return None
     taken = Sample(
@@ -69,4 +69,4 @@ def _sampled(queues: Queues, name: str, workers: Sequence[Presence]) -> Put | No
         counts.is_capped,
     )
     kept = [*before, taken][-SAMPLES_MAX:]
-    return notes.put(_KIND, name, encode(kept), queues.ids.token(), expires_us=now_us + DAY_US)
+    return notes.put(_KIND, name, encode(kept), engine.ids.token(), expires_us=now_us + DAY_US)

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
 from dueline.codec import decode, encode
+from dueline.engine import Engine
 from dueline.lane import Lane, bucket_of
 from dueline.paging import jobs_in
-from dueline.queue import Queues
 from dueline.recipes import notes
 from dueline.recipes.registry import present
 from dueline.settings import QueueSettings, with_shards
@@ -43,24 +43,24 @@ class Span(NamedTuple):
     shards: int
 
 
-def spread(queues: Queues, after: str | None) -> Report:
+def spread(engine: Engine, after: str | None) -> Report:
     """Look at some queues, and change how many shards they have where load asks for it."""
-    if queues.store.scope != "network":
+    if engine.store.scope != "network":
         return Report()
-    names = queues.catalog.names_after(after, QUEUES_A_STEP)
-    workers = present(queues.store)
+    names = engine.catalog.names_after(after, QUEUES_A_STEP)
+    workers = present(engine.store)
     acts, puts = 0, []
     for name in names:
-        settings = queues.catalog.settings(name)
+        settings = engine.catalog.settings(name)
         if settings.shards_range:
             serving = sum(name in one.queues for one in workers)
-            asked = max(1, serving, _asked_by_jobs(queues, name, settings))
-            chosen, span = _chosen(settings, _read(queues, name), asked, queues.time.latest_us())
+            asked = max(1, serving, _asked_by_jobs(engine, name, settings))
+            chosen, span = _chosen(settings, _read(engine, name), asked, engine.time.latest_us())
             if chosen != settings.shards:
-                queues.catalog.change(name, partial(_in_place_of, chosen, settings.shards))
+                engine.catalog.change(name, partial(_in_place_of, chosen, settings.shards))
                 acts += 1
             expires_us = span.since_us + 2 * CALM_US
-            version = queues.ids.token()
+            version = engine.ids.token()
             puts.append(notes.put(_KIND, name, encode(span), version, expires_us=expires_us))
     return Report(acts, names[-1] if len(names) == QUEUES_A_STEP else None, puts)
 
@@ -79,19 +79,19 @@ def _chosen(
     return fewer if 2 * fewer <= settings.shards else settings.shards, Span(now_us, asked)
 
 
-def _asked_by_jobs(queues: Queues, name: str, settings: QueueSettings) -> int:
+def _asked_by_jobs(engine: Engine, name: str, settings: QueueSettings) -> int:
     """Tell how many shards would keep lanes small, as far as some lanes tell.
 
     Those of the last shard: in others lie jobs that came when there were fewer.
     """
-    shard, today = settings.shards - 1, bucket_of(queues.time.latest_us(), settings.width_us)
-    page = queues.store.lanes(name, shard, until_bucket=today, after=None, limit=LANES)
-    rows = max((_count(queues, pointer.lane) for pointer in page.pointers), default=0)
+    shard, today = settings.shards - 1, bucket_of(engine.time.latest_us(), settings.width_us)
+    page = engine.store.lanes(name, shard, until_bucket=today, after=None, limit=LANES)
+    rows = max((_count(engine, pointer.lane) for pointer in page.pointers), default=0)
     return 2 * settings.shards if rows >= ROWS_MAX else -(-rows * settings.shards // ROWS_MAX)
 
 
-def _count(queues: Queues, lane: Lane) -> int:
-    return sum(1 for _ in islice(jobs_in(queues.store, lane), ROWS_MAX))
+def _count(engine: Engine, lane: Lane) -> int:
+    return sum(1 for _ in islice(jobs_in(engine.store, lane), ROWS_MAX))
 
 
 def _in_place_of(chosen: int, known: int, old: QueueSettings) -> QueueSettings:
@@ -100,6 +100,6 @@ def _in_place_of(chosen: int, known: int, old: QueueSettings) -> QueueSettings:
     return replace(old, shards=chosen) if is_known else old
 
 
-def _read(queues: Queues, name: str) -> Span | None:
-    record = notes.read(queues.store, _KIND, name)
+def _read(engine: Engine, name: str) -> Span | None:
+    record = notes.read(engine.store, _KIND, name)
     return None if record is None else decode(record.value, Span)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from dueline.chores.chore import Report
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.history import HISTORY_SUFFIX
 from dueline.lane import dead_queue
 from dueline.paging import EVER
-from dueline.queue import Queues
 from dueline.recipes.registry import present
 
 EVERY_US = 1800 * SECOND_US
@@ -23,20 +23,20 @@ WAIT_US = 600 * SECOND_US
 """From when a queue is seen to be marked; far longer than `catalog.LATE_US`."""
 
 
-def vanish(queues: Queues, after: str | None) -> Report:
+def vanish(engine: Engine, after: str | None) -> Report:
     """Bring some queues, or what is left over of them, a stage closer to their end.
 
     One that somebody has set to something stays: that would be lost. One that vanished is made
     anew at its next use.
     """
-    names = queues.catalog.names_after(after, QUEUES_A_STEP)
-    served = {queue for one in present(queues.store) for queue in one.queues}
-    acts = sum(_advance(queues, name, is_served=name in served) for name in names)
+    names = engine.catalog.names_after(after, QUEUES_A_STEP)
+    served = {queue for one in present(engine.store) for queue in one.queues}
+    acts = sum(_advance(engine, name, is_served=name in served) for name in names)
     return Report(acts, after=names[-1] if len(names) == QUEUES_A_STEP else None)
 
 
-def _advance(queues: Queues, name: str, *, is_served: bool) -> bool:
-    catalog = queues.catalog
+def _advance(engine: Engine, name: str, *, is_served: bool) -> bool:
+    catalog = engine.catalog
     entry = catalog.entry(name)
     if entry is None:
         return False
@@ -44,20 +44,20 @@ def _advance(queues: Queues, name: str, *, is_served: bool) -> bool:
     if not settings.has_leftovers and (is_served or settings != catalog.defaults):
         return False
     first = settings.shards if settings.has_leftovers else 0
-    if any(_left(queues, name, range(first, settings.shards_read))):
+    if any(_left(engine, name, range(first, settings.shards_read))):
         return False
     if entry.leaving_us is None:
         return catalog.mark_leaving(name, entry, 0)
     if entry.leaving_us == 0:  # only now it is certain that others see it, too
-        return catalog.mark_leaving(name, entry, queues.time.latest_us())
-    if queues.time.earliest_us() - entry.leaving_us < WAIT_US:
+        return catalog.mark_leaving(name, entry, engine.time.latest_us())
+    if engine.time.earliest_us() - entry.leaving_us < WAIT_US:
         return False
     return catalog.narrow(name, entry) if first else catalog.remove(name, entry)
 
 
-def _left(queues: Queues, name: str, shards: Iterable[int]) -> Iterator[bool]:
+def _left(engine: Engine, name: str, shards: Iterable[int]) -> Iterator[bool]:
     """Tell of each place where something may be left of shards; the living before the dead."""
-    store = queues.store
+    store = engine.store
     for queue in (name, dead_queue(name)):
         for shard in shards:
             page = store.lanes(queue, shard, until_bucket=EVER, after=None, limit=1)

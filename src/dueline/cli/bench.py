@@ -65,7 +65,10 @@ def run_bench(
         def noop() -> None:
             """Do nothing."""
 
-        measured: dict[str, Value] = {"store": app.queues.store.describe()["store"], "jobs": jobs}
+        measured: dict[str, Value] = {
+            "store": app.queues.engine.store.describe()["store"],
+            "jobs": jobs,
+        }
         try:
             measured |= _rates(app, noop, queue, jobs, concurrency)
             measured |= _lateness(app, noop, queue)
@@ -73,7 +76,7 @@ def run_bench(
             note(f"Jobs may be left: see `dueline queues purge {queue}`.")
             return Exit.INTERRUPTED
         told = {"command": context.command_path.partition(" ")[2], "store": mask(url)}
-        Output(session_of(context).form, app.queues.time.latest_us(), told).entry(measured)
+        Output(session_of(context).form, app.queues.engine.time.latest_us(), told).entry(measured)
     return Exit.DONE
 
 
@@ -82,9 +85,9 @@ def check_unused(queues: Queues, queue: str) -> None:
 
     Raises: Conflict: it is in use; nothing was changed.
     """
-    if queue not in queues.catalog.names():
+    if queue not in queues.engine.catalog.names():
         return
-    counts = count(queues, queue, present(queues.store), most=1)
+    counts = count(queues.engine, queue, present(queues.engine.store), most=1)
     if counts.living() or counts.dead or counts.workers:
         raise Conflict(
             f"The queue {queue} is in use: it holds jobs, or a worker serves it.",
@@ -110,7 +113,7 @@ def _rates(app: Dueline, noop: Task[[], None], queue: str, jobs: int, concurrenc
     Raises: KeyboardInterrupt: a signal came between.
     """
     clock = app.clock
-    app.queues.catalog.settings(queue)  # makes the queue
+    app.queues.engine.catalog.settings(queue)  # makes the queue
     began_us = clock.monotonic_us()
     with bar("enqueue", jobs) as show_done:
         for start in range(0, jobs, CHUNK):
@@ -137,15 +140,15 @@ def _rates(app: Dueline, noop: Task[[], None], queue: str, jobs: int, concurrenc
 def _lateness(app: Dueline, noop: Task[[], None], queue: str) -> Entry:
     """Measure how late jobs of a light schedule start, by the history of the queue."""
     queues = app.queues
-    began_us = queues.time.earliest_us()
+    began_us = queues.engine.time.earliest_us()
     noop.enqueue()
-    each_us = queues.time.latest_us() - began_us
-    due_us = queues.time.latest_us() + HEAD_START_US + 2 * each_us * SCHEDULED
+    each_us = queues.engine.time.latest_us() - began_us
+    due_us = queues.engine.time.latest_us() + HEAD_START_US + 2 * each_us * SCHEDULED
     for number in range(SCHEDULED):
         noop.using(due=to_datetime(due_us + number * EVERY_US)).enqueue()
     asyncio.run(_work(app, queue, until_us=due_us + SCHEDULED * EVERY_US))
-    shards = queues.catalog.settings(queue).shards_read
-    ended = attempts(queues.store, queue, shards, since_us=began_us)
+    shards = queues.engine.catalog.settings(queue).shards_read
+    ended = attempts(queues.engine.store, queue, shards, since_us=began_us)
     scheduled = [one for one in ended if one.due_us >= due_us]
     late = throughput_of(scheduled, SCHEDULED * EVERY_US)
     return {
@@ -161,9 +164,11 @@ async def _work(app: Dueline, queue: str, *, until_us: int) -> None:
     queues = app.queues
     with bar("jobs due every 20 ms", SCHEDULED) as show_done:
         async with app.worker([queue]):
-            while left := await asyncio.to_thread(lambda: sum(1 for _ in queues.jobs_of(queue))):
+            while left := await asyncio.to_thread(
+                lambda: sum(1 for _ in queues.engine.jobs_of(queue))
+            ):
                 show_done(max(0, SCHEDULED - left))
-                if queues.time.earliest_us() > until_us + WAIT_US_MAX:
+                if queues.engine.time.earliest_us() > until_us + WAIT_US_MAX:
                     return
                 await asyncio.sleep(POLL_S)
 

@@ -1,6 +1,7 @@
 """`dueline dead`: see, retry, forget dead jobs."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -48,10 +49,10 @@ def list_dead(
 ) -> None:
     """List dead jobs, those that died first first."""
     with session_of(context).queues() as queues:
-        rows = search(queues, Like(State.DEAD, queue, task, tenant), limit=limit)
-        now_us = queues.time.latest_us()
+        rows = search(queues.engine, Like(State.DEAD, queue, task, tenant), limit=limit)
+        now_us = queues.engine.time.latest_us()
         shown = [entries.of_row(one, now_us) for one in rows.jobs]
-        Output.of(context, queues).entries(
+        Output.of(context, queues.engine).entries(
             shown, entries.DEAD_COLUMNS, count=len(shown), more=rows.more, capped=rows.is_capped
         )
     tell_rest(len(shown), more=rows.more, is_capped=rows.is_capped)
@@ -91,15 +92,15 @@ def retry(
             rows = _named(queues, job)
             matching, count = len(rows), 0 if dry_run else queues.retry_all(rows)
         else:
-            errand = Errands(queues, Like(State.DEAD, queue, task, tenant), "retry ")
+            errand = Errands(queues.engine, Like(State.DEAD, queue, task, tenant), "retry ")
             matching, count = errand.count(), 0
             tell(errand, "Dead jobs that match", matching)
             if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
                 return refuse("retried", matching)
             if not dry_run:
-                count = run(errand, retry_all, "retry", matching).done
+                count = run(errand, partial(retry_all, queues), "retry", matching).done
         entry = {"matching": matching, "retried": count, "dry_run": dry_run}
-        Output.of(context, queues).entry(entry)
+        Output.of(context, queues.engine).entry(entry)
     return Exit.DONE
 
 
@@ -122,19 +123,19 @@ def purge(
     """
     span_us = parse_span(older_than)
     with session_of(context).queues() as queues:
-        before_us = queues.time.latest_us() - span_us
-        matching = sum(1 for _ in dead_before(queues, queue, before_us))
+        before_us = queues.engine.time.latest_us() - span_us
+        matching = sum(1 for _ in dead_before(queues.engine, queue, before_us))
         note(f"Dead jobs that match: {matching}.")
         if matching and not dry_run and not is_agreed("Forget them?", yes=yes):
             return refuse("forgotten", matching)
         forgotten = 0
         if not dry_run:
             with bar("purging dead jobs", matching) as show_done:
-                for page in drop_dead(queues, dead_before(queues, queue, before_us)):
+                for page in drop_dead(queues.engine, dead_before(queues.engine, queue, before_us)):
                     forgotten += page.done
                     show_done(forgotten)
         entry: Entry = {"matching": matching, "forgotten": forgotten, "dry_run": dry_run}
-        Output.of(context, queues).entry(entry)
+        Output.of(context, queues.engine).entry(entry)
     return Exit.DONE
 
 

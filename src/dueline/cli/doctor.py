@@ -31,8 +31,8 @@ def doctor(
     Example: dueline doctor --time 10m
     """
     compare_us = parse_span(time or TIME)
-    with session_of(context).queues() as queues:
-        report = examine(queues, compare_us=compare_us)
+    with session_of(context).engine() as engine:
+        report = examine(engine, compare_us=compare_us)
         checks = [
             {"check": one.name, "verdict": one.verdict, "finding": one.finding}
             for one in report.checks
@@ -44,7 +44,7 @@ def doctor(
             Part("checks", checks, ("check", "verdict", "finding")),
             Part("workers", workers, WORKER_COLUMNS),
         ]
-        output = Output.of(context, queues)
+        output = Output.of(context, engine)
         output.tables(parts)
         output.data({"store": report.store, "checks": checks, "workers": workers})
     for one in report.checks:

@@ -91,14 +91,14 @@ def enqueue(
         )
         if file is not None:
             done = enqueue_calls(using, read_calls(file, app.task_named(task)))
-            Output.of(context, app.queues).entry({"task": task, "enqueued": done})
+            Output.of(context, app.queues.engine).entry({"task": task, "enqueued": done})
             return Exit.DONE
         if wait:
             _check_kept(app, queue or app.task_named(task).queue)
         job = using.enqueue(*args, **kwargs)
         if wait:
             return _wait(context, app, app.job(job.id), most)
-        Output.of(context, app.queues).text(job.id, {"id": job.id, "task": task})
+        Output.of(context, app.queues.engine).text(job.id, {"id": job.id, "task": task})
     finally:
         app.close()
     return Exit.DONE
@@ -165,7 +165,7 @@ def _span(text: str | None) -> timedelta | None:
 
 
 def _check_kept(app: Dueline, queue: str) -> None:
-    if app.queues.catalog.settings(queue).keep_us == 0:
+    if app.queues.engine.catalog.settings(queue).keep_us == 0:
         raise BadInput(
             f"The queue {queue} keeps no results, so there is nothing to wait for.",
             hint="Leave --wait out, or set keep= of the queue.",
@@ -174,7 +174,7 @@ def _check_kept(app: Dueline, queue: str) -> None:
 
 def _wait(context: typer.Context, app: Dueline, job: Job[Any], most: timedelta | None) -> int:
     note(f"enqueued {job.id}")
-    output = Output.of(context, app.queues)
+    output = Output.of(context, app.queues.engine)
     try:
         text = json.dumps(
             job.result(None if most is None else most.total_seconds()), ensure_ascii=False

@@ -36,15 +36,15 @@ def events(
     Example: dueline events --follow -q mail -o ndjson
     """
     clock = SystemClock()
-    with session_of(context).queues() as queues:
-        queues.catalog.chosen(queue)
-        output = Output.of(context, queues)
-        since_us = queues.time.latest_us() - parse_span(since)
-        reader = Events(queues.store, since_us=since_us, time=queues.time, clock=clock)
+    with session_of(context).engine() as engine:
+        engine.catalog.chosen(queue)
+        output = Output.of(context, engine)
+        since_us = engine.time.latest_us() - parse_span(since)
+        reader = Events(engine.store, since_us=since_us, time=engine.time, clock=clock)
         try:
             while True:
-                names = queues.catalog.names() if queue is None else [queue]
-                shards = {name: queues.catalog.settings(name).shards_read for name in names}
+                names = engine.catalog.names() if queue is None else [queue]
+                shards = {name: engine.catalog.settings(name).shards_read for name in names}
                 for one in reader.read(shards):
                     shown = entries.of_tailed(one)
                     output.line(shown, entries.TAIL_COLUMNS, entries.TAIL_WIDTHS)

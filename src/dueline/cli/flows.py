@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dueline import flows as engine
+from dueline import workflow_control
 from dueline.cli.options import LIMIT, DryRunOption, LimitOption
 from dueline.cli.outline import COLUMNS as STEP_COLUMNS
 from dueline.cli.outline import drawn, entry
@@ -39,11 +40,11 @@ def list_flows(context: typer.Context, *, limit: LimitOption = LIMIT) -> None:
     Example: dueline flows list --limit 10
     """
     with session_of(context).queues() as queues:
-        listed = recipe.listed(queues.store)
+        listed = recipe.listed(queues.engine.store)
         found = [_look(queues, flow) for flow, _ in islice(listed, limit)]
         shown = [_entry(look) for look in found if look is not None]
         more = next(listed, None) is not None
-        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown), more=more)
+        Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown), more=more)
     if more:
         note(f"Only {len(shown)} are shown; there are more (--limit).")
     elif not shown:
@@ -66,9 +67,9 @@ def show(
     Example: dueline flows show 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = Look(queues, parse_id(flow))
-        every = stands(queues, look)
-        output = Output.of(context, queues)
+        look = Look(queues.engine, parse_id(flow))
+        every = stands(queues.engine, look)
+        output = Output.of(context, queues.engine)
         shown = {**_entry(look), **_more(look, every)}
         if session_of(context).form is Format.TABLE:
             lines = list(drawn(look.layout, every, whole=whole))
@@ -97,14 +98,14 @@ def cancel(
     Example: dueline flows cancel 0196f2... --step 3
     """
     with session_of(context).queues() as queues:
-        look = Look(queues, parse_id(flow))
+        look = Look(queues.engine, parse_id(flow))
         ends = look.ends()
         living = sum(number not in ends for number in look.branch(step))
         shown: dict[str, Value] = {"id": look.flow.hex(), "matching": living}
         if not dry_run:
-            changed = engine.cancel(queues, look, step)
+            changed = workflow_control.cancel(queues, look, step)
             shown |= {"cancelled": changed.done, "asked_to_stop": changed.asked}
-        Output.of(context, queues).entry({**shown, "dry_run": dry_run})
+        Output.of(context, queues.engine).entry({**shown, "dry_run": dry_run})
 
 
 @flows.command()
@@ -120,13 +121,13 @@ def retry(
     Example: dueline flows retry 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = Look(queues, parse_id(flow))
+        look = Look(queues.engine, parse_id(flow))
         branch = set(look.branch(step))
-        dead = sum(one.state == "dead" for one in stands(queues, look) if one.step in branch)
+        dead = sum(one.state == "dead" for one in stands(queues.engine, look) if one.step in branch)
         shown: dict[str, Value] = {"id": look.flow.hex(), "matching": dead}
         if not dry_run:
-            shown["retried"] = engine.retry(queues, look, step).done
-        Output.of(context, queues).entry({**shown, "dry_run": dry_run})
+            shown["retried"] = workflow_control.retry(queues, look, step).done
+        Output.of(context, queues.engine).entry({**shown, "dry_run": dry_run})
 
 
 @flows.command()
@@ -153,15 +154,15 @@ def signal(
         ) from error
     written = encode_result(read, f"the signal {name:.80}")
     with session_of(context).queues() as queues:
-        look = Look(queues, parse_id(flow))
-        engine.signal(queues, look, name, written)
+        look = Look(queues.engine, parse_id(flow))
+        engine.signal(queues.engine, look, name, written)
         shown: Entry = {"id": look.flow.hex(), "signal": name, "value": Raw(written.decode())}
-        Output.of(context, queues).entry(shown)
+        Output.of(context, queues.engine).entry(shown)
 
 
 def _look(queues: Queues, flow: JobId) -> Look | None:
     try:
-        return Look(queues, flow)
+        return Look(queues.engine, flow)
     except NotFound:  # it is just being forgotten
         return None
 

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from dueline.check import Check
 from dueline.cli.failure import Exit
 from dueline.cli.output import Entry, Output
 from dueline.cli.session import session_of
 from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.health import elected, is_ready, is_writable
-from dueline.soundness import Check
 from dueline.span import parse_span
 from dueline.workforce import live_workers
 
@@ -38,11 +38,11 @@ def health(
     session = session_of(context)
     checks: list[Check] = []
     try:
-        with session.queues() as queues:
-            output = Output.of(context, queues)
-            checks = [is_writable(queues), elected(queues, live_workers(queues))]
+        with session.engine() as engine:
+            output = Output.of(context, engine)
+            checks = [is_writable(engine), elected(engine, live_workers(engine))]
             if ready or max_age is not None:
-                checks += is_ready(queues, max_age_us=limit_us)
+                checks += is_ready(engine, max_age_us=limit_us)
     except (StoreUnavailable, StoreCorrupt) as error:
         checks = [Check("store", "bad", error.message, error.hint)]
         output = Output(session.form, 0, {"command": "health"})

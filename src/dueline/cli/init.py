@@ -52,15 +52,15 @@ def init(context: typer.Context) -> None:
     url = session_of(context).store or _asked()
     app = Dueline(url)
     try:
-        store = app.queues.store
+        store = app.queues.engine.store
         made = store.migrate().made if isinstance(store, Migratable) else []
-        app.queues.catalog.names()  # a file is made by its first use
+        app.queues.engine.catalog.names()  # a file is made by its first use
         settings = f'store = {json.dumps(url)}\napp = "{TASKS.stem}:app"\n'
         _write(config, settings, mode=_FILE_MODE if mask(url) == url else _SECRET_MODE)
         _write(TASKS, _TASKS, mode=_FILE_MODE)
         entry: Entry = {"store": mask(url), "made": [*made, FILE_NAME, str(TASKS)]}
         command: Entry = {"command": "init", "store": mask(url)}
-        Output(session_of(context).form, app.queues.time.latest_us(), command).entry(entry)
+        Output(session_of(context).form, app.queues.engine.time.latest_us(), command).entry(entry)
     finally:
         app.close()
     if mask(url) != url:

@@ -1,6 +1,7 @@
 """`dueline jobs`: see and change single jobs."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -70,14 +71,14 @@ def list_jobs(
     """
     like = Like(state, queue, task, tenant, tag=tag)
     with session_of(context).queues() as queues:
-        output = Output.of(context, queues)
-        now_us = queues.time.latest_us()
+        output = Output.of(context, queues.engine)
+        now_us = queues.engine.time.latest_us()
         if state in ENDED_STATES:
-            past = search_ended(queues, like, limit=limit)
+            past = search_ended(queues.engine, like, limit=limit)
             shown = [entries.of_attempt(one) for one in past.attempts]
             columns, more, is_capped = entries.ENDED_COLUMNS, past.more, past.is_capped
         else:
-            rows = search(queues, like, limit=limit)
+            rows = search(queues.engine, like, limit=limit)
             shown = [entries.of_row(one, now_us) for one in rows.jobs]
             columns, more, is_capped = entries.LIST_COLUMNS, rows.more, rows.is_capped
         output.entries(shown, columns, count=len(shown), more=more, capped=is_capped)
@@ -99,12 +100,12 @@ def next_jobs(
     Example: dueline jobs next -q mail
     """
     with session_of(context).queues() as queues:
-        (name,) = queues.catalog.chosen(queue)
-        now_us = queues.time.latest_us()
-        found = precedence.next_jobs(queues, name, now_us, limit=limit + 1)
+        (name,) = queues.engine.catalog.chosen(queue)
+        now_us = queues.engine.time.latest_us()
+        found = precedence.next_jobs(queues.engine, name, now_us, limit=limit + 1)
         shown = [entries.of_row(one, now_us) for one in found[:limit]]
         more = len(found) > limit
-        output = Output.of(context, queues)
+        output = Output.of(context, queues.engine)
         output.entries(shown, entries.LIST_COLUMNS, count=len(shown), more=more)
     tell_rest(len(shown), more=more, is_capped=False)
 
@@ -131,7 +132,7 @@ def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> N
     Raises: NotFound: there is none, or it is not in the state that is asked for.
     """
     with session_of(context).queues() as queues:
-        output = Output.of(context, queues)
+        output = Output.of(context, queues.engine)
         found = queues.find(job_id)
         if state is not None and found.status != state:
             raise NotFound(
@@ -140,14 +141,14 @@ def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> N
             )
         if found.row is not None:
             row = found.row
-            shown = entries.of_row(row, queues.time.latest_us()) | entries.body_of(row)
+            shown = entries.of_row(row, queues.engine.time.latest_us()) | entries.body_of(row)
             queue: str | None = living_queue(row.lane.queue)
         else:
             assert found.outcome is not None
             shown, queue = entries.of_outcome(job_id, found.outcome), None
-        if (progress := reports.read(queues.store, job_id)) is not None:
+        if (progress := reports.read(queues.engine.store, job_id)) is not None:
             shown["progress"] = entries.of_progress(progress)
-        past = attempts_of(queues, job_id, queue, limit=ATTEMPTS_SHOWN)
+        past = attempts_of(queues.engine, job_id, queue, limit=ATTEMPTS_SHOWN)
         attempts = [entries.attempt_entry(one) for one in past.attempts]
         output.entry(shown, parts=[Part("attempts", attempts, entries.ATTEMPT_COLUMNS)])
 
@@ -160,11 +161,11 @@ def history(context: typer.Context, job: IdArgument) -> None:
     """
     job_id = parse_id(job)
     with session_of(context).queues() as queues:
-        past = attempts_of(queues, job_id, None, limit=LIMIT_MAX)
+        past = attempts_of(queues.engine, job_id, None, limit=LIMIT_MAX)
         if not past.attempts:
             queues.find(job_id)
         shown = [entries.attempt_entry(one) for one in reversed(past.attempts)]
-        output = Output.of(context, queues)
+        output = Output.of(context, queues.engine)
         columns = (*entries.ATTEMPT_COLUMNS, "error")
         output.entries(shown, columns, count=len(shown), capped=past.is_capped)
     if past.is_capped:
@@ -189,14 +190,14 @@ def tail(
     """
     clock = SystemClock()
     with session_of(context).queues() as queues:
-        queues.catalog.chosen(queue)
-        output = Output.of(context, queues)
-        follower = Follower(queues.store, since_us=queues.time.latest_us())
+        queues.engine.catalog.chosen(queue)
+        output = Output.of(context, queues.engine)
+        follower = Follower(queues.engine.store, since_us=queues.engine.time.latest_us())
         note("Attempts are printed as they end; Ctrl-C ends this.")
         try:
             while True:
-                names = queues.catalog.names() if queue is None else [queue]
-                shards = {name: queues.catalog.settings(name).shards_read for name in names}
+                names = queues.engine.catalog.names() if queue is None else [queue]
+                shards = {name: queues.engine.catalog.settings(name).shards_read for name in names}
                 for one in follower.read(shards):
                     if task in (None, one.task):
                         shown = entries.of_tailed(one)
@@ -223,7 +224,7 @@ def explain(context: typer.Context, job: IdArgument) -> int:
             "sentence": explanation.sentence,
             "facts": entries.facts_of(explanation.facts),
         }
-        Output.of(context, queues).text(explanation.sentence, entry)
+        Output.of(context, queues.engine).text(explanation.sentence, entry)
     return Exit.DONE
 
 
@@ -259,7 +260,13 @@ def cancel(
     if every:
         words = ("cancel", "cancelled")
         return change_matching(
-            context, like, lambda _: cancel_all, words=words, limit=limit, yes=yes, dry_run=dry_run
+            context,
+            like,
+            lambda queues, _: partial(cancel_all, queues),
+            words=words,
+            limit=limit,
+            yes=yes,
+            dry_run=dry_run,
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -297,7 +304,13 @@ def retry(
     if every:
         words = ("retry", "retried")
         return change_matching(
-            context, like, lambda _: retry_all, words=words, limit=limit, yes=yes, dry_run=dry_run
+            context,
+            like,
+            lambda queues, _: partial(retry_all, queues),
+            words=words,
+            limit=limit,
+            yes=yes,
+            dry_run=dry_run,
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -349,9 +362,9 @@ def reschedule(
 
     if every:
 
-        def change_all(began_us: int) -> Change:
+        def change_all(queues: Queues, began_us: int) -> Change:
             chosen_us = began_us + span_us if at_us is None else at_us
-            return lambda queues, rows: reschedule_all(queues, rows, chosen_us)
+            return lambda rows: reschedule_all(queues, rows, chosen_us)
 
         words = ("reschedule", "rescheduled")
         how = f"{after} {at_us}"
@@ -360,7 +373,7 @@ def reschedule(
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
-        chosen_us = queues.time.latest_us() + span_us if at_us is None else at_us
+        chosen_us = queues.engine.time.latest_us() + span_us if at_us is None else at_us
         queues.reschedule(job_id, chosen_us)
         return "rescheduled"
 
@@ -403,5 +416,5 @@ def _each(
                 failed = show_error(error, about=context.command_path)
                 code = code or failed
         shown = [{"id": job_id.hex(), "change": word} for job_id, word in done]
-        Output.of(context, queues).entries(shown, ("id", "change"), count=len(done))
+        Output.of(context, queues.engine).entries(shown, ("id", "change"), count=len(done))
     return code

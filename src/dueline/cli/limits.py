@@ -6,10 +6,10 @@ import typer
 
 from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.session import session_of
+from dueline.engine import Engine
 from dueline.errors import BadInput, NotFound
 from dueline.limited import Use, semaphores, use_of, uses_of
 from dueline.limiting import check_semaphore, semaphore_of
-from dueline.queue import Queues
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate, check_rate
 from dueline.recipes.semaphore import CAPACITY_DEFAULT
@@ -33,9 +33,9 @@ def list_limits(context: typer.Context) -> None:
     host:example.org, of which permits are held or waited for; `held` the permits; `waiting` the
     workers that wait for some.
     """
-    with session_of(context).queues() as queues:
-        shown = [_semaphore(queues, name, one) for name, one in semaphores(queues).items()]
-        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    with session_of(context).engine() as engine:
+        shown = [_semaphore(engine, name, one) for name, one in semaphores(engine).items()]
+        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("Nobody has set a semaphore, and no job has a limit.")
 
@@ -43,9 +43,9 @@ def list_limits(context: typer.Context) -> None:
 @limits.command("rates")
 def list_rates(context: typer.Context) -> None:
     """List the rates: how many jobs start in which span."""
-    with session_of(context).queues() as queues:
-        shown = [_rate(name, one) for name, one in rate.rates(queues.store).items()]
-        Output.of(context, queues).entries(shown, RATE_COLUMNS, count=len(shown))
+    with session_of(context).engine() as engine:
+        shown = [_rate(name, one) for name, one in rate.rates(engine.store).items()]
+        Output.of(context, engine).entries(shown, RATE_COLUMNS, count=len(shown))
     if not shown:
         note("Nobody has set a rate.")
 
@@ -70,9 +70,9 @@ def set_capacity(
             hint=f"Set that of {semaphore_of(name)}.",
         )
     check_semaphore(name, capacity)
-    with session_of(context).queues() as queues:
-        semaphore.define(queues.store, name, capacity, ids=queues.ids)
-        Output.of(context, queues).entry({"semaphore": name, "capacity": capacity})
+    with session_of(context).engine() as engine:
+        semaphore.define(engine.store, name, capacity, ids=engine.ids)
+        Output.of(context, engine).entry({"semaphore": name, "capacity": capacity})
 
 
 @limits.command("rate")
@@ -93,9 +93,9 @@ def set_rate(
     Example: dueline limits rate mailchimp 10 --per 1s
     """
     one = check_rate(name, count, parse_span(per), burst)
-    with session_of(context).queues() as queues:
-        rate.define(queues.store, name, one, ids=queues.ids)
-        Output.of(context, queues).entry(_rate(name, one))
+    with session_of(context).engine() as engine:
+        rate.define(engine.store, name, one, ids=engine.ids)
+        Output.of(context, engine).entry(_rate(name, one))
 
 
 @limits.command()
@@ -111,9 +111,9 @@ def holders(
     Example: dueline limits holders host:example.org
     """
     check_semaphore(semaphore_of(name))
-    with session_of(context).queues() as queues:
-        one = use_of(queues, name)
-        uses = [one] if ":" in name else uses_of(queues, name)
+    with session_of(context).engine() as engine:
+        one = use_of(engine, name)
+        uses = [one] if ":" in name else uses_of(engine, name)
         shown: Entry = {
             "limit": name,
             "capacity": one.capacity,
@@ -125,7 +125,7 @@ def holders(
             Part("holders", [entry for use in uses for entry in _holders(use)], HOLDER_COLUMNS),
             Part("waiters", [entry for use in uses for entry in _waiters(use)], WAITER_COLUMNS),
         ]
-        Output.of(context, queues).entry(shown, parts=parts)
+        Output.of(context, engine).entry(shown, parts=parts)
     if not shown["held"]:
         note("Nobody holds a permit.")
 
@@ -138,19 +138,19 @@ def remove(context: typer.Context, name: SemaphoreArgument) -> None:
 
     Example: dueline limits remove warehouse
     """
-    with session_of(context).queues() as queues:
-        known = rate.rates(queues.store).keys() | semaphore.capacities(queues.store).keys()
+    with session_of(context).engine() as engine:
+        known = rate.rates(engine.store).keys() | semaphore.capacities(engine.store).keys()
         if name not in known:
             raise NotFound(f"Nobody has set {name:.80}.", hint="See `dueline limits list`.")
-        semaphore.forget(queues.store, name)
-        rate.forget(queues.store, name)
+        semaphore.forget(engine.store, name)
+        rate.forget(engine.store, name)
         entry: Entry = {"semaphore": name, "capacity": CAPACITY_DEFAULT, "set": False}
-        Output.of(context, queues).entry(entry)
+        Output.of(context, engine).entry(entry)
     note(f"The capacity of {name} is {CAPACITY_DEFAULT} again, as of all that nobody has set.")
 
 
-def _semaphore(queues: Queues, name: str, capacity: int | None) -> Entry:
-    uses = uses_of(queues, name)
+def _semaphore(engine: Engine, name: str, capacity: int | None) -> Entry:
+    uses = uses_of(engine, name)
     return {
         "semaphore": name,
         "capacity": CAPACITY_DEFAULT if capacity is None else capacity,

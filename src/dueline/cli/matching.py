@@ -14,6 +14,7 @@ from dueline.clock import asked_instant_us, to_datetime
 from dueline.errand import Change, Errands
 from dueline.errors import BadInput
 from dueline.mass import Changed
+from dueline.queue import Queues
 from dueline.search import ENDED_STATES, Like
 
 
@@ -53,7 +54,7 @@ def check_which(ids: Sequence[str] | None, like: Like, *, every: bool, about: st
 def change_matching(
     context: typer.Context,
     like: Like,
-    change: Callable[[int], Change],
+    change: Callable[[Queues, int], Change],
     *,
     words: tuple[str, str],
     how: str = "",
@@ -64,12 +65,12 @@ def change_matching(
     """Change all jobs that match, page by page, after their number was printed and agreed to.
 
     Args:
-      change: what is done, by the instant at which it was begun. words: what is done, and what
-      was done: ("cancel", "cancelled"). how: what else tells this from other commands.
+      change: makes what is done, by the instant at which it was begun. words: what is done, and
+      what was done: ("cancel", "cancelled"). how: what else tells this from other commands.
     """
     verb, past = words
     with session_of(context).queues() as queues:
-        errand = Errands(queues, like, f"{verb} {how}")
+        errand = Errands(queues.engine, like, f"{verb} {how}")
         found = errand.count(limit)
         matching = found if limit is None else min(found, limit)
         tell(errand, "Jobs that match", matching, more=found > matching)
@@ -77,7 +78,7 @@ def change_matching(
             return refuse(past, matching)
         changed = Changed()
         if not dry_run:
-            changed = run(errand, change(errand.began_us), verb, matching, limit=limit)
+            changed = run(errand, change(queues, errand.began_us), verb, matching, limit=limit)
         entry: Entry = {
             "matching": matching,
             past: changed.done,
@@ -85,7 +86,7 @@ def change_matching(
             "left": changed.left,
             "dry_run": dry_run,
         }
-        Output.of(context, queues).entry(entry)
+        Output.of(context, queues.engine).entry(entry)
     return Exit.DONE
 
 

@@ -13,11 +13,11 @@ def migrate(context: typer.Context) -> None:
     A server's store needs it once, before its first use; a file is made at its first use.
     """
     with session_of(context).queues() as queues:
-        store = queues.store
+        store = queues.engine.store
         if isinstance(store, Migratable):
             done = store.migrate()
         else:
             done = Migration([], store.describe().get("schema", "none"))
-        Output.of(context, queues).entry({"schema": done.version, "made": done.made})
+        Output.of(context, queues.engine).entry({"schema": done.version, "made": done.made})
     if not done.made:
         note("Nothing was missing: the store is set up already.")

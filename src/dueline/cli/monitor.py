@@ -7,7 +7,6 @@ import typer
 
 from dueline.cli.session import session_of
 from dueline.cli.worker import log_to_stderr
-from dueline.clock import SystemClock
 from dueline.whereabouts import worker_name
 
 _SIGNALLED = 128
@@ -22,14 +21,14 @@ def monitor(context: typer.Context) -> int:
 
     SIGTERM or Ctrl-C stops it. Exits 143 after SIGTERM, 130 after Ctrl-C.
     """
-    from dueline.watch import Watch  # noqa: PLC0415  (no other command does chores)
+    from dueline.maintenance import make_watch  # noqa: PLC0415  (no other command does chores)
 
     log_to_stderr(logging.INFO)
     stops = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with (
         session_of(context).queues() as queues,
-        Watch(queues, worker_name(), clock=SystemClock()),
+        make_watch(queues, worker_name()),
     ):
         received = signal.sigwait(stops)
     return _SIGNALLED + received

@@ -10,7 +10,7 @@ import typer
 
 from dueline.cli.session import Format, session_of
 from dueline.connect import mask
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.span import distance_text, exact_text, instant_text, span_text
 from dueline.text import json_text, printable
 
@@ -85,12 +85,12 @@ class Output:
         self._meta = {**meta, "at": Instant(now_us)}
 
     @classmethod
-    def of(cls, context: typer.Context, queues: Queues) -> Self:
+    def of(cls, context: typer.Context, engine: Engine) -> Self:
         """Make the output of a command on a store."""
         session = session_of(context)
         command = context.command_path.partition(" ")[2]
         meta = {"command": command, "store": mask(session.address)}
-        return cls(session.form, queues.time.latest_us(), meta)
+        return cls(session.form, engine.time.latest_us(), meta)
 
     def entries(self, entries: Sequence[Entry], columns: Sequence[str], **meta: Value) -> None:
         """Write a list: the named columns as a table, or everything as JSON."""

@@ -58,10 +58,10 @@ TaskOption = Annotated[
 def list_queues(context: typer.Context) -> None:
     """List the queues with their numbers of jobs."""
     with session_of(context).queues() as opened:
-        workers = live_workers(opened)
-        counts = [count(opened, name, workers) for name in opened.catalog.names()]
+        workers = live_workers(opened.engine)
+        counts = [count(opened.engine, name, workers) for name in opened.engine.catalog.names()]
         shown = [numbers_of(one) for one in counts]
-        Output.of(context, opened).entries(shown, COLUMNS, count=len(shown))
+        Output.of(context, opened.engine).entries(shown, COLUMNS, count=len(shown))
     _tell_capped(counts)
     if not counts:
         note("There is no queue yet; the first job makes one.")
@@ -71,10 +71,10 @@ def list_queues(context: typer.Context) -> None:
 def show(context: typer.Context, name: NameArgument) -> None:
     """Show a queue: its numbers of jobs, its settings, its live workers."""
     with session_of(context).queues() as opened:
-        (name,) = opened.catalog.chosen(name)
-        workers = [one for one in live_workers(opened) if name in one.queues]
-        counts = count(opened, name, workers)
-        settings = opened.catalog.settings(name)
+        (name,) = opened.engine.catalog.chosen(name)
+        workers = [one for one in live_workers(opened.engine) if name in one.queues]
+        counts = count(opened.engine, name, workers)
+        settings = opened.engine.catalog.settings(name)
         shown = {
             **numbers_of(counts),
             "lease": Span(settings.lease_us),
@@ -91,7 +91,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
         parts = [Part("live_workers", [worker_entry(one) for one in workers], WORKER_COLUMNS)]
         if settings.quotas:
             parts.append(Part("quotas", _quotas(opened, name), QUOTA_COLUMNS))
-        Output.of(context, opened).entry(shown, parts=parts)
+        Output.of(context, opened.engine).entry(shown, parts=parts)
     _tell_capped([counts])
 
 
@@ -136,8 +136,10 @@ def _set_pause(
 ) -> None:
     with session_of(context).queues() as opened:
         for name in names:  # all must be there before the first is changed
-            opened.catalog.chosen(name)
-        settings = {name: change(opened, name, tenants=tenants, tasks=tasks) for name in names}
+            opened.engine.catalog.chosen(name)
+        settings = {
+            name: change(opened.engine, name, tenants=tenants, tasks=tasks) for name in names
+        }
         shown: list[Entry] = [
             {
                 "queue": name,
@@ -149,7 +151,7 @@ def _set_pause(
         ]
         more = [*["tenants"] * bool(tenants), *["tasks"] * bool(tasks)]
         columns = ("queue", "paused", *more)
-        Output.of(context, opened).entries(shown, columns, count=len(shown))
+        Output.of(context, opened.engine).entries(shown, columns, count=len(shown))
 
 
 @queues.command()
@@ -186,11 +188,11 @@ def quota(
     if not (none or depth or rate) and (tenant is not None or each_tenant):
         raise BadInput("No quota is given.", hint="Give --depth, --rate with --per, or --none.")
     with session_of(context).queues() as opened:
-        (name,) = opened.catalog.chosen(name)
+        (name,) = opened.engine.catalog.chosen(name)
         if none or depth or rate:
-            engine.put(opened, name, new)
+            engine.put(opened.engine, name, new)
         shown = _quotas(opened, name)
-        Output.of(context, opened).entries(shown, QUOTA_COLUMNS, count=len(shown))
+        Output.of(context, opened.engine).entries(shown, QUOTA_COLUMNS, count=len(shown))
     if not shown:
         note(f"The queue {name} takes in whatever comes.")
 
@@ -207,7 +209,7 @@ def _quotas(opened: Queues, name: str) -> list[Entry]:
             "per": Span(one.quota.per_us) if one.quota.rate else None,
             "left": one.left,
         }
-        for one in engine.usage(opened, name)
+        for one in engine.usage(opened.engine, name)
     ]
 
 
@@ -228,20 +230,20 @@ def drain_queue(
     """
     timeout_us = None if timeout is None else parse_span(timeout)
     with session_of(context).queues() as opened:
-        (name,) = opened.catalog.chosen(name)
-        if opened.catalog.settings(name).is_paused:
+        (name,) = opened.engine.catalog.chosen(name)
+        if opened.engine.catalog.settings(name).is_paused:
             note(f"The queue {name} is paused: no job leaves it.")
-        most = count(opened, name, ()).living()
+        most = count(opened.engine, name, ()).living()
         with bar(f"draining {name}", most) as show_done:
             left = drain(
-                opened,
+                opened.engine,
                 name,
                 SystemClock(),
                 timeout_us=timeout_us,
                 tell=lambda counts: show_done(max(0, most - counts.living())),
             )
         entry: Entry = {"queue": name, "left": left.living(), "dead": left.dead}
-        Output.of(context, opened).entry(entry)
+        Output.of(context, opened.engine).entry(entry)
     if not left.living():
         return Exit.DONE
     return say_failure(
@@ -269,8 +271,8 @@ def purge(
     Example: dueline queues purge mail --dry-run
     """
     with session_of(context).queues() as opened:
-        (name,) = opened.catalog.chosen(name)
-        waiting = sum(1 for _ in waiting_in(opened, name))
+        (name,) = opened.engine.catalog.chosen(name)
+        waiting = sum(1 for _ in waiting_in(opened.engine, name))
         note(f"Jobs that wait in {name}: {waiting}.")
         if waiting and not dry_run and not is_agreed("Cancel them?", yes=yes):
             return refuse("cancelled", waiting)
@@ -281,14 +283,14 @@ def purge(
             "cancelled": changed.done,
             "dry_run": dry_run,
         }
-        Output.of(context, opened).entry(entry)
+        Output.of(context, opened.engine).entry(entry)
     return Exit.DONE
 
 
 def _purge(opened: Queues, name: str, waiting: int) -> Changed:
     changed = Changed()
     with bar(f"purging {name}", waiting) as show_done:
-        for page in cancel_all(opened, waiting_in(opened, name)):
+        for page in cancel_all(opened, waiting_in(opened.engine, name)):
             changed = changed.plus(page)
             show_done(changed.done)
     return changed

@@ -73,7 +73,7 @@ def redrive(
         if matching and not dry_run:
             done = by_death.redrive(queues, deaths, progress(time.monotonic()))
         shown: list[Entry] = [one._asdict() for one in kinds[:SHOWN]]
-        Output.of(context, queues).entry(
+        Output.of(context, queues.engine).entry(
             {"deaths": len(deaths), "matching": matching, "redriven": done, "dry_run": dry_run},
             parts=[Part("kinds", shown, ("queue", "task", "error", "deaths", "dead"))],
         )

@@ -76,7 +76,7 @@ def replay(
 
     chosen = replaying.chosen_of(task, outcome, since_us, until_us)
     with session_of(context).queues() as queues:
-        order = replaying.order_of(name, queues.time.latest_us(), rate)
+        order = replaying.order_of(name, queues.engine.time.latest_us(), rate)
         found = made.replayable(chosen, archive or ())
         matching = found.count("replayable")
         _say(found, matching)
@@ -87,7 +87,7 @@ def replay(
         added = 0
         if matching and not dry_run:
             added = made.replay(chosen, order, progress(time.monotonic()), archive or ()).added
-        Output.of(context, queues).entry(
+        Output.of(context, queues.engine).entry(
             {
                 "name": name,
                 "matching": matching,

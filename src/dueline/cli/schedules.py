@@ -49,10 +49,10 @@ def list_schedules(context: typer.Context) -> None:
     Example: dueline schedules list
     """
     with session_of(context).queues() as queues:
-        now_us = queues.time.latest_us()
-        shown = [_entry(one.name, one.schedule, now_us) for one in engine.everything(queues)]
-        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
-        for check in recurring(queues, live_workers(queues)):
+        now_us = queues.engine.time.latest_us()
+        shown = [_entry(one.name, one.schedule, now_us) for one in engine.everything(queues.engine)]
+        Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown))
+        for check in recurring(queues.engine, live_workers(queues.engine)):
             note(f"{check.finding[0].upper()}{check.finding[1:]}. {check.advice}")
     if not shown:
         note("There is no schedule yet; `dueline schedules add` or app.schedule(...) makes one.")
@@ -65,7 +65,7 @@ def show(context: typer.Context, name: NameArgument) -> None:
     Example: dueline schedules show nightly
     """
     with session_of(context).queues() as queues:
-        found = engine.find(queues, name)
+        found = engine.find(queues.engine, name)
         template, timing = found.template, found.timing
         more: Entry = {
             "queue": template.queue,
@@ -80,7 +80,9 @@ def show(context: typer.Context, name: NameArgument) -> None:
             "expires_after": Span(template.expires_us) if template.expires_us else None,
             "window": Span(template.window_us) if template.window_us else None,
         }
-        Output.of(context, queues).entry({**_entry(name, found, queues.time.latest_us()), **more})
+        Output.of(context, queues.engine).entry(
+            {**_entry(name, found, queues.engine.time.latest_us()), **more}
+        )
 
 
 @schedules.command("next")
@@ -97,9 +99,9 @@ def tell_next(
     Example: dueline schedules next nightly -n 3
     """
     with session_of(context).queues() as queues:
-        times = coming(engine.find(queues, name), queues.time.latest_us(), count)
+        times = coming(engine.find(queues.engine, name), queues.engine.time.latest_us(), count)
         shown: list[Entry] = [{"time": instant_text(us), "at": Instant(us)} for us in times]
-        Output.of(context, queues).entries(shown, ("time", "at"), count=len(shown))
+        Output.of(context, queues.engine).entries(shown, ("time", "at"), count=len(shown))
     if not shown:
         note(f"{name} is paused.")
 
@@ -183,7 +185,7 @@ def trigger(context: typer.Context, name: NameArgument) -> None:
     """
     with session_of(context).queues() as queues:
         job_id = engine.trigger(queues, name).id.hex()
-        Output.of(context, queues).text(job_id, {"id": job_id, "schedule": name})
+        Output.of(context, queues.engine).text(job_id, {"id": job_id, "schedule": name})
 
 
 @schedules.command("remove")
@@ -194,13 +196,13 @@ def remove(context: typer.Context, name: NameArgument) -> None:
     """
     with session_of(context).queues() as queues:
         engine.remove(queues, name)
-        Output.of(context, queues).entry({"schedule": name, "removed": True})
+        Output.of(context, queues.engine).entry({"schedule": name, "removed": True})
 
 
 def _show(context: typer.Context, queues: Queues, name: str) -> None:
     """Show a schedule as it is now."""
-    entry = _entry(name, engine.find(queues, name), queues.time.latest_us())
-    Output.of(context, queues).entry(entry)
+    entry = _entry(name, engine.find(queues.engine, name), queues.engine.time.latest_us())
+    Output.of(context, queues.engine).entry(entry)
 
 
 def _entry(name: str, found: Schedule, now_us: int) -> Entry:

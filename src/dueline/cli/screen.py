@@ -16,8 +16,8 @@ from rich.text import Text
 from dueline.attempt import Attempt
 from dueline.cli.failure import Exit
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.history import Follower
-from dueline.queue import Queues
 from dueline.recipes.registry import Presence, present
 from dueline.span import distance_text, span_text
 from dueline.stats import Counts, count
@@ -46,30 +46,30 @@ class Picture(NamedTuple):
 class Watch:
     """Looks at a store again and again."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Take the engine; what ended in the last minute is told of at the first look."""
-        self._queues = queues
-        self._began_us = queues.time.latest_us() - WINDOW_US
-        self._follower = Follower(queues.store, since_us=self._began_us)
+        self._engine = engine
+        self._began_us = engine.time.latest_us() - WINDOW_US
+        self._follower = Follower(engine.store, since_us=self._began_us)
         self._recent: deque[Attempt] = deque(maxlen=ATTEMPTS_MAX)
 
     def look(self) -> Picture:
         """Take a picture."""
-        queues = self._queues
-        names = queues.catalog.names()
-        shards = {name: queues.catalog.settings(name).shards_read for name in names}
+        engine = self._engine
+        names = engine.catalog.names()
+        shards = {name: engine.catalog.settings(name).shards_read for name in names}
         self._recent += self._follower.read(shards)
-        now_us = queues.time.latest_us()
+        now_us = engine.time.latest_us()
         while self._recent and self._recent[0].ended_us < now_us - WINDOW_US:
             self._recent.popleft()
-        workers = present(queues.store)
-        counts = [count(queues, name, workers, most=COUNTED_MAX) for name in names]
+        workers = present(engine.store)
+        counts = [count(engine, name, workers, most=COUNTED_MAX) for name in names]
         return Picture(now_us, throughput_of(self._recent, WINDOW_US), counts, workers)
 
 
-def watch(queues: Queues, title: str, every_s: float) -> Exit:
+def watch(engine: Engine, title: str, every_s: float) -> Exit:
     """Show pictures on the screen until somebody ends it; one where there is no terminal."""
-    watched = Watch(queues)
+    watched = Watch(engine)
     console = Console(highlight=False)
     if not sys.stdout.isatty():
         console.width = max(console.width, 100)

@@ -9,6 +9,7 @@ import typer
 
 from dueline import Dueline
 from dueline.config import find_config
+from dueline.engine import Engine
 from dueline.errors import ConfigError
 from dueline.loading import load_app
 from dueline.queue import Queues
@@ -85,6 +86,12 @@ class Session:
             yield app.queues
         finally:
             app.close()
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """Open the store for a while, for commands that only read it and its settings."""
+        with self.queues() as queues:
+            yield queues.engine
 
 
 def session_of(context: typer.Context) -> Session:

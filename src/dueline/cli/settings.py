@@ -69,10 +69,10 @@ def set_queue(
     changes = {key: value for key, value in changes.items() if value is not None}
     if not changes:
         raise BadInput("Nothing is to be changed.", hint="Give --shards 7, for example.")
-    with session_of(context).queues() as queues:
-        (name,) = queues.catalog.chosen(name)
-        settings = queues.catalog.configure(name, **changes)
-        Output.of(context, queues).entry(_entry(name, settings))
+    with session_of(context).engine() as engine:
+        (name,) = engine.catalog.chosen(name)
+        settings = engine.catalog.configure(name, **changes)
+        Output.of(context, engine).entry(_entry(name, settings))
 
 
 def _entry(name: str, settings: QueueSettings) -> Entry:

@@ -9,8 +9,8 @@ import typer
 from dueline import cuts, groups
 from dueline.cli.output import Entry, Instant, Output, Span, note
 from dueline.cli.session import session_of
+from dueline.engine import Engine
 from dueline.errors import NotFound
-from dueline.queue import Queues
 from dueline.recipes.lease import Grant, grants, set_free
 from dueline.recipes.offices import OFFICES
 from dueline.shards import Shard, shards_of
@@ -38,10 +38,10 @@ def list_shards(context: typer.Context, *, queue: QueueOption = None) -> None:
 
     Example: dueline shards list -q mail
     """
-    with session_of(context).queues() as queues:
-        now_us = queues.time.latest_us()
-        shown = [_entry(one, now_us) for one in _shards(queues, queue)]
-        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    with session_of(context).engine() as engine:
+        now_us = engine.time.latest_us()
+        shown = [_entry(one, now_us) for one in _shards(engine, queue)]
+        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
 
 
 @shards.command()
@@ -50,12 +50,12 @@ def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
 
     Example: dueline shards lag
     """
-    with session_of(context).queues() as queues:
-        now_us = queues.time.latest_us()
-        late = [one for one in _shards(queues, queue) if one.ready_since_us is not None]
+    with session_of(context).engine() as engine:
+        now_us = engine.time.latest_us()
+        late = [one for one in _shards(engine, queue) if one.ready_since_us is not None]
         late.sort(key=lambda one: -one.lag_us(now_us))
         shown = [_entry(one, now_us) for one in late]
-        Output.of(context, queues).entries(shown, LAG_COLUMNS, count=len(shown))
+        Output.of(context, engine).entries(shown, LAG_COLUMNS, count=len(shown))
     if not late:
         note("Nothing is ready.")
 
@@ -68,14 +68,14 @@ def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
 
     Example: dueline shards owners --scope stream-leases/clicks/billing
     """
-    with session_of(context).queues() as queues:
-        now_us = queues.time.earliest_us()
+    with session_of(context).engine() as engine:
+        now_us = engine.time.earliest_us()
         shown = [
             _owner(one, name, grant, now_us)
-            for one in scope or [OFFICES, *_scopes(queues)]
-            for name, grant in grants(queues.store, one).items()
+            for one in scope or [OFFICES, *_scopes(engine)]
+            for name, grant in grants(engine.store, one).items()
         ]
-        Output.of(context, queues).entries(shown, OWNER_COLUMNS, count=len(shown))
+        Output.of(context, engine).entries(shown, OWNER_COLUMNS, count=len(shown))
     if not shown:
         note("Nobody ever held one.")
 
@@ -94,16 +94,16 @@ def release(
 
     Example: dueline shards release monitor
     """
-    with session_of(context).queues() as queues:
-        grant = set_free(queues.store, scope, name, version=queues.ids.token())
+    with session_of(context).engine() as engine:
+        grant = set_free(engine.store, scope, name, version=engine.ids.token())
         if grant is None:
             raise NotFound(
                 f"There is no lease {name} in {scope}, or it changed just now.",
                 hint="See `dueline shards owners`.",
             )
         freed = replace(grant, until_us=0)
-        now_us = queues.time.earliest_us()
-        Output.of(context, queues).entry(_owner(scope, name, freed, now_us))
+        now_us = engine.time.earliest_us()
+        Output.of(context, engine).entry(_owner(scope, name, freed, now_us))
 
 
 @shards.command()
@@ -119,35 +119,35 @@ def rebalance(
     Example: dueline shards rebalance clicks/billing
     """
     stream, _, group = name.partition("/")
-    with session_of(context).queues() as queues:
-        store, scope = queues.store, groups.leases_at(stream, group)
+    with session_of(context).engine() as engine:
+        store, scope = engine.store, groups.leases_at(stream, group)
         settings = cuts.settings_of(store, stream)
         if settings is None or group not in groups.registered(store, stream):
             raise NotFound(f"There is no group {name}.", hint="See `dueline streams list`.")
-        now_us = queues.time.earliest_us()
+        now_us = engine.time.earliest_us()
         found = {key: one for key, one in grants(store, scope).items() if one.until_us > now_us}
         members = [one.name for one in groups.members(store, stream, group)]
         held = {int(key): one.holder for key, one in found.items()}
         surplus = groups.too_many(held, members, cuts.shards_of(settings))
         freed: list[Entry] = []
         for shard, _holder in surplus:
-            grant = set_free(store, scope, str(shard), version=queues.ids.token())
+            grant = set_free(store, scope, str(shard), version=engine.ids.token())
             if grant is not None:
                 freed.append(_owner(scope, str(shard), replace(grant, until_us=0), now_us))
-        Output.of(context, queues).entries(freed, OWNER_COLUMNS, count=len(freed))
+        Output.of(context, engine).entries(freed, OWNER_COLUMNS, count=len(freed))
     if not freed:
         note("Nobody holds more than its share.")
 
 
-def _scopes(queues: Queues) -> Iterator[str]:
-    for stream, _ in cuts.streams(queues.store):
-        for group in sorted(groups.registered(queues.store, stream)):
+def _scopes(engine: Engine) -> Iterator[str]:
+    for stream, _ in cuts.streams(engine.store):
+        for group in sorted(groups.registered(engine.store, stream)):
             yield groups.leases_at(stream, group)
 
 
-def _shards(queues: Queues, queue: str | None) -> Iterator[Shard]:
-    for name in queues.catalog.chosen(queue):
-        yield from shards_of(queues, name)
+def _shards(engine: Engine, queue: str | None) -> Iterator[Shard]:
+    for name in engine.catalog.chosen(queue):
+        yield from shards_of(engine, name)
 
 
 def _entry(one: Shard, now_us: int) -> Entry:

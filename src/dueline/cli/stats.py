@@ -10,7 +10,7 @@ from dueline.cli.output import Entry, Output, Part, Span
 from dueline.cli.queues import COLUMNS, numbers_of
 from dueline.cli.session import session_of
 from dueline.clock import SystemClock
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.recipes.registry import present
 from dueline.span import parse_span
 from dueline.stats import count
@@ -35,12 +35,12 @@ def stats(
     """
     every_s = None if watch is None else max(0.1, parse_span(watch) / 1e6)
     clock = SystemClock()
-    with session_of(context).queues() as queues:
+    with session_of(context).engine() as engine:
         try:
             while True:
                 if every_s is not None and sys.stdout.isatty():
                     print(_CLEAR, end="")  # noqa: T201
-                _show(context, queues)
+                _show(context, engine)
                 sys.stdout.flush()
                 if every_s is None:
                     return Exit.DONE
@@ -49,12 +49,12 @@ def stats(
             return Exit.INTERRUPTED
 
 
-def _show(context: typer.Context, queues: Queues) -> None:
-    workers = present(queues.store)
-    names = queues.catalog.names()
-    shown = [numbers_of(count(queues, name, workers)) for name in names]
-    Output.of(context, queues).entry(
-        throughput_entry(recent(queues, names)), parts=[Part("queues", shown, COLUMNS)]
+def _show(context: typer.Context, engine: Engine) -> None:
+    workers = present(engine.store)
+    names = engine.catalog.names()
+    shown = [numbers_of(count(engine, name, workers)) for name in names]
+    Output.of(context, engine).entry(
+        throughput_entry(recent(engine, names)), parts=[Part("queues", shown, COLUMNS)]
     )
 
 

@@ -7,8 +7,8 @@ import typer
 from dueline import cuts, groups
 from dueline.cli.output import Entry, Output, Part, Span, note
 from dueline.cli.session import session_of
+from dueline.engine import Engine
 from dueline.errors import NotFound
-from dueline.queue import Queues
 from dueline.recipes.lease import grants
 from dueline.settings import StreamSettings
 
@@ -26,9 +26,9 @@ def list_streams(context: typer.Context) -> None:
 
     Example: dueline streams list
     """
-    with session_of(context).queues() as queues:
-        shown = [_entry(queues, name, settings) for name, settings in cuts.streams(queues.store)]
-        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    with session_of(context).engine() as engine:
+        shown = [_entry(engine, name, settings) for name, settings in cuts.streams(engine.store)]
+        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("There is no stream yet; the first append makes one.")
 
@@ -39,15 +39,15 @@ def show(context: typer.Context, name: NameArgument) -> None:
 
     Example: dueline streams show clicks
     """
-    with session_of(context).queues() as queues:
-        settings = settings_of(queues, name)
+    with session_of(context).engine() as engine:
+        settings = settings_of(engine, name)
         shown = [
             one
-            for group in sorted(groups.registered(queues.store, name))
-            for one in lag_entries(queues, name, settings, group)
+            for group in sorted(groups.registered(engine.store, name))
+            for one in lag_entries(engine, name, settings, group)
         ]
         parts = [Part("lags", shown, PART_COLUMNS)] if shown else []
-        Output.of(context, queues).entry(_entry(queues, name, settings), parts=parts)
+        Output.of(context, engine).entry(_entry(engine, name, settings), parts=parts)
 
 
 @streams.command("reshard")
@@ -63,38 +63,38 @@ def reshard(
 
     Example: dueline streams reshard clicks --shards 12
     """
-    with session_of(context).queues() as queues:
-        settings = cuts.recut(queues, name, shards)
-        Output.of(context, queues).entry(_entry(queues, name, settings))
+    with session_of(context).engine() as engine:
+        settings = cuts.recut(engine, name, shards)
+        Output.of(context, engine).entry(_entry(engine, name, settings))
 
 
-def settings_of(queues: Queues, name: str) -> StreamSettings:
+def settings_of(engine: Engine, name: str) -> StreamSettings:
     """Read a stream's settings.
 
     Raises: NotFound: nobody has used it.
     """
-    settings = cuts.settings_of(queues.store, name)
+    settings = cuts.settings_of(engine.store, name)
     if settings is None:
         raise NotFound(f"There is no stream {name}.", hint="See `dueline streams list`.")
     return settings
 
 
-def _entry(queues: Queues, name: str, settings: StreamSettings) -> Entry:
+def _entry(engine: Engine, name: str, settings: StreamSettings) -> Entry:
     return {
         "stream": name,
         "shards": settings.shards,
         "shards_read": len(cuts.shards_of(settings)),
         "keep": None if settings.keep_us is None else Span(settings.keep_us),
-        "groups": ", ".join(sorted(groups.registered(queues.store, name))),
+        "groups": ", ".join(sorted(groups.registered(engine.store, name))),
     }
 
 
-def lag_entries(queues: Queues, name: str, settings: StreamSettings, group: str) -> list[Entry]:
+def lag_entries(engine: Engine, name: str, settings: StreamSettings, group: str) -> list[Entry]:
     """Show how far behind a group is, shard by shard, and who holds each."""
-    now_us = queues.time.earliest_us()
-    held = grants(queues.store, groups.leases_at(name, group))
+    now_us = engine.time.earliest_us()
+    held = grants(engine.store, groups.leases_at(name, group))
     found: list[Entry] = []
-    for lag in groups.lags(queues.store, name, group, cuts.shards_of(settings), now_us=now_us):
+    for lag in groups.lags(engine.store, name, group, cuts.shards_of(settings), now_us=now_us):
         grant = held.get(str(lag.shard))
         found.append(
             {

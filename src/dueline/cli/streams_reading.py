@@ -14,9 +14,9 @@ from dueline.cli.places import read_place
 from dueline.cli.session import session_of
 from dueline.cli.streams import NameArgument, lag_entries, settings_of
 from dueline.clock import Clock, SystemClock
+from dueline.engine import Engine
 from dueline.errors import BadInput, NotFound
 from dueline.event import Event, Position
-from dueline.queue import Queues
 from dueline.reading import ShardReader, merged
 from dueline.recipes.checkpoint import Place
 from dueline.replay import seek as seek_group
@@ -67,12 +67,12 @@ def read(
     if follow and until is not None:
         raise BadInput("--follow goes on, so there is no --until.", hint="Leave one of them out.")
     clock = SystemClock()
-    with session_of(context).queues() as queues:
-        _expect_shards(name, settings_of(queues, name), shard or [])
-        output = Output.of(context, queues)
-        now_us = queues.time.latest_us()
+    with session_of(context).engine() as engine:
+        _expect_shards(name, settings_of(engine, name), shard or [])
+        output = Output.of(context, engine)
+        now_us = engine.time.latest_us()
         end = None if until is None else read_place(until, now_us)
-        reading = _Reading(queues, clock, name, read_place(since, now_us), shard)
+        reading = _Reading(engine, clock, name, read_place(since, now_us), shard)
         events = islice(_chosen(reading, key, end, follow=follow, clock=clock), limit)
         try:
             for event in events:
@@ -87,18 +87,18 @@ def list_groups(context: typer.Context, name: NameArgument) -> None:
 
     Example: dueline streams groups clicks
     """
-    with session_of(context).queues() as queues:
-        settings = settings_of(queues, name)
-        known = sorted(groups.registered(queues.store, name))
-        shards = [one for group in known for one in _shard_entries(queues, name, settings, group)]
-        members = [one for group in known for one in _member_entries(queues, name, group)]
+    with session_of(context).engine() as engine:
+        settings = settings_of(engine, name)
+        known = sorted(groups.registered(engine.store, name))
+        shards = [one for group in known for one in _shard_entries(engine, name, settings, group)]
+        members = [one for group in known for one in _member_entries(engine, name, group)]
         shown = [_group_entry(group, shards, members) for group in known]
         parts = [
             Part("groups", shown, GROUP_COLUMNS),
             Part("members", members, MEMBER_COLUMNS),
             Part("shards", shards, SHARD_COLUMNS),
         ]
-        Output.of(context, queues).entry({"stream": name}, parts=parts)
+        Output.of(context, engine).entry({"stream": name}, parts=parts)
     if not known:
         note("No group reads it; the first start of a consumer registers one.")
 
@@ -119,11 +119,11 @@ def seek(
 
     Example: dueline streams seek clicks --group billing --to 2h
     """
-    with session_of(context).queues() as queues:
-        place = read_place(to, queues.time.earliest_us())
-        moved = seek_group(queues, SystemClock(), name, group, (place.at_us, place.id))
-        settings = settings_of(queues, name)
-        behind = {one["shard"]: one["behind"] for one in lag_entries(queues, name, settings, group)}
+    with session_of(context).engine() as engine:
+        place = read_place(to, engine.time.earliest_us())
+        moved = seek_group(engine, SystemClock(), name, group, (place.at_us, place.id))
+        settings = settings_of(engine, name)
+        behind = {one["shard"]: one["behind"] for one in lag_entries(engine, name, settings, group)}
         shown = [
             {
                 "shard": one.shard,
@@ -133,7 +133,7 @@ def seek(
             }
             for one in moved
         ]
-        Output.of(context, queues).entries(shown, SOUGHT_COLUMNS, count=len(shown))
+        Output.of(context, engine).entries(shown, SOUGHT_COLUMNS, count=len(shown))
 
 
 # Events
@@ -150,9 +150,9 @@ class _Reading:
     """Reads the shards of a stream on and on, those of later cuts too."""
 
     def __init__(
-        self, queues: Queues, clock: Clock, name: str, after: Position, only: list[int] | None
+        self, engine: Engine, clock: Clock, name: str, after: Position, only: list[int] | None
     ) -> None:
-        self._queues = queues
+        self._engine = engine
         self._clock = clock
         self._name = name
         self._after = (after.at_us, after.id)
@@ -161,15 +161,15 @@ class _Reading:
 
     def events(self) -> Iterator[Event]:
         """Read what there is, in order."""
-        for shard in self._only or cuts.shards_of(settings_of(self._queues, self._name)):
+        for shard in self._only or cuts.shards_of(settings_of(self._engine, self._name)):
             if shard not in self._readers:
                 self._readers[shard] = self._reader(shard)
         return map(Event, merged(list(self._readers.values())))
 
     def _reader(self, shard: int) -> ShardReader:
-        queues = self._queues
+        engine = self._engine
         return ShardReader(
-            queues.store, self._name, shard, after=self._after, time=queues.time, clock=self._clock
+            engine.store, self._name, shard, after=self._after, time=engine.time, clock=self._clock
         )
 
 
@@ -212,8 +212,8 @@ def _group_entry(group: str, shards: list[Entry], members: list[Entry]) -> Entry
     }
 
 
-def _member_entries(queues: Queues, name: str, group: str) -> Iterator[Entry]:
-    for one in groups.members(queues.store, name, group):
+def _member_entries(engine: Engine, name: str, group: str) -> Iterator[Entry]:
+    for one in groups.members(engine.store, name, group):
         yield {
             "group": group,
             "member": one.name,
@@ -224,11 +224,11 @@ def _member_entries(queues: Queues, name: str, group: str) -> Iterator[Entry]:
 
 
 def _shard_entries(
-    queues: Queues, name: str, settings: StreamSettings, group: str
+    engine: Engine, name: str, settings: StreamSettings, group: str
 ) -> Iterator[Entry]:
     """Show how far a group is in each shard; parked: how many keys are set aside."""
-    places = groups.places(queues.store, name, group)
-    for lag in lag_entries(queues, name, settings, group):
+    places = groups.places(engine.store, name, group)
+    for lag in lag_entries(engine, name, settings, group):
         shard = lag["shard"]
         assert isinstance(shard, int)
         present = places.get(shard)

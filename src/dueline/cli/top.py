@@ -26,5 +26,5 @@ def top(
 
     every_s = max(0.1, parse_span(every) / 1e6)
     session = session_of(context)
-    with session.queues() as queues:
-        return watch(queues, mask(session.address), every_s)
+    with session.engine() as engine:
+        return watch(engine, mask(session.address), every_s)

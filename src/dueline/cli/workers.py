@@ -18,8 +18,8 @@ def list_workers(context: typer.Context) -> None:
 
     Example: dueline workers list
     """
-    with session_of(context).queues() as queues:
-        shown = [worker_entry(one) for one in live_workers(queues)]
-        Output.of(context, queues).entries(shown, COLUMNS, count=len(shown))
+    with session_of(context).engine() as engine:
+        shown = [worker_entry(one) for one in live_workers(engine)]
+        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
     if not shown:
         note("No worker is alive.")

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from dueline.attempt import digest_of
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.job import JobId
 from dueline.lane import dead_queue
-from dueline.queue import Queues
 from dueline.recipes import results
 from dueline.settings import tells_all
 from dueline.spark.bounds import Births, is_inside
-from dueline.spark.engine import Engine, Say
+from dueline.spark.engine import Say, TableEngine
 from dueline.spark.folder import BRONZE, Folder, Manifest
 from dueline.spark.keys import job_id_of
 from dueline.spark.lake_arrow import lines_of
@@ -69,7 +69,7 @@ class Auditor:
     def __init__(
         self,
         folder: Folder,
-        queues: Queues,
+        engine: Engine,
         history: Mapping[str, str],
         bounds: Manifest,
         births: Births,
@@ -79,14 +79,14 @@ class Auditor:
         Args: bounds: the manifest of bronze. births: of which jobs something is to be said.
         """
         self._folder = folder
-        self._queues = queues
+        self._engine = engine
         self._history = history
         self._bounds = bounds
         self._births = births
 
     def judge(
         self,
-        engine: Engine,
+        engine: TableEngine,
         say: Say,
         expected: Collection[str] | None,
         promises: Promises = NO_PROMISES,
@@ -109,12 +109,12 @@ class Auditor:
                 "What is expected can be compared only where the history is all, or arguments.",
                 hint="Choose such queues with --queue.",
             )
-        store = self._queues.store
+        store = self._engine.store
         since_us = store.clock_us()
         living = [
             (job.id.hex(), job.enqueued_us)
             for name in self._history
-            for job in _rows_of(self._queues, name)
+            for job in _rows_of(self._engine, name)
         ]
         say(f"audit: {len(living):,} jobs have a row")
         engine.bronze(say)
@@ -185,7 +185,7 @@ class Auditor:
         enqueued_us: dict[str, int] = {}
         for place in range(0, len(seeming), PAGE):
             some = [one for one in seeming[place : place + PAGE] if len(one) == 2 * 16]
-            rows = self._queues.store.find([JobId(bytes.fromhex(one)) for one in some])
+            rows = self._engine.store.find([JobId(bytes.fromhex(one)) for one in some])
             found = zip(some, rows, strict=True)
             enqueued_us |= {one: row.enqueued_us for one, row in found if row is not None}
 
@@ -214,7 +214,7 @@ class Auditor:
                 continue
             lines = lines_of(pa.Table.from_batches([batch.filter(batch["digest"].is_valid())]))
             ids = {JobId(bytes.fromhex(line["job_id"])) for line in lines}
-            kept = results.read_many(self._queues.store, ids)
+            kept = results.read_many(self._engine.store, ids)
             for line in lines:
                 outcome = kept.get(JobId(bytes.fromhex(line["job_id"])))
                 if outcome is None or outcome.ended_us != line["ended"]:
@@ -249,6 +249,6 @@ def _verdict(findings: int, is_audited: bool) -> str:  # noqa: FBT001  (both of 
     return "clean" if is_audited else "not audited"
 
 
-def _rows_of(queues: Queues, name: str) -> Iterable[Any]:
+def _rows_of(engine: Engine, name: str) -> Iterable[Any]:
     for queue in (name, dead_queue(name)):
-        yield from queues.jobs_of(queue)
+        yield from engine.jobs_of(queue)

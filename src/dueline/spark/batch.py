@@ -11,15 +11,15 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputP
 from pyspark.sql.types import StructType
 
 from dueline.clock import to_us
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.frontier import SEALED_US
 from dueline.lane import Lane, dead_queue, tenant_of
-from dueline.queue import Queues
 from dueline.spark import shelves, slices, standing, tables
 from dueline.spark.garbage import collector_paused, modules_passed_over
 from dueline.spark.loss import Losses
 from dueline.spark.offsets import positions_of
-from dueline.spark.options import TABLES, Options, chosen_queues, existing_queues, open_existing
+from dueline.spark.options import TABLES, Options, chosen_queues, existing_engine, open_existing
 from dueline.spark.standing import Standing
 
 PARTS: Final = 8
@@ -62,20 +62,20 @@ class BatchReader(DataSourceReader):
         Raises: BadInput, ConfigError, NotFound: there is not.
         """
         self._bounds()
-        with existing_queues(self._url) as queues:
-            chosen_queues(self._options, queues.catalog)
+        with existing_engine(self._url) as engine:
+            chosen_queues(self._options, engine.catalog)
             if self._table == "stream":
-                shelves.chosen(self._options, self._table, queues)
+                shelves.chosen(self._options, self._table, engine)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan which task reads what."""
-        with existing_queues(self._url) as queues:
+        with existing_engine(self._url) as engine:
             if self._table in ("shards", "workers"):
                 return [Part([Standing(self._table)])]
             if self._table == "jobs":
-                found: Iterable[Sequence[Any]] = self._lanes(queues)
+                found: Iterable[Sequence[Any]] = self._lanes(engine)
             else:
-                found = self._rows(queues)
+                found = self._rows(engine)
             return [Part(some) for some in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -84,36 +84,36 @@ class BatchReader(DataSourceReader):
             return
         schema = tables.wanted(self._table, self._schema)
         if isinstance(partition.slices[0], Standing):
-            with existing_queues(self._url) as queues:
-                some = list(standing.rows_of(self._table, queues, self._options))
+            with existing_engine(self._url) as engine:
+                some = list(standing.rows_of(self._table, engine, self._options))
             yield tables.batch_of_values(some, schema, table=self._table)
             return
         how = Reading(self._url, self._table, self._page, self._losses)
         yield from batches(how, partition.slices, schema)
 
-    def _lanes(self, queues: Queues) -> Iterator[Sequence[slices.LaneSlice]]:
-        names = chosen_queues(self._options, queues.catalog)
+    def _lanes(self, engine: Engine) -> Iterator[Sequence[slices.LaneSlice]]:
+        names = chosen_queues(self._options, engine.catalog)
         shards = self._options.shards()
         lanes = [
             lane
             for name in names
             if self._may_hold("queue", name)
             for place in (name, dead_queue(name))
-            for lane in queues.lanes_of(place)
+            for lane in engine.lanes_of(place)
             if (shards is None or lane.shard in shards)
             and all(self._may_hold(key, value) for key, value in _cells(lane))
         ]
-        yield from slices.cut_lanes(queues.store, lanes, self._parts)
+        yield from slices.cut_lanes(engine.store, lanes, self._parts)
 
-    def _rows(self, queues: Queues) -> Iterator[Sequence[slices.RowSlice]]:
+    def _rows(self, engine: Engine) -> Iterator[Sequence[slices.RowSlice]]:
         found = [
             shelf
-            for shelf in shelves.chosen(self._options, self._table, queues)
+            for shelf in shelves.chosen(self._options, self._table, engine)
             if self._may_hold("queue", shelf.name) and self._may_hold("shard", shelf.shard)
         ]
         start, end = self._bounds()
-        present_us = queues.store.clock_us()
-        known = shelves.gone_of(queues.store, found)
+        present_us = engine.store.clock_us()
+        known = shelves.gone_of(engine.store, found)
         short: list[slices.RowSlice] = []
         for shelf in found:
             last_us = SEALED_US if shelf.is_old else present_us
@@ -122,8 +122,8 @@ class BatchReader(DataSourceReader):
             whole = slices.RowSlice(
                 shelf.stream, shelf.shard, after, until, is_asked=after != slices.START
             )
-            whole = self._losses.planned(queues.store, whole, known[shelf.stream])
-            parts = slices.cut_rows(queues.store, whole, max(1, self._parts // len(found)))
+            whole = self._losses.planned(engine.store, whole, known[shelf.stream])
+            parts = slices.cut_rows(engine.store, whole, max(1, self._parts // len(found)))
             if len(parts) == 1:
                 short += parts
             else:

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from dueline import gone
 from dueline.clock import to_datetime
+from dueline.engine import Engine
 from dueline.errors import BadInput, Conflict
 from dueline.history import HISTORY_SUFFIX
 from dueline.ids import born_us
 from dueline.job import JobId
-from dueline.queue import Queues
 from dueline.spark.folder import BRONZE, Folder, Manifest
 
 _HEX: Final = 32
@@ -33,7 +33,7 @@ class Births(NamedTuple):
 
 
 def bound(
-    folder: Folder, queues: Queues, names: Sequence[str], since_us: int | None, until_us: int | None
+    folder: Folder, engine: Engine, names: Sequence[str], since_us: int | None, until_us: int | None
 ) -> Manifest:
     """Begin tables with a period, or go on in theirs; tell the manifest of bronze.
 
@@ -49,12 +49,12 @@ def bound(
             f"The tables in {folder.root} hold {_words(before)}.",
             hint="Leave out --since and --until to go on with it, or give another folder.",
         )
-    if asked[0] > queues.time.latest_us():
+    if asked[0] > engine.time.latest_us():
         raise BadInput("--since lies in the future.", hint="Begin the tables then.")
     begins = dict(before.begins)
     for name in names:
         if name not in begins:
-            places = gone.places(queues.store, name + HISTORY_SUFFIX).values()
+            places = gone.places(engine.store, name + HISTORY_SUFFIX).values()
             begins[name] = max(asked[0], max((at_us + 1 for at_us, _ in places), default=0))
     after = replace(before, since_us=asked[0], until_us=asked[1], begins=begins)
     if after != before:

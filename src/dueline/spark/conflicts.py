@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from dueline.changes import Change, changed
+from dueline.engine import Engine
 from dueline.errors import Conflict
 from dueline.job import Job, JobId, State
 from dueline.lane import living_queue
 from dueline.options import is_step
-from dueline.queue import Queues
 from dueline.spark.births import Birth
 from dueline.store import Move
 
@@ -62,7 +62,7 @@ def moves(
     births: Mapping[JobId, Birth],
     on_conflict: str,
     *,
-    queues: Queues,
+    engine: Engine,
     now_us: int,
 ) -> list[Move]:
     """Make the verdicts that change jobs which are alive, the same for every repeat.
@@ -83,6 +83,6 @@ def moves(
         if on_conflict == EARLIEST and at_us >= row.at_us:
             continue
         change = Change(at_us, birth.priority if on_conflict == REPLACE else None)
-        width_us = queues.catalog.settings(row.lane.queue).width_us
-        found.append(changed(row, change, token=queues.ids.token(), width_us=width_us))
+        width_us = engine.catalog.settings(row.lane.queue).width_us
+        found.append(changed(row, change, token=engine.ids.token(), width_us=width_us))
     return found

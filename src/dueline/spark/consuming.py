@@ -13,12 +13,12 @@ from dueline.app import Dueline
 from dueline.config import place_of
 from dueline.errors import BadInput, ConfigError
 from dueline.launch import make_worker, run
+from dueline.logging import log
 from dueline.plan import DRAIN_S, Plan, plan_of
 from dueline.spark.fleet import Fleet
 from dueline.spark.gate import Gate
 from dueline.spark.many import Many
 from dueline.spark.serving import Bare, Work
-from dueline.worker.log import log
 from dueline.worker.runner import Runner
 
 KEY_BYTES: Final = 32
@@ -138,7 +138,7 @@ def consume(
             members=members,
             threads=threads,
             clock=app.clock,
-            now_us=app.queues.time.earliest_us,
+            now_us=app.queues.engine.time.earliest_us,
             news=news,
             handlers=app.tasks,
         )

@@ -38,7 +38,7 @@ class Settings(NamedTuple):
     objective: float = OBJECTIVE
 
 
-class Engine(Protocol):
+class TableEngine(Protocol):
     """Makes the tables of a pipeline, each step from those before; what is made stays made."""
 
     def bronze(self, say: Say) -> Step:

@@ -16,9 +16,9 @@ from dueline.attempt import Told
 from dueline.bundle import unbundled
 from dueline.clock import SystemClock, to_datetime
 from dueline.codec import decode
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt
 from dueline.history import HISTORY_SUFFIX
-from dueline.queue import Queues
 from dueline.reading import ShardReader
 from dueline.recipes.checkpoint import Place
 from dueline.spark import archive, lake_arrow, lake_arrow_insights, lake_arrow_replays
@@ -26,7 +26,7 @@ from dueline.spark.archive import Period
 from dueline.spark.births import INSTANT, Form, chunks_of
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush, name_of
-from dueline.spark.options import existing_queues
+from dueline.spark.options import existing_engine
 from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import KEEP_US, Chosen, Found, Order
@@ -55,10 +55,10 @@ class ArrowEngine:
         """Copy what is new in the history, some 200,000 rows a part."""
         self._folder.own(NAME)
         rows = parts = 0
-        with existing_queues(self._settings.store) as queues:
+        with existing_engine(self._settings.store) as engine:
             fresh: list[Line] = []
             offsets = dict(self._folder.manifest(BRONZE).offsets)
-            for key, row in self._rows(queues, offsets):
+            for key, row in self._rows(engine, offsets):
                 fresh += [line_of(key, one) for one in unbundled(row)]
                 if len(fresh) >= _PART_ROWS:
                     self._put(fresh, offsets)
@@ -70,30 +70,30 @@ class ArrowEngine:
                 rows, parts = rows + len(fresh), parts + 1
         return Step(BRONZE, rows, parts)
 
-    def _rows(self, queues: Queues, offsets: dict[str, Sequence[Any]]) -> Iterator[tuple[str, Row]]:
+    def _rows(self, engine: Engine, offsets: dict[str, Sequence[Any]]) -> Iterator[tuple[str, Row]]:
         """Read on in each shard, and keep in `offsets` how far.
 
         Raises: StoreCorrupt: rows were let go of that were not copied.
         """
         bounds = self._folder.manifest(BRONZE)
-        for queue in self._settings.queues or queues.catalog.names():
+        for queue in self._settings.queues or engine.catalog.names():
             stream = queue + HISTORY_SUFFIX
-            for shard in history_shards(queues, queue):
+            for shard in history_shards(engine, queue):
                 key = f"{queue}/{shard:05}"
                 if key in offsets:
                     begin = offsets[key][0], bytes.fromhex(offsets[key][1])
                 else:  # what had gone by now is not missed, and what goes from now on is
-                    begin = gone.places(queues.store, stream).get(shard, (0, b""))
+                    begin = gone.places(engine.store, stream).get(shard, (0, b""))
                     begin = max(begin, (bounds.since_us, b""))
                     offsets[key] = [begin[0], begin[1].hex()]
                 reader = ShardReader(
-                    queues.store, stream, shard, after=begin, time=queues.time, clock=SystemClock()
+                    engine.store, stream, shard, after=begin, time=engine.time, clock=SystemClock()
                 )
                 while rows := _before(bounds.until_us, reader.read(_PAGE)):
                     for row in rows:
                         offsets[key] = [row.at_us, row.id.hex()]
                         yield queue, row
-                _check_kept(queues, queue, shard, begin)
+                _check_kept(engine, queue, shard, begin)
 
     def _put(self, lines: Sequence[Line], offsets: Mapping[str, Sequence[Any]]) -> None:
         before = self._folder.manifest(BRONZE)
@@ -243,11 +243,11 @@ class ArrowEngine:
         table = pa.Table.from_pylist(rows)
         place = table.schema.get_field_index("due")
         table = table.set_column(place, "due", table.column("due").cast(INSTANT))
-        with existing_queues(self._settings.store) as queues:
-            now_us = queues.time.earliest_us()
+        with existing_engine(self._settings.store) as engine:
+            now_us = engine.time.earliest_us()
             chunks = chunks_of(table.to_batches(_PAGE), Form(), CHUNK, now_us)
             say(f"replay: {len(rows):,} jobs")
-            return put_all(queues, chunks, order.write, 0, keep_us=KEEP_US)
+            return put_all(engine, chunks, order.write, 0, keep_us=KEEP_US)
 
     def audit(
         self,
@@ -294,12 +294,12 @@ def _before(until_us: int, rows: Sequence[Row]) -> Sequence[Row]:
     return [row for row in rows if row.at_us < until_us] if until_us else rows
 
 
-def _check_kept(queues: Queues, queue: str, shard: int, begin: Place) -> None:
+def _check_kept(engine: Engine, queue: str, shard: int, begin: Place) -> None:
     """See that what was read on from a place lacks no rows; asked after they were read.
 
     Raises: StoreCorrupt: some were let go of before that.
     """
-    last = gone.places(queues.store, queue + HISTORY_SUFFIX).get(shard, begin)
+    last = gone.places(engine.store, queue + HISTORY_SUFFIX).get(shard, begin)
     if last > begin:
         raise StoreCorrupt(
             f"The history of {queue}/{shard:05} was copied up to {_instant(begin[0])}, and has"

@@ -21,7 +21,7 @@ from dueline.spark.archive import Period, put
 from dueline.spark.engine import Say, Settings, Step
 from dueline.spark.folder import BRONZE, GOLD, SILVER, Folder, Manifest, flush, name_of
 from dueline.spark.offsets import offset_of
-from dueline.spark.options import existing_queues
+from dueline.spark.options import existing_engine
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.refusals import refusal_in
@@ -95,12 +95,12 @@ class SparkEngine:
         What is above a mark would not be offered yet, so marks are raised to there.
         """
         places: dict[str, Place] = {}
-        with existing_queues(self._settings.store) as queues:
-            for queue in self._settings.queues or queues.catalog.names():
+        with existing_engine(self._settings.store) as engine:
+            for queue in self._settings.queues or engine.catalog.names():
                 stream = queue + HISTORY_SUFFIX
-                lost = gone.places(queues.store, stream)
-                for shard in history_shards(queues, queue):
-                    queues.store.close_until(stream, shard, at_us=since_us - 1)
+                lost = gone.places(engine.store, stream)
+                for shard in history_shards(engine, queue):
+                    engine.store.close_until(stream, shard, at_us=since_us - 1)
                     begin = max(lost.get(shard, START), (since_us, b""))
                     places[f"{queue}/{shard:05}"] = begin
         return json.dumps(offset_of(places))

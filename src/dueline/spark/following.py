@@ -20,15 +20,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.frontier import SEALED_US
 from dueline.paging import record_at
-from dueline.queue import Queues
 from dueline.spark import shelves, slices, tables
 from dueline.spark.batch import PAGE, PARTS, Part, Reading, batches, moment_us
 from dueline.spark.loss import Losses
 from dueline.spark.offsets import offset_of, positions_of, within
-from dueline.spark.options import FOLLOWED, TABLES, Options, existing_queues
+from dueline.spark.options import FOLLOWED, TABLES, Options, existing_engine
 from dueline.spark.shelves import Shelf
 from dueline.spark.slices import START, Position, RowSlice, behind
 from dueline.store import NO_VERSION, Put
@@ -88,15 +88,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name, as those below)
         """Tell where a new query begins: the same at each call, since Spark does not keep it."""
-        with existing_queues(self._url) as queues:
-            store = queues.store
+        with existing_engine(self._url) as engine:
+            store = engine.store
             if not self._consumer:
-                return offset_of(self._first(queues))
-            put = Put(self._consumer, queues.ids.token(), b"", expect=NO_VERSION)
+                return offset_of(self._first(engine))
+            put = Put(self._consumer, engine.ids.token(), b"", expect=NO_VERSION)
             for _ in range(2):
                 if record := record_at(store, CONSUMERS_PARTITION, self._consumer):
                     return dict(json.loads(record.value))
-                first = json.dumps(offset_of(self._first(queues))).encode()
+                first = json.dumps(offset_of(self._first(engine))).encode()
                 if store.commit(CONSUMERS_PARTITION, [put._replace(value=first)]):
                     break
             return dict(json.loads(first))
@@ -109,9 +109,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         places = positions_of(start)
-        with existing_queues(self._url) as queues:
-            ends = self._ends(queues, places, most)
-            usual_ms = POLL_FILE_MS if queues.store.transactional else POLL_MS
+        with existing_engine(self._url) as engine:
+            ends = self._ends(engine, places, most)
+            usual_ms = POLL_FILE_MS if engine.store.transactional else POLL_MS
         end = offset_of(places | ends)
         poll_ms = usual_ms if self._poll_ms is None else self._poll_ms
         self._asked = (time.monotonic() + poll_ms / 1000, end) if end == start else None
@@ -123,16 +123,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let the query end at what there is now, though more is appended."""
-        with existing_queues(self._url) as queues:
-            marks = shelves.close(queues.store, self._shelves(queues))
+        with existing_engine(self._url) as engine:
+            marks = shelves.close(engine.store, self._shelves(engine))
             self._frozen = {str(shelf): mark_us for shelf, mark_us in marks.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan which task reads what of a batch."""
         befores, afters = positions_of(start), positions_of(end)
-        with existing_queues(self._url) as queues:
-            store = queues.store
-            known = {str(shelf): shelf for shelf in self._shelves(queues)}
+        with existing_engine(self._url) as engine:
+            store = engine.store
+            known = {str(shelf): shelf for shelf in self._shelves(engine)}
             gone_of = shelves.gone_of(store, known.values())
             wholes = []
             for name, until in afters.items():
@@ -164,24 +164,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What there is
 
-    def _shelves(self, queues: Queues) -> list[Shelf]:
-        return shelves.chosen(self._options, self._table, queues)
+    def _shelves(self, engine: Engine) -> list[Shelf]:
+        return shelves.chosen(self._options, self._table, engine)
 
-    def _first(self, queues: Queues) -> Positions:
-        some = self._shelves(queues)
+    def _first(self, engine: Engine) -> Positions:
+        some = self._shelves(engine)
         moment = self._options.text("startingTimestamp")
         if self._start == "latest":
             return {
-                str(shelf): behind(us) for shelf, us in shelves.close(queues.store, some).items()
+                str(shelf): behind(us) for shelf, us in shelves.close(engine.store, some).items()
             }
         if moment:
             at_us = moment_us("startingTimestamp", moment)
-            if at_us > shelves.now_us(queues.store):
+            if at_us > shelves.now_us(engine.store):
                 raise BadInput("startingTimestamp lies in the future.", hint='Use "latest".')
             for shelf in some:  # what is there stays, and so does what is not
-                queues.store.close_until(shelf.stream, shelf.shard, at_us=at_us - 1)
+                engine.store.close_until(shelf.stream, shelf.shard, at_us=at_us - 1)
             return {str(shelf): (at_us, b"") for shelf in some}
-        gone_of = shelves.gone_of(queues.store, some)
+        gone_of = shelves.gone_of(engine.store, some)
         earliest = {str(shelf): gone_of[shelf.stream].get(shelf.shard, START) for shelf in some}
         if self._start == "earliest":
             return earliest
@@ -194,19 +194,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from error
         return earliest | {name: place for name, place in given.items() if name in earliest}
 
-    def _ends(self, queues: Queues, places: Positions, most: int) -> Positions:
+    def _ends(self, engine: Engine, places: Positions, most: int) -> Positions:
         """Tell up to where each shard is read next, of those in which something is new."""
         waiting: dict[Shelf, int] = {}
-        some = self._shelves(queues)
+        some = self._shelves(engine)
         read_out = {name for shelf in some for name in shelf.older} - set(map(str, some))
-        gone_of = shelves.gone_of(queues.store, some)
+        gone_of = shelves.gone_of(engine.store, some)
         for shelf in some:
             after = places.get(str(shelf), START)
             if self._losses.fails:  # told when the batch is planned otherwise
                 whole = RowSlice(shelf.stream, shelf.shard, after, after)
-                self._losses.planned(queues.store, whole, gone_of[shelf.stream])
-            mark_us = self._mark(queues, shelf, after)
-            tail = queues.store.tail(
+                self._losses.planned(engine.store, whole, gone_of[shelf.stream])
+            mark_us = self._mark(engine, shelf, after)
+            tail = engine.store.tail(
                 shelf.stream, shelf.shard, after=after, limit=1, until_us=mark_us
             )
             if not read_out.issuperset(shelf.older):
@@ -221,16 +221,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for shelf, mark_us in waiting.items():
             after = places.get(str(shelf), START)
             whole = RowSlice(shelf.stream, shelf.shard, after, behind(mark_us))
-            found[str(shelf)] = list(slices.places_in(queues.store, whole, most))
+            found[str(shelf)] = list(slices.places_in(engine.store, whole, most))
         return within(found, most)
 
-    def _mark(self, queues: Queues, shelf: Shelf, after: Position) -> int:
+    def _mark(self, engine: Engine, shelf: Shelf, after: Position) -> int:
         """Read a shard's mark; raise it where something lies behind the place, and may be closed.
 
         Raises: StoreCorrupt: it is lower than where the query stands.
         """
         stream, shard = shelf.stream, shelf.shard
-        present = queues.store.close_until(stream, shard, at_us=-1)
+        present = engine.store.close_until(stream, shard, at_us=-1)
         if after[0] > present + 1:
             self._losses.tell(
                 f"The query stands at {after[0]} in {shelf}, which is closed up to {present} only:"
@@ -240,10 +240,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return -1
         if self._frozen is not None:
             return self._frozen.get(str(shelf), -1)
-        is_calm = not queues.store.tail(stream, shard, after=after, limit=1).rows
+        is_calm = not engine.store.tail(stream, shard, after=after, limit=1).rows
         if is_calm and not shelf.is_old:
             return present
-        return shelves.close_one(queues.store, shelf)
+        return shelves.close_one(engine.store, shelf)
 
     def _expect_same(self, name: str, is_known: bool, after: Position, until: Position) -> None:  # noqa: FBT001
         if until == after:

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from dueline.catalog import Catalog
 from dueline.clock import SystemClock
 from dueline.connect import mask, open_queues, open_store, split_address
+from dueline.engine import Engine
 from dueline.errors import BadInput, ConfigError
-from dueline.queue import Queues
 from dueline.settings import SHARDS_MAX
 from dueline.store import Store
 
@@ -167,13 +167,13 @@ def open_existing(url: str) -> Store:
 
 
 @contextmanager
-def existing_queues(url: str) -> Iterator[Queues]:
+def existing_engine(url: str) -> Iterator[Engine]:
     """Have the engine on a store that is there, for as long as the block lasts.
 
     Raises: ConfigError: as `open_existing`.
     """
     with closing(open_existing(url)) as store:
-        yield open_queues(url, store, clock=SystemClock())
+        yield open_queues(url, store, clock=SystemClock()).engine
 
 
 def chosen_queues(options: Options, catalog: Catalog) -> list[str]:

@@ -11,20 +11,20 @@ import pyarrow as pa
 from pyarrow import compute
 
 from dueline.bundle import size_of, unbundled
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.history import HISTORY_SUFFIX
 from dueline.paging import rows_in
-from dueline.queue import Queues
 from dueline.settings import tells_all
 from dueline.spark import shelves
 from dueline.spark.archive import Archive, Archived, Check, Period, asked_of
 from dueline.spark.auditing import ALL, Auditor, Judged
 from dueline.spark.bounds import NO_END, Births, bound
-from dueline.spark.engine import STEPS, Engine, Say, Settings, Step
+from dueline.spark.engine import STEPS, Say, Settings, Step, TableEngine
 from dueline.spark.folder import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
 from dueline.spark.lake_arrow import lines_in
 from dueline.spark.lake_arrow_past import STATES, state_at
-from dueline.spark.options import existing_queues, open_existing
+from dueline.spark.options import existing_engine, open_existing
 from dueline.spark.putting import Written
 from dueline.spark.redrive import Death, Wanted
 from dueline.spark.replaying import Chosen, Found, Order
@@ -38,14 +38,16 @@ _LAST: Final = b"\xff" * 16
 class Pipeline:
     """Tables in a folder, made of a store's history by an engine."""
 
-    def __init__(self, folder: Folder, settings: Settings, engine: Callable[[], Engine]) -> None:
+    def __init__(
+        self, folder: Folder, settings: Settings, engine: Callable[[], TableEngine]
+    ) -> None:
         """Take the folder, what the tables depend on, and how to start the engine."""
         self._folder = folder
         self._settings = settings
         self._start = engine
-        self._started: Engine | None = None
+        self._started: TableEngine | None = None
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> TableEngine:
         if self._started is None:
             self._started = self._start()
         return self._started
@@ -88,28 +90,28 @@ class Pipeline:
             )  # fmt: skip
         ends = self._ends()
         bounds = self._folder.manifest(BRONZE)
-        with existing_queues(self._settings.store) as queues:
+        with existing_engine(self._settings.store) as engine:
             shards: list[Mapping[str, Any]] = [
                 {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
-                 "behind": _count(queues.store, queue, shard, ends.get((queue, shard)), bounds)}
-                for queue in self._names(queues)
-                for shard in shelves.history_shards(queues, queue)
+                 "behind": _count(engine.store, queue, shard, ends.get((queue, shard)), bounds)}
+                for queue in self._names(engine)
+                for shard in shelves.history_shards(engine, queue)
             ]  # fmt: skip
         return tables, shards
 
     def _bound(self, since_us: int | None = None, until_us: int | None = None) -> Manifest:
         """Begin bronze with a period, or see that it goes on in its own."""
-        with existing_queues(self._settings.store) as queues:
-            return bound(self._folder, queues, self._names(queues), since_us, until_us)
+        with existing_engine(self._settings.store) as engine:
+            return bound(self._folder, engine, self._names(engine), since_us, until_us)
 
-    def _names(self, queues: Queues) -> list[str]:
+    def _names(self, engine: Engine) -> list[str]:
         if not self._settings.queues:
-            return queues.catalog.names()
-        return [name for one in self._settings.queues for name in queues.catalog.chosen(one)]
+            return engine.catalog.names()
+        return [name for one in self._settings.queues for name in engine.catalog.chosen(one)]
 
-    def _histories(self, queues: Queues) -> dict[str, str]:
+    def _histories(self, engine: Engine) -> dict[str, str]:
         """Tell how much each queue's history holds."""
-        return {name: queues.catalog.settings(name).history for name in self._names(queues)}
+        return {name: engine.catalog.settings(name).history for name in self._names(engine)}
 
     def _ends(self) -> dict[tuple[str, int], int]:
         """Tell how far each shard was copied."""
@@ -129,8 +131,8 @@ class Pipeline:
         Returns: queue, history, verdict, and a count for each state. The verdict is `told`,
         `not audited`, or `in part` where the tables do not hold all that was before.
         """
-        with existing_queues(self._settings.store) as queues:
-            history = self._histories(queues)
+        with existing_engine(self._settings.store) as engine:
+            history = self._histories(engine)
         bounds = self._folder.manifest(BRONZE)
         bronze = lines_in(self._folder.batches(BRONZE))
         lines = (line for line in bronze if tells_all(history.get(line["queue"], "off")))
@@ -201,8 +203,8 @@ class Pipeline:
         Raises: NotFound: there is no such queue, or silver was never made.
         """
         self._folder.need(SILVER)
-        with existing_queues(self._settings.store) as queues:
-            names = self._names(queues) if self._settings.queues else ()
+        with existing_engine(self._settings.store) as engine:
+            names = self._names(engine) if self._settings.queues else ()
         return self._engine().deaths(wanted._replace(queues=names))
 
     def replayable(self, chosen: Chosen, archives: Sequence[Path] = ()) -> Found:
@@ -240,12 +242,12 @@ class Pipeline:
 
         Raises: NotFound: there is no such queue.
         """
-        with existing_queues(self._settings.store) as queues:
-            store = queues.store
+        with existing_engine(self._settings.store) as engine:
+            store = engine.store
             some = [
                 shelves.Shelf(name, name + HISTORY_SUFFIX, shard)
-                for name in self._names(queues)
-                for shard in shelves.history_shards(queues, name)
+                for name in self._names(engine)
+                for shard in shelves.history_shards(engine, name)
             ]
             marks = shelves.close(store, some).values()
             return min((shelves.now_us(store), *marks)) + 1
@@ -319,10 +321,10 @@ class Pipeline:
 
         Raises: BadInput: `expected` with a queue whose history does not tell of births.
         """
-        with existing_queues(self._settings.store) as queues, self._folder.writing():
-            history = self._histories(queues)
-            bounds = bound(self._folder, queues, list(history), None, None)
-            auditor = Auditor(self._folder, queues, history, bounds, births)
+        with existing_engine(self._settings.store) as engine, self._folder.writing():
+            history = self._histories(engine)
+            bounds = bound(self._folder, engine, list(history), None, None)
+            auditor = Auditor(self._folder, engine, history, bounds, births)
             return auditor.judge(self._engine(), say, expected, promises, with_results=with_results)
 
 
@@ -361,7 +363,7 @@ def pipeline(
     """
     folder = Folder(out)
 
-    def start() -> Engine:
+    def start() -> TableEngine:
         if engine == "arrow":
             from dueline.spark.engine_arrow import ArrowEngine  # noqa: PLC0415  (one of two)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import add
 from typing import Final, NamedTuple
 
+from dueline.engine import Engine
 from dueline.job import Job, JobId
-from dueline.queue import Queues
 from dueline.spark.births import Birth, in_order, jobs_of
 from dueline.spark.conflicts import EXISTING, REJECT, elsewhere, moves, reject_elsewhere
 from dueline.spark.ledger import Dues, Ledger
@@ -48,7 +48,7 @@ def rows_elsewhere(
 
 
 def put_all(
-    queues: Queues,
+    engine: Engine,
     chunks: Iterable[Sequence[Birth]],
     write: str,
     partition: int,
@@ -67,10 +67,10 @@ def put_all(
       Conflict: jobs are alive by another write, or in another queue, and that is to be an error;
         of their chunk nothing was put.
     """
-    expires_us = queues.time.earliest_us() + keep_us
-    token = queues.ids.token
+    expires_us = engine.time.earliest_us() + keep_us
+    token = engine.ids.token
     ledger = Ledger(
-        queues.told,
+        engine.recording_store,
         write,
         partition,
         token=token,
@@ -90,11 +90,11 @@ def put_all(
             births = [by_id[one] for one in ids]  # noqa: B023  (called at once)
             if dues:
                 births = [one._replace(due_us=dues[one.id]) for one in births]
-            made[:] = jobs_of(births, now_us=born_us, settings=queues.catalog.settings)  # noqa: B023
+            made[:] = jobs_of(births, now_us=born_us, settings=engine.catalog.settings)  # noqa: B023
             return made  # noqa: B023
 
         def change(living: Sequence[Job], now_us: int) -> Sequence[Move]:
-            moved[:] = moves(living, by_id, on_conflict, queues=queues, now_us=now_us)  # noqa: B023
+            moved[:] = moves(living, by_id, on_conflict, engine=engine, now_us=now_us)  # noqa: B023
             return moved  # noqa: B023
 
         def check(living: Sequence[Job]) -> None:
@@ -102,9 +102,9 @@ def put_all(
             if on_other_queue == REJECT:
                 reject_elsewhere(found)  # noqa: B023
 
-        added = ledger.put(list(by_id), make, change, check, now_us=queues.time.earliest_us())
+        added = ledger.put(list(by_id), make, change, check, now_us=engine.time.earliest_us())
         done = done.plus(Written(len(some), added, rows_elsewhere(some, by_id, found)))
-        queues.landed(made)
-        queues.wake((move.job.lane.queue, move.at_us) for move in moved)
+        engine.announce(made)
+        engine.wake((move.job.lane.queue, move.at_us) for move in moved)
     ledger.close()
     return done

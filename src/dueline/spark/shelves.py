@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dueline import cuts, gone
+from dueline.engine import Engine
 from dueline.errors import BadInput
 from dueline.frontier import SEALED_US
 from dueline.history import HISTORY_SUFFIX
-from dueline.queue import Queues
 from dueline.settings import StreamSettings
 from dueline.spark.options import Options, chosen_queues
 from dueline.spark.slices import Position
@@ -35,7 +35,7 @@ class Shelf(NamedTuple):
         return f"{self.name}/{self.shard:05}"
 
 
-def chosen(options: Options, table: str, queues: Queues) -> list[Shelf]:
+def chosen(options: Options, table: str, engine: Engine) -> list[Shelf]:
     """Tell which shards are asked for, in order.
 
     Raises: BadInput: no stream is named. NotFound: there is no such queue.
@@ -44,24 +44,24 @@ def chosen(options: Options, table: str, queues: Queues) -> list[Shelf]:
         names = options.names("stream")
         if not names:
             raise BadInput("No stream is named.", hint='Say .option("stream", "clicks").')
-        found = [shelf for name in sorted(names) for shelf in _of_stream(queues.store, name)]
+        found = [shelf for name in sorted(names) for shelf in _of_stream(engine.store, name)]
     else:
         found = [
             Shelf(name, name + HISTORY_SUFFIX, shard)
-            for name in sorted(chosen_queues(options, queues.catalog))
-            for shard in history_shards(queues, name)
+            for name in sorted(chosen_queues(options, engine.catalog))
+            for shard in history_shards(engine, name)
         ]
     only = options.shards()
     return [shelf for shelf in found if only is None or shelf.shard in only]
 
 
-def history_shards(queues: Queues, name: str) -> range:
+def history_shards(engine: Engine, name: str) -> range:
     """Name the shards of a queue's history, with those that are read no more.
 
     All rows of the latter have gone, and a reader that stands in one may have missed some.
     """
-    once = gone.places(queues.store, name + HISTORY_SUFFIX)
-    return range(max([queues.catalog.settings(name).shards_read, *(one + 1 for one in once)]))
+    once = gone.places(engine.store, name + HISTORY_SUFFIX)
+    return range(max([engine.catalog.settings(name).shards_read, *(one + 1 for one in once)]))
 
 
 def _of_stream(store: Store, name: str) -> Iterator[Shelf]:

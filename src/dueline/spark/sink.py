@@ -24,7 +24,7 @@ from dueline.spark import staging
 from dueline.spark.births import Form, check_columns, chunks_of
 from dueline.spark.conflicts import EXISTING, ON_CONFLICT, ON_OTHER_QUEUE, REJECT
 from dueline.spark.garbage import collector_paused, modules_passed_over
-from dueline.spark.options import Options, existing_queues, open_existing
+from dueline.spark.options import Options, existing_engine, open_existing
 from dueline.spark.putting import CHUNK, Written, put_all
 from dueline.spark.staging import Staged
 from dueline.store import Commit, Put, Store
@@ -84,10 +84,10 @@ class _Sink:
                 return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
-        with existing_queues(self._url) as queues, collector_paused():
-            chunks = chunks_of(batches, self._form, self._chunk, queues.time.earliest_us())
+        with existing_engine(self._url) as engine, collector_paused():
+            chunks = chunks_of(batches, self._form, self._chunk, engine.time.earliest_us())
             done = put_all(
-                queues,
+                engine,
                 chunks,
                 write,
                 partition,
@@ -101,15 +101,15 @@ class _Sink:
         """Publish what was staged; keep what the write came to, for whoever asks."""
         staged = [one for one in messages if isinstance(one, Staged)]
         if staged:
-            with existing_queues(self._url) as queues, collector_paused():
-                expires_us = queues.store.clock_us() + self._keep_us
+            with existing_engine(self._url) as engine, collector_paused():
+                expires_us = engine.store.clock_us() + self._keep_us
 
                 def told(done: Written) -> Commit:
                     put = _counts(staged[0].write, done, expires_us)
                     return Commit(WRITES_PARTITION, (put,))
 
                 staging.publish(
-                    queues,
+                    engine,
                     staged,
                     told=told,
                     expires_us=expires_us,

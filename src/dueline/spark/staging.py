@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from dueline.codec import encode
+from dueline.engine import Engine
 from dueline.errors import Conflict, StoreUnavailable
 from dueline.paging import record_at
-from dueline.queue import Queues
 from dueline.spark.births import (
     BIRTHS,
     Birth,
@@ -71,7 +71,7 @@ def lay_ready(batches: Iterator[pa.RecordBatch], form: Form, write: str, now_us:
 
 
 def publish(
-    queues: Queues,
+    engine: Engine,
     some: Sequence[Staged],
     *,
     told: Callable[[Written], Commit],
@@ -90,14 +90,14 @@ def publish(
         nothing is put, and what was laid ready goes.
       StoreUnavailable: jobs that were to be changed are claimed again and again; nothing is put.
     """
-    write, store = some[0].write, queues.store
+    write, store = some[0].write, engine.store
     rows: list[Birth] = []
     for _ in range(ROUNDS_MAX):
         if record_at(store, STAGED_PARTITION, write) is not None:
             break
         rows = rows or [birth for one in some for birth in _births(one.path)]
         by_id = {birth.id: birth for birth in in_order(rows)}
-        now_us = queues.time.earliest_us()
+        now_us = engine.time.earliest_us()
         living = [job for job in store.find(list(by_id)) if job is not None]
         found = elsewhere(living, by_id)
         try:
@@ -108,19 +108,19 @@ def publish(
         except Conflict:
             clear(some)
             raise
-        changes = moves(living, by_id, on_conflict, queues=queues, now_us=now_us)
+        changes = moves(living, by_id, on_conflict, engine=engine, now_us=now_us)
         alive = {job.id for job in living}
         jobs = jobs_of(
             [birth for birth in by_id.values() if birth.id not in alive],
             now_us=now_us,
-            settings=queues.catalog.settings,
+            settings=engine.catalog.settings,
         )
         counts = Written(len(rows), len(jobs), rows_elsewhere(rows, by_id, found))
-        put = Put(write, queues.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
+        put = Put(write, engine.ids.token(), encode(len(rows)), NO_VERSION, expires_us)
         commits = (Commit(STAGED_PARTITION, (put,)), told(counts))
-        if queues.told.together([Group(changes, commits, jobs)])[0]:
-            queues.landed(jobs)
-            queues.wake((move.job.lane.queue, move.at_us) for move in changes)
+        if engine.recording_store.together([Group(changes, commits, jobs)])[0]:
+            engine.announce(jobs)
+            engine.wake((move.job.lane.queue, move.at_us) for move in changes)
             break
     else:
         raise StoreUnavailable(

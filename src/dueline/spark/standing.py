@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple, get_args
 from dueline import cuts, groups
 from dueline.attempt import FinalState
 from dueline.bundle import attempts_in
+from dueline.engine import Engine
 from dueline.job import JobId
-from dueline.queue import Queues
 from dueline.recipes import registry, results
 from dueline.recipes.lease import Grant, grants
 from dueline.recipes.registry import Presence
@@ -28,15 +28,15 @@ class Standing(NamedTuple):
     table: str
 
 
-def rows_of(table: str, queues: Queues, options: Options) -> Iterator[Values]:
+def rows_of(table: str, engine: Engine, options: Options) -> Iterator[Values]:
     """Read a small table as it stands."""
     if table == "workers":
-        for one in registry.present(queues.store):
+        for one in registry.present(engine.store):
             yield _worker(one)
         return
     only = options.shards()
-    for name in chosen_queues(options, queues.catalog):
-        for shard in shards_of(queues, name):
+    for name in chosen_queues(options, engine.catalog):
+        for shard in shards_of(engine, name):
             if only is not None and shard.number not in only:
                 continue
             yield {
@@ -46,11 +46,11 @@ def rows_of(table: str, queues: Queues, options: Options) -> Iterator[Values]:
             }  # fmt: skip
     if options.names("queue"):
         return
-    for stream, settings in cuts.streams(queues.store):
-        for group in groups.registered(queues.store, stream):
+    for stream, settings in cuts.streams(engine.store):
+        for group in groups.registered(engine.store, stream):
             numbers = cuts.shards_of(settings)
             chosen = [one for one in numbers if only is None or one in only]
-            for values in _of_group(queues, stream, group, chosen):
+            for values in _of_group(engine, stream, group, chosen):
                 yield {**values, "takes_new": not cuts.is_old(settings, values["shard"])}
 
 
@@ -64,11 +64,11 @@ def _worker(one: Presence) -> Values:
     }  # fmt: skip
 
 
-def _of_group(queues: Queues, stream: str, group: str, shards: Sequence[int]) -> Iterator[Values]:
-    now_us = queues.time.earliest_us()
-    places = groups.places(queues.store, stream, group)
-    leases = grants(queues.store, groups.leases_at(stream, group))
-    for lag in groups.lags(queues.store, stream, group, shards, now_us=now_us):
+def _of_group(engine: Engine, stream: str, group: str, shards: Sequence[int]) -> Iterator[Values]:
+    now_us = engine.time.earliest_us()
+    places = groups.places(engine.store, stream, group)
+    leases = grants(engine.store, groups.leases_at(stream, group))
+    for lag in groups.lags(engine.store, stream, group, shards, now_us=now_us):
         lease = leases.get(str(lag.shard), Grant(0, "", 0, 0))
         place = places[lag.shard].place if lag.shard in places else None
         is_held = lease.until_us > now_us

@@ -104,7 +104,9 @@ class AppOnBench:
     def enqueued(self) -> list[Job]:
         """List the rows of jobs that wait, in the order of enqueueing."""
         queues = self.app.queues
-        rows = [row for name in queues.catalog.names() for row in queues.jobs_of(name)]
+        rows = [
+            row for name in queues.engine.catalog.names() for row in queues.engine.jobs_of(name)
+        ]
         return sorted((row for row in rows if not row.outcome), key=lambda row: row.id)
 
     def assert_enqueued(
@@ -195,9 +197,9 @@ class _Engine:
         self._app = app
         self._queues = app.queues
         self._execution = _Execution(app.tasks, app.hooks)
-        self._reports = Reports(app.queues, self._execution.controls.take_reports)
-        self._settler = Settler(app.queues, app.tasks, random.Random(0), app.hooks)
-        self._steps = Stepping(app.queues, self._settler)
+        self._reports = Reports(app.queues.engine, self._execution.controls.take_reports)
+        self._settler = Settler(app.queues.engine, app.tasks, random.Random(0), app.hooks)
+        self._steps = Stepping(app.queues.engine, self._settler)
         self._gathered: dict[tuple[str, str, str], list[Assignment]] = {}
 
     def step(self, counts: Drained, *, raises: bool) -> bool:
@@ -205,14 +207,16 @@ class _Engine:
 
         Those of tasks with chunks wait until one is full, or nothing else is due.
         """
-        names = self._queues.catalog.names()
-        claimer = Claimer(self._queues, names, WORKER, permits=_Unlimited(self._queues.time))
+        names = self._queues.engine.catalog.names()
+        claimer = Claimer(
+            self._queues.engine, names, WORKER, permits=_Unlimited(self._queues.engine.time)
+        )
         claimer.refresh()
         taken = claimer.claim(1, {})
         if not taken:
             return self._run_gathered(counts, raises=raises)
-        now_us = self._queues.time.latest_us()
-        found = triage(taken, self._queues.catalog.settings, now_us)
+        now_us = self._queues.engine.time.latest_us()
+        found = triage(taken, self._queues.engine.catalog.settings, now_us)
         self._settler.complete(found.decided)
         self._settler.tell_died(found.died)
         self._settler.end(found.over)
@@ -225,7 +229,7 @@ class _Engine:
 
     def _admit(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
         """Run a job, or let it wait for others of its chunk."""
-        keep = self._queues.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
+        keep = self._queues.engine.catalog.settings(job.lane.queue).keep_us > 0 or is_step(job)
         last = self._reports.last([job])[0].get(job.id)
         assignment = Assignment(job, keep, last=last, given=given)
         handler = self._app.tasks.get(job.task)
@@ -249,7 +253,7 @@ class _Engine:
 
     def give_back(self) -> None:
         """Let go of jobs that were gathered and not run."""
-        now_us = self._queues.time.latest_us()
+        now_us = self._queues.engine.time.latest_us()
         left = [one for line in self._gathered.values() for one in line]
         self._gathered.clear()
         if left:
@@ -258,12 +262,12 @@ class _Engine:
     def _run(self, some: list[Assignment], counts: Drained, *, raises: bool) -> None:
         """Run a job, or the jobs of a chunk."""
         queues, first = self._queues, some[0]
-        started_us = queues.time.latest_us()
+        started_us = queues.engine.time.latest_us()
         self._execution.error = None
         ending = self._call(first if len(some) == 1 else first._replace(chunk=some), started_us)
         self._reports.write()
         each = dict(ending.endings) if isinstance(ending, Each) else {first.job.claim(): ending}
-        ended_us = queues.time.latest_us()
+        ended_us = queues.engine.time.latest_us()
         ended = [Ended(one.job, each[one.job.claim()], started_us, ended_us) for one in some]
         self._steps.settled(ended, self._settler.settle(ended, []))
         for one in ended:

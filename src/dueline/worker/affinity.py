@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from dueline.clock import SECOND_US
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.recipes.registry import Presence, present
 
 WHOLE_EVERY_US: Final = 2 * SECOND_US
@@ -36,17 +36,17 @@ class Affinity:
     others: shards that the others see to, as `(queue, shard)`.
     """
 
-    def __init__(self, queues: Queues, worker: str) -> None:
+    def __init__(self, engine: Engine, worker: str) -> None:
         """Take the engine, and the worker's id; reads nothing yet."""
         self.others: frozenset[tuple[str, int]] = frozenset()
-        self._queues = queues
+        self._engine = engine
         self._worker = worker
         self._whole_us: int | None = None
 
     def chosen(self, places: Sequence[Place]) -> Sequence[Place]:
         """Leave out the shards that are others' to look at, now and then none."""
-        now_us = self._queues.time.earliest_us()
-        some = present(self._queues.store)
+        now_us = self._engine.time.earliest_us()
+        some = present(self._engine.store)
         shards = Counter(queue for queue, _, _ in places)
         mine = {queue: self._mine(queue, shards[queue], some, now_us) for queue in shards}
         self.others = frozenset((queue, n) for queue, n, _ in places if n not in mine[queue])
@@ -58,7 +58,7 @@ class Affinity:
     def _mine(
         self, queue: str, shards: int, some: Sequence[Presence], now_us: int
     ) -> Collection[int]:
-        oldest_us = now_us - self._queues.catalog.settings(queue).lease_us // FRESH_SHARE
+        oldest_us = now_us - self._engine.catalog.settings(queue).lease_us // FRESH_SHARE
         fresh = tuple(
             Known(one.worker, one.held < one.slots)
             for one in some
@@ -67,9 +67,9 @@ class Affinity:
         return looked_at(self._worker, queue, shards, fresh)
 
 
-def affinity_of(queues: Queues, worker: str) -> Affinity | None:
+def affinity_of(engine: Engine, worker: str) -> Affinity | None:
     """Make a worker's affinity where it pays: not where a look costs nothing, or wakes are told."""
-    return Affinity(queues, worker) if queues.store.scope == "network" else None
+    return Affinity(engine, worker) if engine.store.scope == "network" else None
 
 
 @lru_cache(maxsize=64)

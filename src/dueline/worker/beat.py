@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from dueline.errors import DuelineError, StoreReplaced
-from dueline.worker.log import log
+from dueline.logging import log
 
 BEATS_A_LEASE = 3
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from dueline.ahead import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
+from dueline.logging import log
 from dueline.planner import plan, prospects, weighed
-from dueline.queue import Queues
 from dueline.rota import Rota
 from dueline.store import Want
 from dueline.tuples import made
@@ -21,7 +22,6 @@ from dueline.waker import WAKE_AHEAD_US
 from dueline.weights import LOOKED_AT, Weights
 from dueline.worker.affinity import Affinity, Place, affinity_of
 from dueline.worker.blocked import Blocked
-from dueline.worker.log import log
 from dueline.worker.permits import Granted, Permitting
 from dueline.worker.roll import Roll
 
@@ -55,7 +55,7 @@ class Claimer:
 
     def __init__(
         self,
-        queues: Queues,
+        engine: Engine,
         serving: Sequence[str],
         worker: str,
         *,
@@ -74,13 +74,13 @@ class Claimer:
         self._permits = permits
         self._limited = Blocked()
         self._lease_us = lease_us
-        self._queues = queues
+        self._engine = engine
         self._serving = serving
         self._worker = worker
         self._look_ahead_us = WAKE_AHEAD_US  # further than to the next look
         self._asked_us = 0
         self._foreseen_us = 0  # what may be claimed ahead up to then is
-        self._is_ahead = isinstance(queues.store, ClaimsAhead)
+        self._is_ahead = isinstance(engine.store, ClaimsAhead)
         self._rota = Rota()
         self._rolls: dict[tuple[str, int], Roll] = {}
         self._aging: dict[str, int] = {}
@@ -88,14 +88,14 @@ class Claimer:
         self._turn = 0
         self._weights = Weights()
         self._readers: ThreadPoolExecutor | None = None
-        if queues.store.scope == "network":  # each read waits for an answer; looks are frequent
+        if engine.store.scope == "network":  # each read waits for an answer; looks are frequent
             self._look_ahead_us = SECOND_US
             self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
 
     @classmethod
     def sharing(
         cls,
-        queues: Queues,
+        engine: Engine,
         serving: Iterable[str],
         worker: str,
         permits: Permitting,
@@ -103,15 +103,15 @@ class Claimer:
         is_alone: bool,
     ) -> "Claimer":
         """Make one that shares its queues with those of other workers, unless it is alone."""
-        affinity = None if is_alone else affinity_of(queues, worker)
-        return cls(queues, list(serving), worker, permits=permits, affinity=affinity)
+        affinity = None if is_alone else affinity_of(engine, worker)
+        return cls(engine, list(serving), worker, permits=permits, affinity=affinity)
 
     def refresh(self) -> None:
         """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
         shards: Sequence[Place] = [
             (queue, shard, settings.width_us)
             for queue in self._serving
-            for settings in [self._queues.catalog.settings(queue)]
+            for settings in [self._engine.catalog.settings(queue)]
             for shard in range(settings.shards_read)
         ]
         if self._affinity is not None:
@@ -130,9 +130,9 @@ class Claimer:
         self._aging = {
             queue: settings.aging_us
             for queue in self._serving
-            if (settings := self._queues.catalog.settings(queue)).aging_us
+            if (settings := self._engine.catalog.settings(queue)).aging_us
         }
-        each = [self._queues.catalog.settings(queue).weights for queue in self._serving]
+        each = [self._engine.catalog.settings(queue).weights for queue in self._serving]
         self._weights.weights = dict(sorted(chain.from_iterable(each)))
         self._look_at_heads()
 
@@ -145,30 +145,30 @@ class Claimer:
             return
         for lane in self._rota.unknown(HEADS_MAX):
             if lane.queue in self._aging:
-                page = self._queues.store.scan(lane, after=None, until_us=None, limit=1)
+                page = self._engine.store.scan(lane, after=None, until_us=None, limit=1)
                 if page.jobs:  # otherwise a visit tells: what is being carried is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
     def _read(self, rolls: dict[tuple[str, int], Roll], place: Place) -> _Lanes:
         queue, shard, width_us = place
-        now_us = self._queues.time.earliest_us()
+        now_us = self._engine.time.earliest_us()
         today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
         roll = rolls.setdefault((queue, shard), Roll(queue, shard))
         known = self._rota.next_at_us
         found, heads, version = roll.read(
-            self._queues.store, known, until_bucket=until_bucket, now_us=now_us
+            self._engine.store, known, until_bucket=until_bucket, now_us=now_us
         )
-        if not self._queues.catalog.is_current(queue, version):
-            self._queues.catalog.forget(queue)
-        settings = self._queues.catalog.settings(queue)
+        if not self._engine.catalog.is_current(queue, version):
+            self._engine.catalog.forget(queue)
+        settings = self._engine.catalog.settings(queue)
         if settings.is_paused:
             return [], {}
         past = [pointer.lane for pointer in found if pointer.listing < today]
         empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
         if roll.is_sweep_due(empty, now_us):
-            self._queues.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
-            roll.swept(now_us, self._queues.time.earliest_us())
+            self._engine.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
+            roll.swept(now_us, self._engine.time.earliest_us())
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
             found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]
@@ -185,7 +185,7 @@ class Claimer:
 
         Returns: none when nothing is due in the lanes known since the last `refresh`.
         """
-        now_us = self._asked_us = self._queues.time.earliest_us()
+        now_us = self._asked_us = self._engine.time.earliest_us()
         weighs = bool(self._weights.weights)
         kinds = max(limit, LOOKED_AT) if weighs else limit  # so many have a job each, at most
         # A lane that turns out to hold nothing that is due gives way to the next of its kind.
@@ -213,7 +213,7 @@ class Claimer:
     def _visit(
         self, wants: Sequence[Want], limit: int, room: Mapping[str, int], now_us: int
     ) -> list[Taken]:
-        time = self._queues.time
+        time = self._engine.time
         left = dict(room)
         taken: list[Taken] = []
         for (lease_us, queue, limits), some in self._runs(wants, room):
@@ -225,13 +225,13 @@ class Claimer:
                 if most <= 0:
                     continue
                 lasting_us = lease_us + time.latest_us() - now_us
-                claimed = self._queues.store.claim(
+                claimed = self._engine.store.claim(
                     some,
                     limit=most,
                     now_us=now_us,
                     lease_us=lasting_us if until_us is None else min(lasting_us, until_us - now_us),
                     worker=self._worker,
-                    token=self._queues.ids.token(),
+                    token=self._engine.ids.token(),
                 )
             except StoreUnavailable:
                 if not taken:
@@ -280,7 +280,7 @@ class Claimer:
 
     def _warn(self, what: str, error: StoreCorrupt) -> None:
         """Log what cannot be read, once in a while."""
-        now_us = self._queues.time.earliest_us()
+        now_us = self._engine.time.earliest_us()
         if now_us - self._warned_us.get(what, -DAMAGED_US) >= DAMAGED_US:
             self._warned_us[what] = now_us
             log.error("%s cannot be read, and what needs it waits: %s", what, error)
@@ -291,7 +291,7 @@ class Claimer:
 
     def unblock(self, limits: Collection[str]) -> None:
         """Look again at lanes that were let be because of these limits."""
-        now_us = self._queues.time.earliest_us()
+        now_us = self._engine.time.earliest_us()
         self._rota.visited(dict.fromkeys(self._limited.take(limits), now_us))
 
     def claim_ahead(self, limit: int, room: Mapping[str, int]) -> list[Foreseen]:
@@ -301,7 +301,7 @@ class Claimer:
 
         Returns: none while no job is known that is due so soon.
         """
-        store, time = self._queues.store, self._queues.time
+        store, time = self._engine.store, self._engine.time
         now_us = time.earliest_us()
         soon_us = self._soon_us()
         if soon_us is None or soon_us > now_us or not isinstance(store, ClaimsAhead):
@@ -325,7 +325,7 @@ class Claimer:
                     until_us=until_us,
                     lease_us=lease_us + time.latest_us() - now_us,
                     worker=self._worker,
-                    token=self._queues.ids.token(),
+                    token=self._engine.ids.token(),
                 )
             except StoreUnavailable:
                 if not foreseen:
@@ -346,7 +346,7 @@ class Claimer:
 
         Returns: lease, the queue whose room it is or "", limits, and the wants.
         """
-        settings = self._queues.catalog.settings
+        settings = self._engine.catalog.settings
         kinds = {
             queue: (self._lease_us or settings(queue).lease_us, queue if queue in room else "")
             for queue in {want.lane.queue for want in wants}
@@ -369,7 +369,7 @@ class Claimer:
         What may be due, by a clock that is not known exactly, and cannot be claimed yet for sure
         counts: it was just put there, say.
         """
-        now_us = self._queues.time.latest_us()
+        now_us = self._engine.time.latest_us()
         soon = self._limited.asked_before(now_us + MOMENT_US)
         waits = self._permits is not None and any(map(self._permits.is_open, soon))
         return waits or self._rota.has_due(now_us)

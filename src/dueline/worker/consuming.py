@@ -12,10 +12,10 @@ from dueline.batch import Batch
 from dueline.clock import SECOND_US
 from dueline.consumer import Consumer
 from dueline.errors import DuelineError, LeaseLost
+from dueline.logging import log
 from dueline.recipes.lease import BEATS_A_TTL
 from dueline.usercode import Raised, contain, log_raised, text_of
 from dueline.waker import Waker
-from dueline.worker.log import log
 
 T = TypeVar("T")
 

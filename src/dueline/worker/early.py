@@ -9,8 +9,8 @@ from typing import NamedTuple
 from dueline.ahead import Foreseen
 from dueline.clock import StoreTime
 from dueline.job import Claim, Job, JobId
+from dueline.logging import log
 from dueline.worker.assignment import Assignment
-from dueline.worker.log import log
 
 
 class Overdue(NamedTuple):

@@ -13,6 +13,7 @@ from dueline.errors import BadInput, JobTimeout, LeaseLost
 from dueline.handler import Cancel, Context, Handler, Snooze, Throttled
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
+from dueline.logging import log
 from dueline.options import is_past
 from dueline.policy import WAIT_US_MAX, wants
 from dueline.usercode import Raised, contain, name_of, raise_interrupt, text_of, traceback_of
@@ -20,7 +21,6 @@ from dueline.worker.assignment import NOTHING, Assignment, done_with
 from dueline.worker.chunk_run import ChunkRun
 from dueline.worker.controls import CANCELLED, Controls
 from dueline.worker.events import ran_event, run_event
-from dueline.worker.log import log
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job waits for a worker that knows its task and codec, after another claimed it."""

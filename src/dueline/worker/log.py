@@ -4,10 +4,9 @@ import logging
 
 from dueline.attempt import Ended, Failed, Outcome
 from dueline.job import Job
+from dueline.logging import log
 from dueline.policy import Again, Decision
 from dueline.text import indented, one_line
-
-log = logging.getLogger("dueline.worker")
 
 
 def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 from dueline.attempt import Ended, Ending, GivenBack
 from dueline.clock import SECOND_US, Clock
 from dueline.job import Job
+from dueline.logging import log
 from dueline.usercode import Raised, contain, log_raised
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from dueline.worker.interrupt import Interrupt
-from dueline.worker.log import log
 
 CLEAN_UP_S = 1.0
 """How long a loop of our own is waited for, once what runs in it was cancelled."""

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt, StoreUnavailable
 from dueline.job import Claim, Job
 from dueline.limiting import semaphore_of
-from dueline.queue import Queues
 from dueline.recipes import rate
 from dueline.recipes.rate import Meter, Rate
 
@@ -38,9 +38,9 @@ class Meters:
     keeps nothing from the lanes after it.
     """
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Take the engine; reads nothing yet."""
-        self._queues = queues
+        self._engine = engine
         self._taken_us: dict[str, int] = {}  # when it was last
         self._unused: dict[str, list[tuple[int, int]]] = {}  # so many that were taken then
         self._moved: dict[str, list[tuple[int, int]]] = {}  # taken then, started then
@@ -49,9 +49,9 @@ class Meters:
 
     def look(self, name: str, one: Rate) -> Reading:
         """Read a meter."""
-        now_us = self._queues.time.earliest_us()
-        meter, version = rate.read(self._queues.store, name)
-        latest_us = self._queues.time.latest_us()
+        now_us = self._engine.time.earliest_us()
+        meter, version = rate.read(self._engine.store, name)
+        latest_us = self._engine.time.latest_us()
         for count, taken_us in self._unused.get(name, ()):
             meter = rate.returned(meter, one, count, taken_us, latest_us)
         for taken_us, started_us in self._moved.get(name, ()):
@@ -68,8 +68,8 @@ class Meters:
             count = min(count, reading.left)
             if count <= 0:
                 break
-            now_us = self._queues.time.latest_us()  # what is taken comes back a little later
-            earliest_us = self._queues.time.earliest_us()
+            now_us = self._engine.time.latest_us()  # what is taken comes back a little later
+            earliest_us = self._engine.time.earliest_us()
             meter = rate.less(reading.meter, one, count, now_us, earliest_us=earliest_us)
             back = self._unused.pop(name, [])  # where nobody knows what came of it: as used
             later = self._moved.pop(name, [])
@@ -133,5 +133,5 @@ class Meters:
 
     def _write(self, name: str, one: Rate, reading: Reading, meter: Meter) -> bool:
         return rate.write(
-            self._queues.store, name, meter, one, expect=reading.version, ids=self._queues.ids
+            self._engine.store, name, meter, one, expect=reading.version, ids=self._engine.ids
         )

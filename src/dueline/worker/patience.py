@@ -5,7 +5,7 @@ from typing import Final
 
 from dueline.clock import Clock
 from dueline.errors import Conflict, StoreReplaced, StoreUnavailable
-from dueline.worker.log import log
+from dueline.logging import log
 
 BACK_OFF_S: Final = (0.1, 2.0)
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt
 from dueline.job import Claim, Job
 from dueline.lane import LIMIT_MARK, limits_of
 from dueline.limiting import semaphore_of
-from dueline.queue import Queues
+from dueline.logging import log
 from dueline.recipes import rate, semaphore
 from dueline.recipes.rate import Rate
 from dueline.recipes.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wish
-from dueline.worker.log import log
 from dueline.worker.meters import Meters
 
 RETRY_US: Final = SECOND_US // 4
@@ -80,9 +80,9 @@ class _Seen(NamedTuple):
 class HeldPermits:
     """One worker's permits; its loop and its beat share them."""
 
-    def __init__(self, queues: Queues, worker: str) -> None:
+    def __init__(self, engine: Engine, worker: str) -> None:
         """Take the engine, and the worker's id; reads nothing yet."""
-        self._queues = queues
+        self._engine = engine
         self._worker = worker
         self._lock = threading.Lock()
         self._told: dict[str, int] = {}  # the store says at most so many are held
@@ -95,7 +95,7 @@ class HeldPermits:
         self._waiting: dict[str, set[tuple[tuple[str, ...], int]]] = {}
         self._capacities: Mapping[str, int] = {}
         self._rates: Mapping[str, Rate] = {}
-        self._meters = Meters(queues)
+        self._meters = Meters(engine)
         self._read_us: int | None = None
 
     # A claim
@@ -126,7 +126,7 @@ class HeldPermits:
         Raises: StoreUnavailable: as far as any were taken, `settle` gives them back.
         """
         self._is_asked = True
-        now_us = self._queues.time.latest_us()
+        now_us = self._engine.time.latest_us()
         count = min(count, self._room)
         if count <= 0:
             return Granted(0, now_us, {SLOTS: now_us + RETRY_US})
@@ -259,7 +259,7 @@ class HeldPermits:
                 permits = semaphore.asked(one.permits, self._worker, wish, one.now_us)
             if permits is not None:  # where that fails, all is asked again soon
                 semaphore.write(
-                    self._queues.store, name, permits, expect=one.version, ids=self._queues.ids
+                    self._engine.store, name, permits, expect=one.version, ids=self._engine.ids
                 )
             if not waits:
                 del self._waiting[name]
@@ -302,7 +302,7 @@ class HeldPermits:
                 nothing = Wish(0, 0, seen.now_us, "")
                 permits = semaphore.turned(seen.permits, self._worker, nothing, seen.now_us)
                 semaphore.write(  # where it fails, the wait lapses by itself
-                    self._queues.store, name, permits, expect=seen.version, ids=self._queues.ids
+                    self._engine.store, name, permits, expect=seen.version, ids=self._engine.ids
                 )
                 del self._waiting[name]
 
@@ -315,7 +315,7 @@ class HeldPermits:
                 free = capacity - others - count
                 workers = semaphore.next_in_turn(permits, free, self._worker, now_us)
                 if wakes and workers:
-                    self._queues.waker.wake(workers)
+                    self._engine.waker.wake(workers)
                 return
 
     # The beat
@@ -362,19 +362,19 @@ class HeldPermits:
         )
 
     def _lease_us(self, job: Job) -> int:
-        return self._queues.catalog.settings(job.lane.queue).lease_us
+        return self._engine.catalog.settings(job.lane.queue).lease_us
 
     # Records
 
     def _see(self, name: str) -> _Seen:
-        now_us = self._queues.time.earliest_us()  # nobody's hold lapses early
+        now_us = self._engine.time.earliest_us()  # nobody's hold lapses early
         self._read_definitions(now_us)
-        permits, version = semaphore.read(self._queues.store, name)
+        permits, version = semaphore.read(self._engine.store, name)
         return _Seen(permits, version, self._capacity(name), now_us)
 
     def _read_definitions(self, now_us: int) -> None:
         if self._read_us is None or now_us - self._read_us > DEFINITIONS_AGE_US:
-            store = self._queues.store
+            store = self._engine.store
             self._rates = rate.rates(store)
             # What has a rate that cannot be read starts no job: its number is not known.
             self._capacities = {
@@ -405,7 +405,7 @@ class HeldPermits:
         Raises: Unknown: as many may be held, or as before; the next write says it again.
         """
         mine = seen.permits.holders.get(self._worker, Hold(0, 0))
-        until_us = max(self._queues.time.latest_us() + lease_us, mine.until_us)
+        until_us = max(self._engine.time.latest_us() + lease_us, mine.until_us)
         is_said = mine.count == count and permits == seen.permits
         if is_said and not always and mine.until_us >= until_us - lease_us // 3:
             until_us = mine.until_us
@@ -413,7 +413,7 @@ class HeldPermits:
             held = semaphore.held_then(permits, self._worker, Hold(count, until_us), seen.now_us)
             self._told[name] = max(count, self._told.get(name, 0))
             if not semaphore.write(
-                self._queues.store, name, held, expect=seen.version, ids=self._queues.ids
+                self._engine.store, name, held, expect=seen.version, ids=self._engine.ids
             ):
                 return False
         self._told[name], self._until_us[name] = count, until_us

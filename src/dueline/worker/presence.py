@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dueline.clock import SECOND_US
-from dueline.queue import Queues
+from dueline.engine import Engine
 from dueline.recipes import roster
 from dueline.recipes.registry import BEATS_MISSED_MAX, Presence, announce, leave
 from dueline.recipes.roster import Member
@@ -42,7 +42,7 @@ class Attendance:
 
     def __init__(
         self,
-        queues: Queues,
+        engine: Engine,
         worker: str,
         *,
         serving: tuple[str, ...],
@@ -50,21 +50,21 @@ class Attendance:
         batches: Mapping[str, tuple[int, int]] = _NO_SLOTS,
     ) -> None:
         """Take what is said with each beat; says nothing yet."""
-        self._queues = queues
+        self._engine = engine
         self._worker = worker
         self._serving = serving
         self._tasks = tasks
         self._batches = batches
-        self._started_us = queues.time.latest_us()
+        self._started_us = engine.time.latest_us()
         self._enrolled_until_us = 0
         self._told: Load | None = None
         self._told_us = 0
 
     def tell(self, load: Load) -> int:
         """Write a heartbeat; return the shortest lease of the queues that are served."""
-        queues = self._queues
-        lease_us = min(queues.catalog.settings(queue).lease_us for queue in self._serving)
-        now_us = queues.time.latest_us()
+        engine = self._engine
+        lease_us = min(engine.catalog.settings(queue).lease_us for queue in self._serving)
+        now_us = engine.time.latest_us()
         presence = Presence(
             worker=self._worker,
             queues=self._serving,
@@ -73,8 +73,8 @@ class Attendance:
             held=load.held,
             started_us=self._started_us,
             beat_us=now_us,
-            clock_skew_us=queues.time.skew_us(),
-            stray_answers=stray_answers_of(queues.store),
+            clock_skew_us=engine.time.skew_us(),
+            stray_answers=stray_answers_of(engine.store),
             running=load.running,
             gathering=load.gathering,
             is_draining=load.is_draining,
@@ -83,7 +83,7 @@ class Attendance:
         )
         self._told, self._told_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE
-        announce(queues.store, presence, version=queues.ids.token(), beat_every_us=every_us)
+        announce(engine.store, presence, version=engine.ids.token(), beat_every_us=every_us)
         self._enrol(now_us)
         self._enrolled_until_us = now_us + BEATS_MISSED_MAX * every_us
         return lease_us
@@ -96,13 +96,13 @@ class Attendance:
         told = self._told
         if told is None or load == told:
             return
-        silent_us = self._queues.time.latest_us() - self._told_us
+        silent_us = self._engine.time.latest_us() - self._told_us
         if load.is_draining != told.is_draining or silent_us >= self._gap_us(told, load):
             self.tell(load)
 
     def _gap_us(self, told: Load, load: Load) -> int:
         """Return how long after the last heartbeat a change is reported."""
-        if self._queues.store.scope != "network":
+        if self._engine.store.scope != "network":
             return CHANGE_EVERY_US
         is_room_new = (told.held < told.slots) != (load.held < load.slots)
         return ROOM_EVERY_US if is_room_new else CHANGE_EVERY_US_NETWORK
@@ -111,9 +111,9 @@ class Attendance:
         """Be on the roster; again after a silence, in which this worker was taken for dead."""
         if now_us >= self._enrolled_until_us:
             member = Member(self._worker, self._serving, *own())
-            roster.enrol(self._queues.store, member, version=self._queues.ids.token())
+            roster.enrol(self._engine.store, member, version=self._engine.ids.token())
 
     def end(self) -> None:
         """Leave: nothing is held any more."""
-        leave(self._queues.store, self._worker)
-        roster.strike(self._queues.store, self._worker)
+        leave(self._engine.store, self._worker)
+        roster.strike(self._engine.store, self._worker)

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from dueline.engine import Engine
 from dueline.errors import Conflict
 from dueline.job import Claim, Job, JobId
 from dueline.progress import Progress, Report
-from dueline.queue import Queues
 from dueline.recipes import reports
 from dueline.recipes.reports import Known
 from dueline.store import NO_VERSION
@@ -24,9 +24,9 @@ class Reports:
     learns that it was lost (rule L2).
     """
 
-    def __init__(self, queues: Queues, take: Callable[[], Mapping[Claim, Report]]) -> None:
+    def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, Report]]) -> None:
         """Take the engine, and what answers the reports since its last call."""
-        self._queues = queues
+        self._engine = engine
         self._take = take
         self._unwritten: dict[Claim, Progress] = {}
         self._versions: dict[Claim, bytes] = {}  # of the records as these claims wrote them
@@ -42,7 +42,7 @@ class Reports:
         with self._guard:
             told = self._take()
             if told:
-                at_us = self._queues.time.latest_us()
+                at_us = self._engine.time.latest_us()
                 self._unwritten.update(
                     {claim: Progress(*report, at_us) for claim, report in told.items()}
                 )
@@ -98,13 +98,13 @@ class Reports:
 
     def _look(self, claim: Claim) -> Known:
         """Read a record, and remember which version it has."""
-        known = reports.look(self._queues.store, claim.job_id)
+        known = reports.look(self._engine.store, claim.job_id)
         self._remember({claim: known.version})
         return known
 
     def _put(self, some: Mapping[Claim, Progress | None]) -> list[Claim]:
         """Write records in one call; return the claims whose records are not as was known."""
-        version, now_us = self._queues.ids.token(), self._queues.time.latest_us()
+        version, now_us = self._engine.ids.token(), self._engine.time.latest_us()
         groups = [
             reports.written(
                 claim.job_id,
@@ -116,7 +116,7 @@ class Reports:
             )
             for claim, progress in some.items()
         ]
-        held = dict(zip(some, self._queues.store.together(groups), strict=True))
+        held = dict(zip(some, self._engine.store.together(groups), strict=True))
         self._remember({claim: version for claim, sure in held.items() if sure})
         return [claim for claim, sure in held.items() if not sure]
 

@@ -9,6 +9,7 @@ from dueline import features
 from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
 from dueline.chunked import ChunkHandler
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt
 from dueline.finishing import (
     Finished,
@@ -26,16 +27,16 @@ from dueline.history import attempt_of, died, row_of
 from dueline.hooks import Hooks
 from dueline.job import Claim, Job
 from dueline.lane import LIMIT_MARK, bucket_of, limits_of
+from dueline.logging import log
 from dueline.options import read_options
 from dueline.policy import Again, Decision, Retry, cancelled, decide
-from dueline.queue import Queues
 from dueline.store import Drop, Extend, Group, Move, Row, Verdict
 from dueline.throttling import close
 from dueline.tuples import field, made
 from dueline.worker.claimer import Taken
 from dueline.worker.controls import Remembered
 from dueline.worker.events import settle_event
-from dueline.worker.log import log, log_ending, log_over
+from dueline.worker.log import log_ending, log_over
 from dueline.worker.triage import Over
 
 UNREADABLE_US = 60 * SECOND_US
@@ -52,7 +53,7 @@ class Settler:
 
     def __init__(
         self,
-        queues: Queues,
+        engine: Engine,
         handlers: Mapping[str, Handler],
         chance: random.Random,
         hooks: Hooks | None = None,
@@ -63,7 +64,7 @@ class Settler:
         """
         self._hooks = hooks or Hooks()
         self._told_lost = Remembered()
-        self._queues = queues
+        self._engine = engine
         self._handlers = handlers
         self._limited = {name: one for name, one in handlers.items() if one.limits}
         self.chunked = {n: one for n, one in handlers.items() if isinstance(one, ChunkHandler)}
@@ -88,7 +89,7 @@ class Settler:
         are_done = kinds <= {Done}
         if are_done and self._leave_nothing(ended):
             return self._drop(ended, started)
-        if self._queues.store.transactional and self._settle_as_one(
+        if self._engine.store.transactional and self._settle_as_one(
             ended, started, wished, are_done=are_done
         ):
             return []
@@ -109,10 +110,10 @@ class Settler:
             others = [one for one in ended if not isinstance(one.ending, Done)]
         if len(done) <= len(others):
             return False
-        settings = self._queues.catalog.settings
+        settings = self._engine.catalog.settings
         groups = [successes(done, {queue: settings(queue) for queue in _queues_of(done)})]
         if groups[0].rows and len(done) > 1:
-            self._queues.catalog.adopt(features.BUNDLES)
+            self._engine.catalog.adopt(features.BUNDLES)
         rest = [(one, self._decide(one, wished)) for one in others]
         for one, decision in rest:
             if isinstance(decision, Again):
@@ -120,12 +121,12 @@ class Settler:
             else:
                 groups.append(end_of(self._finished(one, decision)))
         groups += [Group((self._mark(job),)) for job in started]
-        if not self._queues.store.together([joined(groups)])[0]:
+        if not self._engine.store.together([joined(groups)])[0]:
             return False
         over = [one for one, decision in rest if isinstance(decision, Outcome)]
         with_options = [job for job in map(_job_of, (*done, *over)) if job.opts]
         if with_options:
-            release(self._queues.store, with_options)
+            release(self._engine.store, with_options)
         if log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
             rest += [(one, Outcome("done", one.ended_us)) for one in done]
         for one, decision in rest:
@@ -147,8 +148,8 @@ class Settler:
         ends = [self._finished(one, outcome) for one, outcome in over]
         others = [self._again(one, decision) for one, decision in again]
         others += [Group((self._mark(job),)) for job in started]
-        held = finish(self._queues.store, ends, others)
-        self._queues.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
+        held = finish(self._engine.store, ends, others)
+        self._engine.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
         decided: list[tuple[Ended, Decision]] = [*over, *again]
         for (one, decision), sure in zip(decided, held, strict=False):
             self._tell(one, decision, is_lost=not sure)
@@ -157,7 +158,7 @@ class Settler:
 
     def _leave_nothing(self, ended: Sequence[Ended]) -> bool:
         """Tell whether these attempts leave neither result nor history, and their jobs no key."""
-        settings = [self._queues.catalog.settings(queue) for queue in _queues_of(ended)]
+        settings = [self._engine.catalog.settings(queue) for queue in _queues_of(ended)]
         if not all(one.history == "off" and one.keep_us == 0 for one in settings):
             return False
         return not any(map(_opts_of, map(_job_of, ended)))
@@ -166,7 +167,7 @@ class Settler:
         """Settle attempts that leave nothing: bare verdicts do, without a group around each."""
         verdicts: list[Verdict] = [*made(Drop, [(one.job,) for one in ended])]
         verdicts += [self._mark(job) for job in started]
-        held = self._queues.store.settle(verdicts)
+        held = self._engine.store.settle(verdicts)
         if all(held) and not log.isEnabledFor(logging.INFO) and not self._hooks.has("done"):
             return []
         for one, sure in zip(ended, held, strict=False):
@@ -189,7 +190,7 @@ class Settler:
         for job in jobs:
             until_us = bounded(job, self._lease_end_us(job))
             verdicts.append(Extend(job, until_us, job.claim() in running))
-        held = self._queues.store.settle(verdicts)
+        held = self._engine.store.settle(verdicts)
         lost = [job for job, sure in zip(jobs, held, strict=True) if not sure]
         sure_of = [one for one, sure in zip(verdicts, held, strict=True) if sure]
         note({one.job.claim(): one.at_us for one in sure_of})
@@ -211,7 +212,7 @@ class Settler:
         for one in ended:
             if isinstance(one.ending, Snoozed) and one.ending.throttles:
                 until_us = one.ended_us + one.ending.after_us
-                close(self._queues, limits_of(one.job.lane), until_us)
+                close(self._engine, limits_of(one.job.lane), until_us)
 
     def _tell(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
         """Log what became of an attempt, and call who wants to hear of it."""
@@ -236,10 +237,10 @@ class Settler:
         """End claimed jobs that are not run any more: lost, poison, expired."""
         ends = []
         for job, outcome, attempt in over:
-            settings = self._queues.catalog.settings(job.lane.queue)
+            settings = self._engine.catalog.settings(job.lane.queue)
             ends.append(Finished(job, finish_of(job, outcome, attempt, settings)))
             log_over(job, outcome)
-        held = finish(self._queues.store, ends, ()) if ends else []
+        held = finish(self._engine.store, ends, ()) if ends else []
         for (job, outcome, _), sure in zip(over, held, strict=True):
             if sure and self._hooks.has(outcome.state):
                 event = settle_event(job, outcome.error, ended_us=outcome.ended_us)
@@ -260,17 +261,17 @@ class Settler:
                 log.error("job %s is set aside: %s", job.id.hex(), error)
                 unread.append(self._set_aside(job, error))
         if unread:
-            self._queues.store.settle(unread)
+            self._engine.store.settle(unread)
         if ends:
-            complete(self._queues.store, ends)
+            complete(self._engine.store, ends)
 
     def _set_aside(self, job: Job, error: StoreCorrupt) -> Move:
-        at_us = self._queues.time.latest_us() + UNREADABLE_US
-        width_us = self._queues.catalog.settings(job.lane.queue).width_us
+        at_us = self._engine.time.latest_us() + UNREADABLE_US
+        width_us = self._engine.catalog.settings(job.lane.queue).width_us
         return Move(
             job,
             at_us,
-            self._queues.ids.token(),
+            self._engine.ids.token(),
             bucket_of(at_us, width_us),
             job.errors,
             job.crashes,
@@ -281,19 +282,19 @@ class Settler:
 
     def tell_died(self, taken: Sequence[Taken]) -> None:
         """Write the history of attempts whose workers died, which only the next claimer can."""
-        catalog = self._queues.catalog
+        catalog = self._engine.catalog
         rows = [
             row_of(died(before), before)
             for _, before in taken
             if before and catalog.settings(before.lane.queue).history != "off"
         ]
         if rows:
-            self._queues.store.append(rows)
+            self._engine.store.append(rows)
 
     def _decide(self, ended: Ended, wished: Container[Claim]) -> Decision:
         handler = self._handlers.get(ended.job.task)
         retry = handler.retry if handler else _DEFAULT_RETRY
-        is_once = self._queues.catalog.settings(ended.job.lane.queue).is_once
+        is_once = self._engine.catalog.settings(ended.job.lane.queue).is_once
         decision = decide(ended, retry, self._chance.random(), is_once=is_once)
         if isinstance(decision, Again) and ended.job.claim() in wished:
             return cancelled(ended.ended_us, decision.error)
@@ -319,8 +320,8 @@ class Settler:
         return Extend(job, job.at_us if is_limited else self._lease_end_us(job), started=True)
 
     def _lease_end_us(self, job: Job) -> int:
-        lease_us = self._queues.catalog.settings(job.lane.queue).lease_us
-        return self._queues.time.latest_us() + lease_us
+        lease_us = self._engine.catalog.settings(job.lane.queue).lease_us
+        return self._engine.time.latest_us() + lease_us
 
     @property
     def limited(self) -> Mapping[str, Handler]:
@@ -328,7 +329,7 @@ class Settler:
         return self._limited
 
     def _finished(self, ended: Ended, outcome: Outcome) -> Finished:
-        settings = self._queues.catalog.settings(ended.job.lane.queue)
+        settings = self._engine.catalog.settings(ended.job.lane.queue)
         if isinstance(ended.ending, Expired):
             ended = ended._replace(started_us=0)  # no handler was called
         attempt = None
@@ -338,7 +339,7 @@ class Settler:
         return Finished(ended.job, finish_of(job, outcome, attempt, settings))
 
     def _again(self, ended: Ended, again: Again) -> Group:
-        settings = self._queues.catalog.settings(ended.job.lane.queue)
+        settings = self._engine.catalog.settings(ended.job.lane.queue)
         rows: tuple[Row, ...] = ()
         if settings.history != "off":
             attempt = attempt_of(ended, outcome=again.word, error=again.error)
@@ -346,7 +347,7 @@ class Settler:
         move = Move(
             ended.job,
             again.at_us,
-            self._queues.ids.token(),
+            self._engine.ids.token(),
             bucket_of(again.at_us, settings.width_us),
             again.errors,
             again.crashes,

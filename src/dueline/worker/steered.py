@@ -11,10 +11,10 @@ from dueline import features
 from dueline.aside import bring_back, clear, put_under, set_aside
 from dueline.attempt import Ended
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.handler import Handler
 from dueline.job import Job
 from dueline.lane import LIMIT_MARK, Lane
-from dueline.queue import Queues
 from dueline.tuples import field
 from dueline.usercode import Raised, contain
 from dueline.worker.claimer import Taken
@@ -49,17 +49,17 @@ class Steered:
     """One worker's part in pauses of tasks, and in limits."""
 
     def __init__(
-        self, queues: Queues, limited: Mapping[str, Handler], news: threading.Event
+        self, engine: Engine, limited: Mapping[str, Handler], news: threading.Event
     ) -> None:
         """Take the engine, the handlers with limits, and what has the worker's loop go on."""
-        self._queues = queues
+        self._engine = engine
         self._limited = limited
         self._news = news
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
     def sort(self, taken: list[Taken]) -> Steering:
         """Sort claimed jobs by whether this worker may run them."""
-        settings = self._queues.catalog.settings
+        settings = self._engine.catalog.settings
         queues = queues_of(map(_job_of, taken))
         paused = {queue: settings(queue).paused_tasks for queue in queues}
         if not (self._limited or any(paused.values())):
@@ -91,7 +91,7 @@ class Steered:
     def _failed(self, job: Job, error: BaseException) -> Ended:
         """Return the end of an attempt: a job whose limits are not known is not run without."""
         ending = failure(error, self._limited[job.task])
-        return Ended(job, ending, 0, self._queues.time.latest_us())
+        return Ended(job, ending, 0, self._engine.time.latest_us())
 
     def set_aside(self, waiting: Sequence[Waiting]) -> None:
         """Put claimed jobs out of the way: into a lane with limits, or that of a pause."""
@@ -100,23 +100,23 @@ class Steered:
         self._news.set()  # what stood behind them may be due
         unlimited = [(one.job, one.limits) for one in waiting if one.limits]
         if unlimited:
-            self._queues.catalog.adopt(features.LIMITS)
-            put_under(self._queues, unlimited)
+            self._engine.catalog.adopt(features.LIMITS)
+            put_under(self._engine, unlimited)
         self._set_aside_paused([one.job for one in waiting if not one.limits])
 
     def _set_aside_paused(self, jobs: Sequence[Job]) -> None:
         """Set jobs of paused tasks aside, with more that wait beside them."""
         if not jobs:
             return
-        now_us = self._queues.time.latest_us()
+        now_us = self._engine.time.latest_us()
         for job in jobs:
             self._touch(job.lane, job.task, now_us)
-        set_aside(self._queues, jobs)
+        set_aside(self._engine, jobs)
         for lane in {job.lane for job in jobs}:
-            paused = self._queues.catalog.settings(lane.queue).paused_tasks
+            paused = self._engine.catalog.settings(lane.queue).paused_tasks
             for task in paused:
                 self._touch(lane, task, now_us)
-            clear(self._queues, lane, paused)
+            clear(self._engine, lane, paused)
 
     def _touch(self, lane: Lane, task: str, now_us: int) -> None:
         """Remember that jobs of a lane were set aside; what is long past matters no more."""
@@ -129,8 +129,8 @@ class Steered:
     def bring_back(self) -> None:
         """Bring back what was set aside though its pause was over: this worker knew it late."""
         for queue, task in [*self._touched]:
-            if task not in self._queues.catalog.settings(queue).paused_tasks:
-                since_us = self._queues.time.earliest_us() - LATE_US
+            if task not in self._engine.catalog.settings(queue).paused_tasks:
+                since_us = self._engine.time.earliest_us() - LATE_US
                 lanes = [lane for lane, us in self._touched[queue, task].items() if us >= since_us]
-                bring_back(self._queues, lanes, {task}, since_us)
+                bring_back(self._engine, lanes, {task}, since_us)
                 del self._touched[queue, task]

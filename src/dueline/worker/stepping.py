@@ -7,20 +7,21 @@ from typing import NamedTuple
 from dueline.advancing import advance, ask, park, wake_steps
 from dueline.attempt import Done, Ended, Expired, FinalState, Outcome
 from dueline.clock import SECOND_US
+from dueline.engine import Engine
 from dueline.errors import StoreCorrupt
-from dueline.flows import cancel_group
 from dueline.history import attempt_of
 from dueline.job import Job, JobId
 from dueline.joining import Broken, Fit, Pointless
 from dueline.layout import Layout
+from dueline.logging import log
 from dueline.queue import Queues
 from dueline.recipes import flow as recipe
 from dueline.recipes.flow import Layouts
 from dueline.tuples import field
 from dueline.worker.claimer import Taken
-from dueline.worker.log import log
 from dueline.worker.settler import Settler
 from dueline.worker.triage import Over
+from dueline.workflow_control import cancel_group
 
 _UNKNOWN = "Nothing is known of the workflow that it is a step of."
 
@@ -49,9 +50,10 @@ class Stepping:
     has_moved: steps were moved to now since it was last said that none were.
     """
 
-    def __init__(self, queues: Queues, settler: Settler) -> None:
+    def __init__(self, engine: Engine, settler: Settler) -> None:
         """Take the engine, and what ends steps that are not run."""
-        self._queues = queues
+        self._engine = engine
+        self._queues = Queues(engine)
         self._settler = settler
         self._layouts = Layouts()
         self._ended: list[Job] = []
@@ -91,7 +93,7 @@ class Stepping:
             cancel_group(self._queues, flow, layout, step)
         waiting = found.waiting | dict.fromkeys(found.broken, self._soon_us())
         if waiting:
-            park(self._queues, waiting)
+            park(self._engine, waiting)
             self._look_again(waiting)
         if found.over:
             self._settler.end(found.over)
@@ -102,17 +104,17 @@ class Stepping:
         """Tell the workflow of a step that was just asked, its number, and the layout."""
         found = recipe.step_of(job)
         assert found is not None
-        layout = self._layouts.get(self._queues.store, found[0])
+        layout = self._layouts.get(self._engine.store, found[0])
         assert layout is not None
         return (*found, layout)
 
     def _soon_us(self) -> int:
         """Say when to see whether all of a group has ended that was cancelled."""
-        return self._queues.time.latest_us() + SECOND_US
+        return self._engine.time.latest_us() + SECOND_US
 
     def _ask(self, job: Job) -> Fit | Over | Broken | int:
         """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
-        word = ask(self._queues, self._layouts, job)
+        word = ask(self._engine, self._layouts, job)
         if word is None:
             return self._over(job, "dead", error=_UNKNOWN)
         if isinstance(word, Pointless):
@@ -131,17 +133,17 @@ class Stepping:
         node = layout.nodes[step]
         if not node.signal:
             return self._over(job, "done", value=fit.given[1:-1].decode())
-        value = recipe.signalled(self._queues.store, flow, node.signal)
+        value = recipe.signalled(self._engine.store, flow, node.signal)
         if value is not None:
             return self._over(job, "done", value=value.decode())
-        now_us = self._queues.time.latest_us()
+        now_us = self._engine.time.latest_us()
         until_us = place.until_us or (now_us + node.timeout_us if node.timeout_us else 0)
         if until_us and until_us <= now_us:
             return self._over(job, "expired", error=f"Nobody signalled {node.signal} in time.")
         return until_us
 
     def _over(self, job: Job, state: FinalState, *, value: str = "", error: str = "") -> Over:
-        now_us = self._queues.time.latest_us()
+        now_us = self._engine.time.latest_us()
         ended = Ended(job, Expired(), 0, now_us)
         outcome = Outcome(state, now_us, value=value, error=error)
         return Over(job, outcome, attempt_of(ended, outcome=state, error=error))
@@ -156,7 +158,7 @@ class Stepping:
         if not isinstance(self._ask(job), int | Broken):
             found = recipe.step_of(job)
             assert found is not None
-            self._note(wake_steps(self._queues, found[0], [found[1]]))
+            self._note(wake_steps(self._engine, found[0], [found[1]]))
 
     def ended(self, jobs: Iterable[Job]) -> None:
         """Note jobs that may have ended."""
@@ -169,13 +171,13 @@ class Stepping:
         """
         steps = [one for one in ended if one.job.opts]
         self._ended += [one.job for one in steps]
-        if self._queues.store.transactional and not lost:
+        if self._engine.store.transactional and not lost:
             self._sure.update(one.job.id for one in steps if isinstance(one.ending, Done))
 
     def advance(self) -> None:
         """Let go on what waited for those that ended (rule W3)."""
         if self._ended:
-            self._note(advance(self._queues, self._layouts, self._ended, self._sure))
+            self._note(advance(self._engine, self._layouts, self._ended, self._sure))
             self._ended = []
             self._sure.clear()
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from dueline.attempt import Cancelled, Ended
 from dueline.clock import SECOND_US, Clock
+from dueline.engine import Engine
 from dueline.job import Claim, Job, JobId
-from dueline.queue import Queues
 from dueline.recipes import cancels
 from dueline.worker.controls import CANCELLED, Remembered
 
@@ -17,9 +17,9 @@ READ_EVERY_US = SECOND_US
 class Wishes:
     """The wishes for the end of claimed jobs: the beat's thread reads, the loop obeys."""
 
-    def __init__(self, queues: Queues, worker: str, clock: Clock) -> None:
+    def __init__(self, engine: Engine, worker: str, clock: Clock) -> None:
         """Take the engine, the worker's id, and the machine's clock; reads nothing yet."""
-        self._queues = queues
+        self._engine = engine
         self._worker = worker
         self._clock = clock
         self._known = Remembered()
@@ -35,7 +35,7 @@ class Wishes:
         if now_us - self._read_us < READ_EVERY_US:
             return False
         self._read_us = now_us
-        store = self._queues.store
+        store = self._engine.store
         claims = cancels.of_worker(store, self._worker)
         if not claims:
             return False
@@ -60,11 +60,11 @@ class Wishes:
         wished: set[JobId] = set()
         before = [job.id for job in jobs if job.fence > 1]
         if before:
-            wished = cancels.asked(self._queues.store, before)
+            wished = cancels.asked(self._engine.store, before)
         if not wished and not self._known:
             return []
         return [self.ended(job) for job in jobs if job.id in wished or job.claim() in self._known]
 
     def ended(self, job: Job) -> Ended:
         """End a job that no handler was called for."""
-        return Ended(job, Cancelled(CANCELLED), 0, self._queues.time.latest_us())
+        return Ended(job, Cancelled(CANCELLED), 0, self._engine.time.latest_us())

@@ -7,11 +7,12 @@ from types import MappingProxyType
 
 from dueline.attempt import Crashed, Done, Ended, Ending, GivenBack
 from dueline.clock import SECOND_US, Clock
+from dueline.engine import Engine
 from dueline.errors import DuelineError
 from dueline.flushing import flush_claims
 from dueline.job import Claim, Job, JobId
+from dueline.logging import log
 from dueline.options import is_step
-from dueline.queue import Queues
 from dueline.waker import Ear
 from dueline.worker.assignment import Assignment
 from dueline.worker.beat import Beat
@@ -21,7 +22,6 @@ from dueline.worker.chunks import gathering
 from dueline.worker.claimer import Claimer, Taken
 from dueline.worker.early import Early, placed, times_of
 from dueline.worker.holding import Holding
-from dueline.worker.log import log
 from dueline.worker.lookout import Lookout
 from dueline.worker.pace import Pace
 from dueline.worker.patience import Patience
@@ -62,7 +62,7 @@ class Worker:
 
     def __init__(
         self,
-        queues: Queues,
+        engine: Engine,
         runner: Runner,
         settler: Settler,
         settings: WorkerSettings,
@@ -74,37 +74,37 @@ class Worker:
     ) -> None:
         """Take the parts. news: what the runner sets, the ear, and `stop`."""
         self.name = settings.worker
-        self._queues = queues
+        self._engine = engine
         self._settler = settler
         self._settings = settings
         self._clock = clock
         self._news = news
         self._guarded = Patience(clock).do
-        self._permits = HeldPermits(queues, settings.worker)
+        self._permits = HeldPermits(engine, settings.worker)
         self._claimer = Claimer.sharing(
-            queues, settings.serving, settings.worker, self._permits, is_alone=settings.burst
+            engine, settings.serving, settings.worker, self._permits, is_alone=settings.burst
         )
-        self._wishes = Wishes(queues, settings.worker, clock)
+        self._wishes = Wishes(engine, settings.worker, clock)
         self._arrived: list[Taken] = []
         self._untold: list[Taken] = []
         self._releasing: list[Job] = []
-        self._lookout = Lookout(self._claimer, ear, pace, time=queues.time, clock=clock)
-        self._held = Holding(settings.serving, queues.catalog.settings)
+        self._lookout = Lookout(self._claimer, ear, pace, time=engine.time, clock=clock)
+        self._held = Holding(settings.serving, engine.catalog.settings)
         self._held.start_by_us = self._permits.start_by_us
-        times = (clock, queues.time.latest_us)
+        times = (clock, engine.time.latest_us)
         self._chunks = gathering(runner, settler.chunked, times, self._held.marked)
         self._runner = runner = self._chunks or runner
-        self._reports = Reports(queues, runner.reports)
-        self._early = Early(self._start_early, queues.time, news=news)
+        self._reports = Reports(engine, runner.reports)
+        self._early = Early(self._start_early, engine.time, news=news)
         self._slots = Slots(runner, self._held, self._early, self._chunks)
         self._ended: list[Ended] = []
-        self._steered = Steered(queues, settler.limited, news)
-        self._steps = Stepping(queues, settler)
+        self._steered = Steered(engine, settler.limited, news)
+        self._steps = Stepping(engine, settler)
         self._careful = Careful(runner, settler, self._held, self._lose, clock)
         self._buffer = Buffer(runner, self._careful, clock)
         self._flushed_us = 0
         self._attendance = Attendance(
-            queues,
+            engine,
             settings.worker,
             serving=tuple(settings.serving),
             tasks=tuple(settings.tasks),
@@ -165,7 +165,7 @@ class Worker:
             self._runner.spread()
         if self._permits.start_by_us:
             running = [job.claim() for job in self._runner.running()]
-            self._permits.started(running, self._queues.time.latest_us())
+            self._permits.started(running, self._engine.time.latest_us())
         self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
 
@@ -261,7 +261,7 @@ class Worker:
             self._look_ahead()
 
     def _sorted(self, taken: Sequence[Taken]) -> Triage:
-        return triage(taken, self._queues.catalog.settings, self._queues.time.latest_us())
+        return triage(taken, self._engine.catalog.settings, self._engine.time.latest_us())
 
     def _take(self, sorted_: Triage) -> None:
         self._guarded(lambda: self._settler.complete(sorted_.decided))
@@ -298,7 +298,7 @@ class Worker:
         taken = self._held.keep(steps.fit, steps.given, of=taken)
         jobs = [job for job, _ in taken]
         self._inform(jobs)
-        plain, careful = parted(taken, self._queues.catalog.settings)
+        plain, careful = parted(taken, self._engine.catalog.settings)
         self._slots.seen(jobs)
         assignments = self._held.assignments(plain, self._clock.monotonic_us())
         self._arrived = []
@@ -311,7 +311,7 @@ class Worker:
     def _inform(self, jobs: Sequence[Job]) -> None:
         """Get ready what handlers are told: a fence that lasts, and how far the job has come."""
         if self._settler.tells_fences(jobs):
-            flush_claims(self._queues.store)
+            flush_claims(self._engine.store)
         last, lost = self._reports.last(self._settler.taking_context(jobs))
         self._held.last |= last
         self._lose(lost)
@@ -338,8 +338,8 @@ class Worker:
 
     def _prepare(self, taken: Sequence[Taken]) -> None:
         """See to it that the timer can start jobs; those that it cannot are taken up later."""
-        settings = self._queues.catalog.settings
-        sorted_ = triage(taken, settings, self._queues.time.latest_us())
+        settings = self._engine.catalog.settings
+        sorted_ = triage(taken, settings, self._engine.time.latest_us())
         plain, _ = parted(self._steered.sort(sorted_.fit).fit, settings)
         gone = {one.job.id for one in self._wishes.refused(plain)}
         jobs = [job for job in plain if job.id not in gone and not is_step(job)]
@@ -424,8 +424,8 @@ class Worker:
           called: their handlers may run, so a queue may not have them again.
           at_us: for those whose time has not come, when it does.
         """
-        now_us = self._queues.time.latest_us()
-        settings = self._queues.catalog.settings
+        now_us = self._engine.time.latest_us()
+        settings = self._engine.catalog.settings
         back: list[Ended] = []
         for job in jobs:
             if job in self._held:
