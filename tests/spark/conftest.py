@@ -18,6 +18,9 @@ WAITING = 300
 TIMEOUT_S = 600
 """Spark's first steps take a minute on a busy machine."""
 
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A plan that runs once, on a few rows, does not repay the second compiler."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all that is here."""
@@ -48,6 +51,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(warehouse),
             "spark.log.level": "ERROR",
+            "spark.driver.extraJavaOptions": BRIEF,
         },
     )
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
