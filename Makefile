@@ -26,7 +26,7 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(addprefix */dueline/,\
              stores/*.py recipes/*.py))
 
 # How much the kill loop does on a Cassandra ring of its own, which it strikes too.
-CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=200 STRIKES=2
+CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2
 # And where wall clocks jump, and where the disk is full.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
