@@ -11,9 +11,9 @@ from benchmarks import ours, raw_cassandra
 from benchmarks.against_raw import BODY, TEXT, Comparison
 from benchmarks.raw_cassandra import Raw
 from benchmarks.rounds import Rounds
-from dueline.config import STORE_VARIABLE
-from dueline.connect import open_store
-from dueline.stores.cassandra import CassandraStore
+from dueline.api.config import STORE_VARIABLE
+from dueline.api.connect import open_store
+from dueline.stores.cassandra.store import CassandraStore
 from tools.cassandra import cql
 
 COMPARISONS: Final = (

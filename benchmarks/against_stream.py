@@ -16,7 +16,7 @@ from benchmarks import ours
 from benchmarks.against_raw import TEXT, Comparison
 from benchmarks.rounds import Rounds
 from dueline import Dueline
-from dueline.stream import CHUNK
+from dueline.streams.stream import CHUNK
 
 SHARDS: Final = 6
 COMPARISONS: Final = (

@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from dueline.clock import DAY_US, SystemClock
-from dueline.codec import JSON
-from dueline.ids import Ids
-from dueline.job import Job
-from dueline.lane import Lane, bucket_of
-from dueline.queue import Calls, Queues
-from dueline.settings import QueueSettings
-from dueline.store import Drop
-from dueline.stores.sqlite import SqliteStore
-from dueline.telling import open_engine
+from dueline.core.clock import DAY_US, SystemClock
+from dueline.core.codec import JSON
+from dueline.core.ids import Ids
+from dueline.core.job import Job
+from dueline.core.lane import Lane, bucket_of
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.store import Drop
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Calls, Queues
+from dueline.stores.sqlite.store import SqliteStore
 from dueline.worker.claimer import Claimer
 
 FEW = 1_000

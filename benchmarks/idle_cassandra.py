@@ -14,16 +14,16 @@ from typing import Final
 
 from benchmarks import against_cassandra
 from benchmarks.idle import FEW
-from dueline.clock import SECOND_US, SystemClock
-from dueline.codec import JSON
-from dueline.connect import open_store, queue_defaults
-from dueline.ids import Ids
-from dueline.job import Job
-from dueline.lane import Lane, bucket_of
-from dueline.queue import Calls, Queues
-from dueline.store import Drop
-from dueline.stores.cassandra import CassandraStore
-from dueline.telling import open_engine
+from dueline.api.connect import open_store, queue_defaults
+from dueline.core.clock import SECOND_US, SystemClock
+from dueline.core.codec import JSON
+from dueline.core.ids import Ids
+from dueline.core.job import Job
+from dueline.core.lane import Lane, bucket_of
+from dueline.core.store import Drop
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Calls, Queues
+from dueline.stores.cassandra.store import CassandraStore
 from dueline.worker.claimer import Claimer
 
 CLAIMS: Final = 50

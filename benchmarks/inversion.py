@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import ours
 from dueline import Dueline
-from dueline.policy import buffer_size
+from dueline.core.retry import buffer_size
 
 SHARDS = (1, 8)
 THREADS = 4

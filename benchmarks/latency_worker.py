@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import latency, ours
-from dueline.stores.sqlite import SqliteStore
+from dueline.stores.sqlite.store import SqliteStore
 
 READS = ("lanes", "read", "find", "scan", "tail", "claim", "claim_ahead")
 

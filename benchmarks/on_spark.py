@@ -28,20 +28,20 @@ from benchmarks import raw
 from benchmarks.local_spark import orders, queue_at, two_cores
 from benchmarks.on_spark_streams import Act, Latency, TupleSource, drains, jobs
 from dueline import Dueline
-from dueline.attempt import Done, Ended
-from dueline.codec import JSON
-from dueline.history import attempt_of, row_of, rows_of_done
-from dueline.ids import Ids
-from dueline.job import BORN_TOKEN, Job, JobId
-from dueline.lane import Lane
+from dueline.core.attempt import Done, Ended
+from dueline.core.codec import JSON
+from dueline.core.ids import Ids
+from dueline.core.job import BORN_TOKEN, Job, JobId
+from dueline.core.lane import Lane
+from dueline.core.store import Row
+from dueline.jobs.history import attempt_of, row_of, rows_of_done
 from dueline.spark import enqueue, read
-from dueline.spark.archive import Period
-from dueline.spark.births import Form, births
-from dueline.spark.engine import Settings, TableEngine
-from dueline.spark.engine_arrow import ArrowEngine
-from dueline.spark.engine_spark import SparkEngine
-from dueline.spark.folder import Folder
-from dueline.store import Row
+from dueline.spark.pipeline.archive import Period
+from dueline.spark.pipeline.arrow_engine import ArrowEngine
+from dueline.spark.pipeline.engine import Settings, TableEngine
+from dueline.spark.pipeline.spark_engine import SparkEngine
+from dueline.spark.pipeline.table_store import Folder
+from dueline.spark.writing.rows_to_jobs import Form, births
 
 SHARDS = 8
 CHUNK = 10_000

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from benchmarks.local_spark import queue_at
 from dueline import Dueline
 from dueline.spark import consume
-from dueline.spark.batch import BatchReader
-from dueline.spark.options import READING, Options
+from dueline.spark.reading.batch_reader import BatchReader
+from dueline.spark.runtime.options import READING, Options
 from dueline.spark.source import DuelineSource
 
 Act = Callable[[int], object]

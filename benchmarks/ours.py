@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from dueline import Dueline
-from dueline.attempt import Attempt
-from dueline.codec import JSON, encode
-from dueline.ids import Ids
-from dueline.job import Job
-from dueline.lane import Lane, bucket_of
-from dueline.task import Task
-from dueline.whereabouts import worker_name
+from dueline.api.task import Task
+from dueline.core.attempt import Attempt
+from dueline.core.codec import JSON, encode
+from dueline.core.ids import Ids
+from dueline.core.job import Job
+from dueline.core.lane import Lane, bucket_of
+from dueline.core.process_identity import worker_name
 
 QUEUE = "bench"
 _PAGE = 500

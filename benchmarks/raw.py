@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from dueline.clock import DAY_US
-from dueline.ids import Ids
-from dueline.whereabouts import worker_name
+from dueline.core.clock import DAY_US
+from dueline.core.ids import Ids
+from dueline.core.process_identity import worker_name
 
 BATCH: Final = 500
 _ROWS: Final = 50  # of one insert statement; divides BATCH

@@ -19,8 +19,8 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.policies import RoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, tuple_factory
 
-from dueline.ids import Ids
-from dueline.whereabouts import worker_name
+from dueline.core.ids import Ids
+from dueline.core.process_identity import worker_name
 
 BATCH: Final = 100
 LANES: Final = 8

@@ -16,12 +16,12 @@ from statistics import median
 from typing import Any, Final
 
 from dueline import Dueline
-from dueline.connect import open_store
-from dueline.history import attempts
-from dueline.launch import make_worker
-from dueline.plan import plan_of
-from dueline.stores.cassandra import CassandraStore
-from dueline.worker.affinity import Affinity
+from dueline.api.connect import open_store
+from dueline.api.launch import make_worker
+from dueline.api.worker_plan import plan_of
+from dueline.jobs.history import attempts
+from dueline.stores.cassandra.store import CassandraStore
+from dueline.worker.shard_affinity import Affinity
 
 WORKERS: Final = 4
 IDLE_S: Final = 12.0

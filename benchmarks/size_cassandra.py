@@ -21,10 +21,10 @@ from benchmarks.against_raw import BODY, TEXT
 from benchmarks.raw_cassandra import Raw
 from benchmarks.traces_cassandra import kind_of, tombstones
 from dueline import Dueline
-from dueline.clock import to_datetime
-from dueline.launch import make_worker
-from dueline.plan import plan_of
-from dueline.stores.cassandra import CassandraStore
+from dueline.api.launch import make_worker
+from dueline.api.worker_plan import plan_of
+from dueline.core.clock import to_datetime
+from dueline.stores.cassandra.store import CassandraStore
 
 TRACED_ONE_IN: Final = 50
 CHUNK: Final = 20_000

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final, Literal
 
-from dueline.recall import START
+from dueline.stores.cursor_cache import START
 
 TRACE_WAIT_S: Final = 120
 _FROM_START: Final = START[0].to_bytes(8, signed=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from dueline.job import Job, JobId
-from dueline.lane import DEAD_SUFFIX
-from dueline.store import Store
-from dueline.stores.memory import MemoryStore
-from dueline.stores.memory_cluster import Cluster
-from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.stores.sqlite import SqliteStore
+from dueline.core.job import Job, JobId
+from dueline.core.lane import DEAD_SUFFIX
+from dueline.core.store import Store
+from dueline.stores.memory.cluster import Cluster
+from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.stores.memory.store import MemoryStore
+from dueline.stores.sqlite.store import SqliteStore
 from simulation.clocks import StoreClock
 from simulation.link import Link
 from simulation.scenario import QUEUE

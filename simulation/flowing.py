@@ -9,21 +9,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from dueline import flows, workflow_control
-from dueline.clock import DAY_US, SECOND_US
-from dueline.codec import decode
-from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
-from dueline.flows import Look, Start
-from dueline.handler import Context
-from dueline.job import JobId
-from dueline.joining import End, Failure, evaluate
-from dueline.layout import BLOCK, Node, lay_out
-from dueline.paging import records_in
-from dueline.queue import Queues
-from dueline.recipes import flow as recipe
-from dueline.recipes import results
-from dueline.steps import Failures, Part, Step, StepCall, Wait, graph, group, pipeline
-from dueline.store import Store
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.codec import decode
+from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
+from dueline.core.job import JobId
+from dueline.core.pagination import records_in
+from dueline.core.store import Store
+from dueline.jobs import results, workflow_control
+from dueline.jobs.queue import Queues
+from dueline.tasks.handler import Context
+from dueline.workflows import records as recipe
+from dueline.workflows import workflow
+from dueline.workflows.graph import BLOCK, Node, lay_out
+from dueline.workflows.parts import Failures, Part, Step, StepCall, Wait, graph, group, pipeline
+from dueline.workflows.readiness import End, Failure, evaluate
+from dueline.workflows.workflow import Look, Start
 from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.people import AHEAD_US, BETWEEN_US, Town
@@ -191,7 +191,7 @@ def live(
         while not (world.is_healed and all(one.is_dead for one in ledger.starters)):
             world.sleep(SECOND_US)
         for start in ledger.starts:
-            town.insist(partial(flows.send, queues.engine, start, again=True))
+            town.insist(partial(workflow.send, queues.engine, start, again=True))
         left = list(ledger.starts)
         while left:
             for start in left:
@@ -219,12 +219,12 @@ def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
     while True:
         start = None
         try:
-            start = flows.begin(queues.engine, lay_out(part, ""), queues.admission.admit)
+            start = workflow.begin(queues.engine, lay_out(part, ""), queues.admission.admit)
             ledger.starts.append(start)
-            flows.send(queues.engine, start)
+            workflow.send(queues.engine, start)
         except EnqueueUnknown:
             assert start is not None
-            town.insist(partial(flows.send, queues.engine, start, again=True))
+            town.insist(partial(workflow.send, queues.engine, start, again=True))
         except StoreUnavailable:  # nothing was stored
             if start is not None:
                 ledger.starts.remove(start)
@@ -239,7 +239,7 @@ def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
 def _signal_all(queues: Queues, start: Start) -> None:
     for name in dict.fromkeys(node.signal for node in start.layout.nodes if node.signal):
         with suppress(Conflict, NotFound):
-            flows.signal(queues.engine, Look(queues.engine, start.flow), name, b"7")
+            workflow.signal(queues.engine, Look(queues.engine, start.flow), name, b"7")
 
 
 def _retry(queues: Queues, start: Start) -> None:

@@ -11,11 +11,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from dueline.worker import beat, controls, early, interrupt, permits, reports, threads
+from dueline.limits import permits
+from dueline.worker import (
+    context_controls,
+    heartbeat,
+    interrupt,
+    prefetch,
+    progress_reports,
+    thread_runner,
+)
 from simulation.clocks import ProcessClock
 from simulation.world import Fiber, World
 
-_PLACES = (beat, controls, early, interrupt, permits, reports, threads)
+_PLACES = (
+    heartbeat,
+    context_controls,
+    prefetch,
+    interrupt,
+    permits,
+    progress_reports,
+    thread_runner,
+)
 
 
 class Event:
@@ -186,10 +202,10 @@ def planted(world: World) -> Iterator[None]:
     try:
         for place in _PLACES:
             vars(place)["threading"] = Threads
-        vars(beat)["time"] = Times
+        vars(heartbeat)["time"] = Times
         yield
     finally:
         for place in _PLACES:
             vars(place)["threading"] = threading
-        vars(beat)["time"] = time
+        vars(heartbeat)["time"] = time
         _PRESENT.pop()

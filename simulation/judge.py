@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dueline.checker import check
-from dueline.diary import Event
+from dueline.checker.journal import Event
 
 ENDINGS = ("done", "dead", "cancelled")
 FOREVER_US = 2**63

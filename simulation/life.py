@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dueline.clock import SECOND_US
-from dueline.diary import Event
+from dueline.checker.journal import Event
+from dueline.core.clock import SECOND_US
 from simulation.data import Data, kind_of
 from simulation.green import planted
 from simulation.people import Town

@@ -6,12 +6,12 @@ Workers share a few permits and rates while all goes wrong that can.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from dueline.handler import Context, Throttled
-from dueline.job import Claim, JobId
-from dueline.lane import limits_of
-from dueline.limiting import semaphore_of
-from dueline.queue import Calls, Queues
-from dueline.recipes import rate, semaphore
+from dueline.core.job import Claim, JobId
+from dueline.core.lane import limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.jobs.queue import Calls, Queues
+from dueline.limits import rate, semaphore
+from dueline.tasks.handler import Context, Throttled
 from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.paced import RATES, Watch, closings, over_rate, too_soon

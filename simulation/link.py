@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from dueline.errors import StoreUnavailable, Unknown
+from dueline.core.errors import StoreUnavailable, Unknown
 from simulation.faults import (
     DELAYS_US,
     DULL_SPAN,

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from dueline.checker import EARLY_US_MAX
-from dueline.clock import SECOND_US
-from dueline.diary import Event
-from dueline.job import Claim
-from dueline.lane import limits_of
-from dueline.limiting import semaphore_of
-from dueline.recipes.rate import Rate
-from dueline.store import Claimed, Store
+from dueline.checker.journal import Event
+from dueline.core.clock import SECOND_US
+from dueline.core.job import Claim
+from dueline.core.lane import limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.core.store import Claimed, Store
+from dueline.limits.rate import Rate
 from simulation.link import Link
 from simulation.world import Process, World
 

@@ -5,19 +5,19 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from dueline.clock import SECOND_US
-from dueline.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
-from dueline.ids import Ids
-from dueline.job import Job, JobId
-from dueline.options import CallOptions, Mode, Rule
-from dueline.queue import Calls, Queues
-from dueline.store import Store
-from dueline.telling import open_engine
-from dueline.waker import FALLBACK_US, LocalWaker, Silence, Waker
+from dueline.core.call_options import CallOptions, Mode, Rule
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, StoreUnavailable
+from dueline.core.ids import Ids
+from dueline.core.job import Job, JobId
+from dueline.core.store import Store
+from dueline.core.wakeup import FALLBACK_US, LocalWaker, Silence, Waker
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Calls, Queues
+from dueline.worker.backoff import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.execution import Execution
-from dueline.worker.pace import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.settler import Settler
-from dueline.worker.threads import ThreadRunner
+from dueline.worker.thread_runner import ThreadRunner
 from dueline.worker.worker import Worker, WorkerSettings
 from simulation import green
 from simulation.clocks import ProcessClock

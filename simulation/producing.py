@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from dueline.clock import SECOND_US
+from dueline.core.clock import SECOND_US
 from simulation.world import Process, World
 
 T = TypeVar("T")

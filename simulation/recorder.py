@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from dueline.ahead import ClaimedAhead, ClaimsAhead
-from dueline.diary import Event
-from dueline.errors import StoreUnavailable, Unknown
-from dueline.job import BORN_TOKEN, Job, Token
-from dueline.lane import DEAD_SUFFIX, Lane, Marks, Pointer
-from dueline.store import Claimed, Drop, Extend, Group, LanePage, Move, Store, Verdict, Want
+from dueline.checker.journal import Event
+from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.job import BORN_TOKEN, Job, Token
+from dueline.core.lane import DEAD_SUFFIX, Lane, Marks, Pointer
+from dueline.core.store import Claimed, Drop, Extend, Group, LanePage, Move, Store, Verdict, Want
+from dueline.core.store_capabilities import ClaimedAhead, ClaimsAhead
 
 Answer = TypeVar("Answer")
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise, takewhile
 
-from dueline import schedules
-from dueline.clock import SECOND_US
-from dueline.errors import Conflict, StoreUnavailable
-from dueline.queue import Queues
-from dueline.recipes.schedule import (
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import Conflict, StoreUnavailable
+from dueline.jobs.queue import Queues
+from dueline.schedules import scheduler
+from dueline.schedules.schedule import (
     Overlap,
     Schedule,
     Template,
@@ -93,25 +93,25 @@ def live(
     def see_to_it(_town: Town, queues: Queues) -> None:
         while not world.is_healed:
             with suppress(StoreUnavailable, Conflict):
-                schedules.put(queues, NAME, template, timing)
-                schedules.advance_all(queues)
+                scheduler.put(queues, NAME, template, timing)
+                scheduler.advance_all(queues)
             world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
 
     def close(town: Town, queues: Queues) -> None:
         while not world.is_healed:
             world.sleep(SECOND_US)
-        town.insist(lambda: schedules.put(queues, NAME, template, timing))
+        town.insist(lambda: scheduler.put(queues, NAME, template, timing))
         until_us = world.now_us + AFTER_US
         while world.now_us < until_us:
             world.sleep(SECOND_US)
-            town.insist(lambda: schedules.advance_all(queues))
-        found = schedules.find(queues.engine, NAME)
+            town.insist(lambda: scheduler.advance_all(queues))
+        found = scheduler.find(queues.engine, NAME)
         ledger.seed, ledger.timing = found.seed, found.timing
         ledger.began_us = found.timing.start_us
         ledger.stored, ledger.skipped = found.stored, found.skipped
         ledger.through_us, ledger.held_us = found.through_us, found.held_us
         ledger.ended_us = world.now_us
-        town.insist(lambda: schedules.pause(queues, NAME))
+        town.insist(lambda: scheduler.pause(queues, NAME))
 
     def judge(diary: Diary, faults: dict[str, list[str]]) -> None:
         faults.pop("doubled", None)

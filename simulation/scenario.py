@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from dueline.clock import DAY_US, SECOND_US
-from dueline.settings import QueueSettings
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.queue_settings import QueueSettings
 from simulation.faults import Fault, swarm
 from simulation.tape import Tape
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from dueline.clock import DAY_US, SECOND_US
-from dueline.job import JobId
-from dueline.options import CallOptions, Mode, Rule
-from dueline.queue import Calls, Queues
-from dueline.settings import QueueSettings
+from dueline.core.call_options import CallOptions, Mode, Rule
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.job import JobId
+from dueline.core.queue_settings import QueueSettings
+from dueline.jobs.queue import Calls, Queues
 from simulation.people import Town
 from simulation.scenario import QUEUE, Scenario
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dueline.diary import Event
-from dueline.handler import Cancel, Context, Handler, Snooze
-from dueline.job import Job
-from dueline.options import read_options
-from dueline.policy import Retry
+from dueline.checker.journal import Event
+from dueline.core.call_options import read_options
+from dueline.core.job import Job
+from dueline.core.retry import Retry
+from dueline.tasks.handler import Cancel, Context, Handler, Snooze
 from simulation.tape import Tape
 from simulation.world import Died, Process, World
 

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dueline.finishing import stored
-from dueline.history import attempts
-from dueline.job import Job, JobId, State
-from dueline.recipes import results
-from dueline.store import Store
+from dueline.core.job import Job, JobId, State
+from dueline.core.store import Store
+from dueline.jobs import results
+from dueline.jobs.completion import stored
+from dueline.jobs.history import attempts
 from simulation.data import Data
 from simulation.judge import Final, Recorded, judge, number_in
 from simulation.scenario import QUEUE, Scenario

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from dueline.clock import Clock
-from dueline.frontier import Frontier
-from dueline.job import JobId, Token
-from dueline.marks import LaneList
-from dueline.readback import Fate
-from dueline.store import Claimed, Move, Store, Verdict, Want, Write
-from dueline.stores.memory_cluster import Cluster, Node
-from dueline.stores.memory_rows import Change, Found
-from dueline.stores.memory_steps import SteppedMemoryStore, nothing
+from dueline.core.clock import Clock
+from dueline.core.job import JobId, Token
+from dueline.core.readback import Fate
+from dueline.core.store import Claimed, Move, Store, Verdict, Want, Write
+from dueline.core.watermark import Frontier
+from dueline.stores.lane_index import LaneList
+from dueline.stores.memory.cluster import Cluster, Node
+from dueline.stores.memory.rows import Change, Found
+from dueline.stores.memory.stepped import SteppedMemoryStore, nothing
 from simulation.link import Link
 
 READS = frozenset({"find", "scan", "lanes", "read", "tail", "clock_us"})

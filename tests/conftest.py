@@ -17,7 +17,7 @@ LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
-UNMEASURED = {"chores", "cli", "failures", "kills", "power", "simulation", "spark"}
+UNMEASURED = {"monitor", "cli", "failures", "kills", "power", "simulation", "spark"}
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
 
 UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.no_cover)
             if config.pluginmanager.hasplugin("xdist"):
                 group = item.parent.nodeid if item.parent else ""
-                if "contract" in item.path.parts:
+                if item.path.stem == "test_laws":
                     group = f"{group} {place % 2}"
                 item.add_marker(pytest.mark.xdist_group(group))
 

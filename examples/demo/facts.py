@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dueline import Job, JobFailed, NotFound
-from dueline.attempt import Attempt
-from dueline.history import attempts
-from dueline.lane import dead_queue
+from dueline.core.attempt import Attempt
+from dueline.core.lane import dead_queue
+from dueline.jobs.history import attempts
 from examples.demo.files import Planned
 from examples.demo.tasks import QUEUE, Counts, Trouble, app
 from examples.demo.workers import WorkerCommand

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dueline.attempt import Attempt
+from dueline.core.attempt import Attempt
 from examples.demo.facts import Facts, Story
 from examples.demo.files import can_parse
 from examples.demo.tasks import FAILURES, Trouble

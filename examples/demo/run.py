@@ -19,9 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dueline import DuelineError
 from dueline import Job as Enqueued
-from dueline.config import STORE_VARIABLE
-from dueline.job import Job
-from dueline.store import Migratable
+from dueline.api.config import STORE_VARIABLE
+from dueline.core.job import Job
+from dueline.core.store import Migratable
 from examples.demo import report
 from examples.demo.facts import Story, collect
 from examples.demo.files import FILES, Planned, plan

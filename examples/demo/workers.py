@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dueline.recipes import registry
+from dueline.coordination import worker_registry
 from examples.demo.tasks import QUEUE, app
 
 PROCESSES = 2
@@ -108,7 +108,7 @@ def running(count: int, folder: Path) -> Iterator[Sequence[WorkerCommand]]:
 def _wait_until_present(workers: Sequence[WorkerCommand]) -> None:
     give_up_s = time.monotonic() + START_S_MAX
     while time.monotonic() < give_up_s:
-        present = registry.present(app.queues.engine.store)
+        present = worker_registry.present(app.queues.engine.store)
         if all(any(worker.owns(one.worker) for one in present) for worker in workers):
             return
         for worker in workers:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from dueline.config import STORE_VARIABLE
+from dueline.api.config import STORE_VARIABLE
 from dueline.spark import enqueue, session
-from dueline.spark.engine import Settings
-from dueline.spark.folder import SILVER, Folder
-from dueline.spark.pipeline import pipeline
+from dueline.spark.pipeline.engine import Settings
+from dueline.spark.pipeline.pipeline import pipeline
+from dueline.spark.pipeline.table_store import SILVER, Folder
 from examples.demo_spark.tasks import QUEUE, app
 
 JOBS = int(os.environ.get("JOBS", "1000000"))

@@ -5,14 +5,25 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
-from dueline import gone, groups
-from dueline.codec import decode
-from dueline.errors import StoreUnavailable
-from dueline.recipes.offices import OFFICES
-from dueline.store import NO_VERSION, Bindings, Commit, Group, Inside, Put, Record, Store, Write
-from dueline.stores.memory import MemoryStore
-from dueline.stores.memory_cluster import Cluster
-from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.coordination.election import OFFICES
+from dueline.core.codec import decode
+from dueline.core.errors import StoreUnavailable
+from dueline.core.store import (
+    NO_VERSION,
+    Bindings,
+    Commit,
+    Group,
+    Inside,
+    Put,
+    Record,
+    Store,
+    Write,
+)
+from dueline.log import trimming
+from dueline.stores.memory.cluster import Cluster
+from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.stores.memory.store import MemoryStore
+from dueline.streams import groups
 from simulation.clocks import StoreClock
 from simulation.link import Link
 from simulation.streams.ledger import Ledger, Place, Watched
@@ -46,7 +57,7 @@ class Data:
         ledger.lies = lambda place: (
             (place.at_us, bytes.fromhex(place.id)) in shelves.get((STREAM, place.shard), ())
         )
-        tables[gone.gone_at(STREAM)] = ledger.going()
+        tables[trimming.gone_at(STREAM)] = ledger.going()
         tables[groups.groups_at(STREAM)] = ledger.registered()
         tables[OFFICES] = ledger.leases(OFFICES)
         for group in GROUPS:

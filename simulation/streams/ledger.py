@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from dueline.codec import decode
-from dueline.recipes.lease import Grant
-from dueline.store import Put
+from dueline.coordination.leases import Grant
+from dueline.core.codec import decode
+from dueline.core.store import Put
 
 Told = tuple[str, int]
 """An event as its producer knows it: its series (a producer's events of one key), and which."""

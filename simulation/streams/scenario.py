@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from dueline.clock import SECOND_US
+from dueline.core.clock import SECOND_US
 from simulation.faults import Fault, swarm
 from simulation.tape import Tape
 

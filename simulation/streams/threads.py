@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dueline.worker import consuming
+from dueline.streams import consumer_threads
 from simulation import green
 from simulation.world import World
 
@@ -35,7 +35,7 @@ class Threads(green.Threads):
 @contextmanager
 def planted(world: World) -> Iterator[None]:
     """Have consumers find fibers where they look for threads."""
-    place = vars(consuming)
+    place = vars(consumer_threads)
     before = {name: place[name] for name in ("PAUSE_S", "PAUSE_UNHEARD_S")}
     try:
         place |= dict.fromkeys(before, PAUSE_S)

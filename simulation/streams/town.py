@@ -5,24 +5,24 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import cast
 
-from dueline.batch import Batch, Terms
-from dueline.clock import SECOND_US, Clock
-from dueline.codec import encode
-from dueline.consumer import Consumer
-from dueline.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailable
-from dueline.event import Event
-from dueline.groups import leases_at
-from dueline.handler import Handler
-from dueline.maintenance import tasks_of
-from dueline.monitor import Monitor
-from dueline.queue import Queues
-from dueline.settings import QueueSettings
-from dueline.store import Put, Row
-from dueline.stream import Stream, bell
-from dueline.telling import open_engine
-from dueline.transaction import transaction
-from dueline.waker import LocalWaker, Silence, Waker
-from dueline.worker.consuming import Consuming
+from dueline.api.maintenance import tasks_of
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.codec import encode
+from dueline.core.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailable
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.store import Put, Row
+from dueline.core.wakeup import LocalWaker, Silence, Waker
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Queues
+from dueline.jobs.transaction import transaction
+from dueline.monitor.monitor import Monitor
+from dueline.streams.batch import Batch, Terms
+from dueline.streams.consumer import Consumer
+from dueline.streams.consumer_threads import Consuming
+from dueline.streams.event import Event
+from dueline.streams.groups import leases_at
+from dueline.streams.stream import Stream, bell
+from dueline.tasks.handler import Handler
 from simulation.clocks import ProcessClock
 from simulation.link import Link
 from simulation.people import AGAIN_US, BETWEEN_US, DRIFTS_PPM, SeededIds

@@ -6,12 +6,13 @@ import gc
 _collects = gc.isenabled()
 gc.disable()
 
-from dueline.app import Dueline
-from dueline.batch import Batch
-from dueline.chunk import Chunk
-from dueline.chunked import Call
-from dueline.coordination import HeldLease
-from dueline.errors import (
+from dueline.api.application import Dueline
+from dueline.api.coordination import HeldLease
+from dueline.api.job_handle import Job
+from dueline.api.task import AsyncTask, Task
+from dueline.api.workflows import Flow
+from dueline.core.call_options import Unique
+from dueline.core.errors import (
     AppendUnknown,
     BadInput,
     CommitUnknown,
@@ -30,19 +31,18 @@ from dueline.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
-from dueline.event import Event, Position
-from dueline.explanation import Explanation
-from dueline.handle import Job
-from dueline.handler import Cancel, Context, Snooze, Throttled
-from dueline.options import Unique
-from dueline.policy import Retry
-from dueline.progress import Progress
-from dueline.steps import chord, graph, group, pipeline, wait_for
-from dueline.stream import Stream
-from dueline.task import AsyncTask, Task
-from dueline.transaction import Transaction
-from dueline.version import VERSION
-from dueline.workflows import Flow
+from dueline.core.retry import Retry
+from dueline.core.version import VERSION
+from dueline.jobs.explanation import Explanation
+from dueline.jobs.transaction import Transaction
+from dueline.streams.batch import Batch
+from dueline.streams.event import Event, Position
+from dueline.streams.stream import Stream
+from dueline.tasks.batch_handler import Call
+from dueline.tasks.batch_options import Chunk
+from dueline.tasks.handler import Cancel, Context, Snooze, Throttled
+from dueline.tasks.progress import Progress
+from dueline.workflows.parts import chord, graph, group, pipeline, wait_for
 
 if _collects:
     gc.enable()

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from dueline.app import Dueline
-from dueline.job import Job, JobId
-from dueline.recipes import results
-from dueline.status import status_of
+from dueline.api.application import Dueline
+from dueline.core.job import Job, JobId
+from dueline.core.job_status import status_of
+from dueline.jobs import results
 from simulation.judge import Final
 
 

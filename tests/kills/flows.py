@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dueline import Dueline, Flow, group, pipeline
-from dueline.attempt import Attempt
-from dueline.history import attempts
-from dueline.recipes import flow as recipe
+from dueline.core.attempt import Attempt
+from dueline.jobs.history import attempts
+from dueline.workflows import records as recipe
 from tests.kills.processes import told_in
 
 ROOT = Path(__file__).parent.parent.parent

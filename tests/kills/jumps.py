@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final, SupportsIndex
 
-from dueline.clock import SystemClock
+from dueline.core.clock import SystemClock
 
 JUMPS_VARIABLE = "DUELINE_KILLS_JUMPS"
 """Set where the wall clocks of all processes jump, but for the store's."""

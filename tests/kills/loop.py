@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dueline.app import Dueline
-from dueline.diary import Event, events_of
-from dueline.history import attempts
+from dueline.api.application import Dueline
+from dueline.checker.journal import Event, events_of
+from dueline.jobs.history import attempts
 from simulation.judge import Final, Recorded, Report, judge
 from tests.kills.disk import SmallDisk
 from tests.kills.ends import finals_of

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from dueline import Duplicate, EnqueueUnknown, StoreUnavailable, Unique
-from dueline.clock import to_datetime
-from dueline.codec import decode, encode
-from dueline.job import Job as Row
-from dueline.task import Using
+from dueline.api.task import Using
+from dueline.core.clock import to_datetime
+from dueline.core.codec import decode, encode
+from dueline.core.job import Job as Row
 from tests.kills.jumps import true_us
 from tests.kills.used import use
 from tests.kills.workload import (

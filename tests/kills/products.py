@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dueline.app import Dueline
-from dueline.history import attempts
+from dueline.api.application import Dueline
+from dueline.jobs.history import attempts
 from tests.kills.processes import children_of, told_in
 from tests.kills.shop import FOLDER_VARIABLE, QUEUE, STAGES
 from tests.kills.writers import state_of

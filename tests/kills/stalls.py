@@ -19,10 +19,10 @@ from typing import Any
 
 from cassandra.cluster import DefaultConnection
 
-from dueline.stores import cassandra_connection
-from dueline.stores.cassandra_answer import Rows
-from dueline.stores.cassandra_guard import STRAY_ANSWERS
-from dueline.stores.cassandra_place import Place
+from dueline.stores.cassandra import connection
+from dueline.stores.cassandra.answers import Rows
+from dueline.stores.cassandra.guard import STRAY_ANSWERS
+from dueline.stores.cassandra.url import Place
 from tools.cassandra.jars import CASSANDRA_VERSION
 from tools.cassandra.node import Node
 from tools.cassandra.ring import Ring
@@ -143,9 +143,9 @@ def main() -> int:
     parser.add_argument("--unguarded", action="store_true", help="the driver's own connection")
     parser.add_argument("--strays", action="store_true", help="fail where no stray answer came")
     chosen = parser.parse_args()
-    vars(cassandra_connection).update(HEARTBEAT_EVERY=3.0, HEARTBEAT_WAITS=3.0)
+    vars(connection).update(HEARTBEAT_EVERY=3.0, HEARTBEAT_WAITS=3.0)
     if chosen.unguarded:
-        vars(cassandra_connection)["GuardedConnection"] = UnguardedConnection
+        vars(connection)["GuardedConnection"] = UnguardedConnection
     with ExitStack() as stack:
         ring = Ring.find(chosen.dir) if chosen.dir else None
         if ring is None:
@@ -153,7 +153,7 @@ def main() -> int:
             ring = Ring(folder, first=FIRST, fast_start=True, version=chosen.version)
             stack.enter_context(ring)
         place = Place(ring.hosts, KEYSPACE)
-        cluster, session = cassandra_connection.connect(place)
+        cluster, session = connection.connect(place)
         session.execute(
             f"CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication ="
             " {'class': 'SimpleStrategy', 'replication_factor': 1}"

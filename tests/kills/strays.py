@@ -12,7 +12,7 @@ SUFFIX = ".strays"
 
 def note_strays(folder: Path) -> None:
     """Have this process note the answers that it drops."""
-    from dueline.stores.cassandra_guard import STRAY_ANSWERS  # noqa: PLC0415  (needs the driver)
+    from dueline.stores.cassandra.guard import STRAY_ANSWERS  # noqa: PLC0415  (needs the driver)
 
     path = folder / f"{os.getpid()}{SUFFIX}"
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

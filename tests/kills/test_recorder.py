@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from dueline.contract.failing import FailingStore, Fault
-from dueline.diary import Event
-from dueline.errors import Unknown
-from dueline.job import BORN_TOKEN, Job, JobId, State, Token
-from dueline.lane import Lane, dead_queue
-from dueline.store import Drop, Extend, Group, Move, Store, Want
-from dueline.stores.memory import MemoryStore
+from dueline.checker.journal import Event
+from dueline.core.errors import Unknown
+from dueline.core.job import BORN_TOKEN, Job, JobId, State, Token
+from dueline.core.lane import Lane, dead_queue
+from dueline.core.store import Drop, Extend, Group, Move, Store, Want
+from dueline.store_tests.failing import FailingStore, Fault
+from dueline.stores.memory.store import MemoryStore
 from simulation.recorder import RecordingStore
-from tests.clocks import HandClock
+from tests.harness.clocks import HandClock
 
 LANE = Lane("kills", 0, 0, 5, "")
 JOB = Job(LANE, 1000, JobId(bytes([1] * 16)), 0, 900, 1000, "work", 0, b"[7]", b"", 1000)

@@ -12,7 +12,7 @@ pytest.importorskip("cassandra", reason="the driver is not installed")
 
 DROP = """
 import os, pathlib, signal, sys
-from dueline.stores.cassandra_guard import STRAY_ANSWERS, GuardedConnection
+from dueline.stores.cassandra.guard import STRAY_ANSWERS, GuardedConnection
 from tests.kills.strays import note_strays
 note_strays(pathlib.Path(sys.argv[1]))
 for _ in range(3):

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dueline import Dueline
-from dueline.attempt import Attempt
-from dueline.history import attempts
+from dueline.core.attempt import Attempt
+from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
 PREVIOUS = "67d776de995893c22d77222e1ae1b856913f058f"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from dueline import Context, Dueline, Retry, StoreUnavailable
-from dueline.connect import open_store
-from dueline.diary import Event, line_of
-from dueline.job import Job as Row
-from dueline.options import read_options
-from dueline.store import Store
+from dueline.api.connect import open_store
+from dueline.checker.journal import Event, line_of
+from dueline.core.call_options import read_options
+from dueline.core.job import Job as Row
+from dueline.core.store import Store
 from simulation.recorder import RecordingStore
 from tests.kills.jumps import JUMPS_VARIABLE, JumpingClock, mend_sleep, true_us
 from tests.kills.strays import note_strays

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dueline.app import Dueline
-from dueline.errors import NotFound
-from dueline.job import JobId
+from dueline.api.application import Dueline
+from dueline.core.errors import NotFound
+from dueline.core.job import JobId
 from tests.kills.workload import FOLDER_VARIABLE, file_in
 
 ROOT = Path(__file__).parent.parent.parent

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from dueline.exclusive import Exclusive
-from dueline.ids import Ids
-from dueline.job import Job, JobId
-from dueline.lane import Lane
-from dueline.recall import key_of
-from dueline.store import Drop, Move
-from dueline.stores.memory_cluster import Node
-from dueline.stores.memory_rows import Change, Found, moved
-from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.core.ids import Ids
+from dueline.core.job import Job, JobId
+from dueline.core.lane import Lane
+from dueline.core.store import Drop, Move
+from dueline.jobs.unique import Exclusive
+from dueline.stores.cursor_cache import key_of
+from dueline.stores.memory.cluster import Node
+from dueline.stores.memory.rows import Change, Found, moved
+from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch

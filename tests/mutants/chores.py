@@ -4,54 +4,56 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from dueline import gone, groups, retention
-from dueline.catalog import Catalog, Entry
-from dueline.chores import departed, diary, permits, vanish
-from dueline.engine import Engine
-from dueline.job import Job
-from dueline.lane import Lane
-from dueline.recipes import notes, semaphore
-from dueline.recipes.checkpoint import Checkpoint
-from dueline.recipes.semaphore import Permits
-from dueline.settings import StreamSettings
-from dueline.store import Put, Records
+from dueline.core import monitor_notes
+from dueline.core.engine import Engine
+from dueline.core.job import Job
+from dueline.core.lane import Lane
+from dueline.core.queue_catalog import Catalog, Entry
+from dueline.core.queue_settings import StreamSettings
+from dueline.core.store import Put, Records
+from dueline.limits import semaphore
+from dueline.limits.semaphore import Permits
+from dueline.log import trimming
+from dueline.log.checkpoint import Checkpoint
+from dueline.monitor import dead_permits, dead_workers, empty_queues, run_log
+from dueline.streams import groups, retention
 
 Patch = pytest.MonkeyPatch
 
 
 def a_diary_that_anybody_writes(patch: Patch) -> None:
-    write = diary._write
+    write = run_log._write
 
     def unfenced(
         records: Records, expect: bytes, wanted: object, version: bytes, puts: Sequence[Put]
     ) -> bool:
-        for record in records.read(notes.PARTITION, after=None, limit=9):
+        for record in records.read(monitor_notes.PARTITION, after=None, limit=9):
             if record.key == "diary/chores":
                 expect = record.version
         return write(records, expect, wanted, version, puts)  # type: ignore[arg-type]
 
-    patch.setattr(diary, "_write", unfenced)
+    patch.setattr(run_log, "_write", unfenced)
 
 
 def claims_are_freed_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
     def let_lapse(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
         assert worker
-        return sum(engine.store.settle([departed._lapsing(engine, job) for job in jobs]))
+        return sum(engine.store.settle([dead_workers._lapsing(engine, job) for job in jobs]))
 
-    patch.setattr(departed, "_let_lapse", let_lapse)
+    patch.setattr(dead_workers, "_let_lapse", let_lapse)
 
 
 def whoever_is_silent_is_dead(patch: Patch) -> None:
-    patch.setattr(departed.free, "__kwdefaults__", {"has_ended": lambda _: None})
+    patch.setattr(dead_workers.free, "__kwdefaults__", {"has_ended": lambda _: None})
 
 
 def whoever_is_in_no_registry_is_dead(patch: Patch) -> None:
-    free = departed._free
+    free = dead_workers._free
 
     def of_anybody(engine: Engine, worker: str, lane: Lane) -> int:
         return sum(free(engine, name, lane) for name in ("by hand", worker))
 
-    patch.setattr(departed, "_free", of_anybody)
+    patch.setattr(dead_workers, "_free", of_anybody)
 
 
 def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
@@ -59,16 +61,16 @@ def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Pa
         assert worker
         return semaphore.write(engine.store, limit, left, expect=version, ids=engine.ids)
 
-    patch.setattr(permits, "_is_written", written)
+    patch.setattr(dead_permits, "_is_written", written)
 
 
 def a_freed_claim_counts_no_crash(patch: Patch) -> None:
-    lapsing = departed._lapsing
+    lapsing = dead_workers._lapsing
 
     def as_if_it_waited(engine: Engine, job: Job) -> object:
         return lapsing(engine, job)._replace(state=0)
 
-    patch.setattr(departed, "_lapsing", as_if_it_waited)
+    patch.setattr(dead_workers, "_lapsing", as_if_it_waited)
 
 
 def nobody_looks_whether_a_queue_still_stands(patch: Patch) -> None:
@@ -94,11 +96,11 @@ def a_queue_vanishes_without_a_mark(patch: Patch) -> None:
         entry = engine.catalog.entry(name)
         if entry is None or is_served:
             return False
-        if any(vanish._left(engine, name, range(entry.settings.shards_read))):
+        if any(empty_queues._left(engine, name, range(entry.settings.shards_read))):
             return False
         return engine.catalog.remove(name, entry)
 
-    patch.setattr(vanish, "_advance", at_once)
+    patch.setattr(empty_queues, "_advance", at_once)
 
 
 def a_mark_counts_from_before_it_is_seen(patch: Patch) -> None:
@@ -111,13 +113,13 @@ def a_mark_counts_from_before_it_is_seen(patch: Patch) -> None:
 
 
 def a_marked_queue_vanishes_whatever_is_in_it(patch: Patch) -> None:
-    left = vanish._left
+    left = empty_queues._left
 
     def unless_marked(engine: Engine, name: str, shards: Sequence[int]) -> Sequence[bool]:
         entry = engine.catalog.entry(name)
         return () if entry and entry.leaving_us else list(left(engine, name, shards))
 
-    patch.setattr(vanish, "_left", unless_marked)
+    patch.setattr(empty_queues, "_left", unless_marked)
 
 
 def rows_go_whoever_came_when_that_was_said(patch: Patch) -> None:
@@ -144,4 +146,4 @@ def a_group_begins_with_rows_that_were_said_to_go(patch: Patch) -> None:
         (present,) = (one for one in given if isinstance(one, Checkpoint))
         return present
 
-    patch.setattr(gone, "passed", wherever_it_stands)
+    patch.setattr(trimming, "passed", wherever_it_stands)

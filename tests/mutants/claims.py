@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from dueline.job import Job
-from dueline.recall import Seen, key_of
-from dueline.store import Extend, Verdict
-from dueline.stores import memory_cluster, memory_rows, memory_steps
-from dueline.stores.memory_rows import Change, Found, Terms, claim, claimed, holds
-from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.core.job import Job
+from dueline.core.store import Extend, Verdict
+from dueline.stores.cursor_cache import Seen, key_of
+from dueline.stores.memory import cluster, rows, stepped
+from dueline.stores.memory.rows import Change, Found, Terms, claim, claimed, holds
+from dueline.stores.memory.stepped import SteppedMemoryStore
 
 Patch = pytest.MonkeyPatch
 
@@ -22,7 +22,7 @@ def an_unfenced_claim(patch: Patch) -> None:
     def anyhow(found: Found | None, change: Change) -> bool:
         return holds(found, change) or (found is not None and _is_claim(change))
 
-    patch.setattr(memory_cluster, "holds", anyhow)
+    patch.setattr(cluster, "holds", anyhow)
 
 
 def a_claim_by_the_fence(patch: Patch) -> None:
@@ -39,23 +39,23 @@ def a_claim_by_the_fence(patch: Patch) -> None:
         is_same = (found.job.fence, found.job.at_us) == (fences[id(change)], change.at_us)
         return is_same and found.job.state == change.state
 
-    patch.setattr(memory_steps, "claim", claim_it)
-    patch.setattr(memory_cluster, "holds", by_fence)
+    patch.setattr(stepped, "claim", claim_it)
+    patch.setattr(cluster, "holds", by_fence)
 
 
 def a_claim_by_the_token_alone(patch: Patch) -> None:
     def by_token(found: Found | None, change: Change) -> bool:
         return holds(found, change._replace(at_us=None, state=None))
 
-    patch.setattr(memory_cluster, "holds", by_token)
+    patch.setattr(cluster, "holds", by_token)
 
 
 def the_fence_is_not_raised(patch: Patch) -> None:
     def claim_at_rest(row: Job, terms: Terms) -> Job:
         return claimed(row, terms)._replace(fence=max(1, row.fence))
 
-    patch.setattr(memory_rows, "claimed", claim_at_rest)
-    patch.setattr(memory_steps, "claimed", claim_at_rest)
+    patch.setattr(rows, "claimed", claim_at_rest)
+    patch.setattr(stepped, "claimed", claim_at_rest)
 
 
 def an_unconditional_verdict(patch: Patch) -> None:
@@ -64,7 +64,7 @@ def an_unconditional_verdict(patch: Patch) -> None:
             return holds(found, change)
         return holds(found, change._replace(token=found.job.token))
 
-    patch.setattr(memory_cluster, "holds", anyhow)
+    patch.setattr(cluster, "holds", anyhow)
 
 
 def an_extension_that_revives_a_lapsed_claim(patch: Patch) -> None:

@@ -4,20 +4,20 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from dueline import finishing, history
-from dueline.attempt import Attempt
-from dueline.codec import decode
-from dueline.finishing import Finished, effects
-from dueline.job import Job
-from dueline.store import Drop, Group, Move, Store, Streams
-from dueline.stores import memory_cluster, memory_steps
-from dueline.stores.memory_rows import Change, Found, holds, moved
+from dueline.core.attempt import Attempt
+from dueline.core.codec import decode
+from dueline.core.job import Job
+from dueline.core.store import Drop, Group, Move, Store, Streams
+from dueline.jobs import completion, history
+from dueline.jobs.completion import Finished, effects
+from dueline.stores.memory import cluster, stepped
+from dueline.stores.memory.rows import Change, Found, holds, moved
 from dueline.worker import settler
 from dueline.worker.claimer import Taken
 from dueline.worker.triage import Triage
 from dueline.worker.worker import Worker
-from tests.engine import test_outcome_first as outcome_first
 from tests.mutants.sources import change_source
+from tests.unit.jobs import test_outcome_first as outcome_first
 
 Patch = pytest.MonkeyPatch
 
@@ -66,7 +66,7 @@ def drop_before_the_repeated_effects(patch: Patch) -> None:
         store.settle([Drop(job) for job, _ in ends])
         write(store, ends)
 
-    patch.setattr(finishing, "complete", complete)
+    patch.setattr(completion, "complete", complete)
     patch.setattr(settler, "complete", complete)
 
 
@@ -84,7 +84,7 @@ def outcome_hops(patch: Patch) -> None:
         row = moved(move)
         return row._replace(pos_us=move.at_us, hop=row.hop + 1) if move.outcome else row
 
-    patch.setattr(memory_steps, "moved", hop)
+    patch.setattr(stepped, "moved", hop)
 
 
 def any_token_decides(patch: Patch) -> None:
@@ -92,16 +92,16 @@ def any_token_decides(patch: Patch) -> None:
         same = change._replace(token=found.job.token) if found else change
         return holds(found, same)
 
-    patch.setattr(memory_cluster, "holds", always)
+    patch.setattr(cluster, "holds", always)
 
 
 def dead_row_is_told_from_the_repeater(patch: Patch) -> None:
-    grave = finishing._grave
+    grave = completion._grave
 
-    def told(job: Job, end: finishing.Finish) -> Job:
+    def told(job: Job, end: completion.Finish) -> Job:
         return grave(job, end)._replace(fence=job.fence)
 
-    patch.setattr(finishing, "_grave", told)
+    patch.setattr(completion, "_grave", told)
 
 
 def history_is_told_twice(patch: Patch) -> None:

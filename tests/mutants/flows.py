@@ -4,29 +4,30 @@ from collections.abc import Container, Iterable, Sequence
 
 import pytest
 
-from dueline import advancing, finishing, flows, joining
-from dueline.advancing import advance
-from dueline.attempt import Ended, Outcome
-from dueline.clock import DAY_US
-from dueline.engine import Engine
-from dueline.errors import EnqueueUnknown, Unknown
-from dueline.finishing import Finished
-from dueline.flows import Start
-from dueline.job import Claim, Job, JobId
-from dueline.layout import Layout
-from dueline.recipes import flow as recipe
-from dueline.recipes.flow import Layouts
-from dueline.store import Commit, Put, Store
-from dueline.worker import stepping
+from dueline.core.attempt import Ended, Outcome
+from dueline.core.clock import DAY_US
+from dueline.core.engine import Engine
+from dueline.core.errors import EnqueueUnknown, Unknown
+from dueline.core.job import Claim, Job, JobId
+from dueline.core.store import Commit, Put, Store
+from dueline.jobs import completion
+from dueline.jobs.completion import Finished
+from dueline.worker import workflow_steps
 from dueline.worker.claimer import Taken
 from dueline.worker.settler import Settler
-from dueline.worker.stepping import Sorted, Stepping
+from dueline.worker.workflow_steps import Sorted, Stepping
+from dueline.workflows import readiness, release, workflow
+from dueline.workflows import records as recipe
+from dueline.workflows.graph import Layout
+from dueline.workflows.records import Layouts
+from dueline.workflows.release import advance
+from dueline.workflows.workflow import Start
 
 Patch = pytest.MonkeyPatch
 
 
 def the_layout_is_stored_after_the_steps(patch: Patch) -> None:
-    send = flows.send
+    send = workflow.send
 
     def send_steps_first(engine: Engine, start: Start, *, again: bool = False) -> None:
         try:
@@ -35,11 +36,11 @@ def the_layout_is_stored_after_the_steps(patch: Patch) -> None:
             raise EnqueueUnknown.about(start.jobs) from error
         send(engine, start, again=again)
 
-    patch.setattr(flows, "send", send_steps_first)
+    patch.setattr(workflow, "send", send_steps_first)
 
 
 def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
-    send = flows.send
+    send = workflow.send
 
     def send_others(engine: Engine, start: Start, *, again: bool = False) -> None:
         if again:
@@ -48,7 +49,7 @@ def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
             start = start._replace(jobs=jobs)
         send(engine, start, again=again)
 
-    patch.setattr(flows, "send", send_others)
+    patch.setattr(workflow, "send", send_others)
 
 
 def an_end_is_not_recorded(patch: Patch) -> None:
@@ -57,7 +58,7 @@ def an_end_is_not_recorded(patch: Patch) -> None:
 
 
 def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
-    complete = finishing.complete
+    complete = completion.complete
 
     def drop_first(store: Store, ends: Sequence[Finished]) -> None:
         with pytest.MonkeyPatch.context() as inner:
@@ -67,7 +68,7 @@ def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
             for commit in recipe.record(job, end.outcome):
                 store.commit(commit.partition, commit.writes)
 
-    patch.setattr(finishing, "complete", drop_first)
+    patch.setattr(completion, "complete", drop_first)
 
 
 def who_ends_a_step_looks_before_that_is_recorded(patch: Patch) -> None:
@@ -96,14 +97,14 @@ def whatever_was_tried_is_taken_for_ended(patch: Patch) -> None:
 
 
 def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
-    note = advancing._noted
+    note = release._noted
 
     def read_first(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
         known = recipe.full(engine.store, flow, step)
         note(engine, flow, step, full)
         return known | full
 
-    patch.setattr(advancing, "_noted", read_first)
+    patch.setattr(release, "_noted", read_first)
 
 
 def a_claimed_step_does_not_ask(patch: Patch) -> None:
@@ -127,11 +128,11 @@ def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:
     def leave_alone(_engine: Engine, _flow: JobId, _layout: Layout, _step: int) -> None:
         pass
 
-    patch.setattr(stepping, "cancel_group", leave_alone)
+    patch.setattr(workflow_steps, "cancel_group", leave_alone)
 
 
 def what_undoes_is_never_needless(patch: Patch) -> None:
-    patch.setattr(joining, "_needless", lambda *_: None)
+    patch.setattr(readiness, "_needless", lambda *_: None)
 
 
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
@@ -153,9 +154,9 @@ def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
 
 
 def a_step_that_needs_others_is_born_without_a_time(patch: Patch) -> None:
-    patch.setattr(flows, "PARK_US", 3650 * DAY_US)
+    patch.setattr(workflow, "PARK_US", 3650 * DAY_US)
 
 
 def a_step_is_parked_for_ever(patch: Patch) -> None:
-    patch.setattr(advancing, "PARK_US", 3650 * DAY_US)
-    patch.setattr(advancing, "PARK_US_MAX", 3650 * DAY_US)
+    patch.setattr(release, "PARK_US", 3650 * DAY_US)
+    patch.setattr(release, "PARK_US_MAX", 3650 * DAY_US)

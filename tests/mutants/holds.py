@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from dueline.job import Claim, JobId
-from dueline.progress import Progress
-from dueline.recipes import reports
-from dueline.store import Group
+from dueline.core.job import Claim, JobId
+from dueline.core.store import Group
+from dueline.jobs import progress_records
+from dueline.limits.rate_meters import Meters
+from dueline.tasks.progress import Progress
 from dueline.worker.buffer import Buffer
-from dueline.worker.controls import Controls
-from dueline.worker.meters import Meters
-from dueline.worker.reports import Reports
+from dueline.worker.context_controls import Controls
+from dueline.worker.progress_reports import Reports
 
 Patch = pytest.MonkeyPatch
 
@@ -36,7 +36,7 @@ def claims_last_for_ever(patch: Patch) -> None:
 
 
 def progress_is_written_over_a_later_claims(patch: Patch) -> None:
-    written = reports.written
+    written = progress_records.written
 
     def anyhow(job_id: JobId, progress: Progress | None, **terms: object) -> Group:
         group = written(job_id, progress, **terms)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def progress_is_written_over_a_later_claims(patch: Patch) -> None:
         writes = tuple(put._replace(expect=None) for put in commit.writes)
         return Group(commits=(commit._replace(writes=writes),))
 
-    patch.setattr(reports, "written", anyhow)
+    patch.setattr(progress_records, "written", anyhow)
 
 
 def a_later_claim_does_not_open_the_progress(patch: Patch) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dueline.admission import Admission, _Gate
-from dueline.recipes import quota as recipe
+from dueline.limits import quota as recipe
+from dueline.limits.admission import Admission, _Gate
 
 Patch = pytest.MonkeyPatch
 

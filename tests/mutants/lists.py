@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from dueline import recall
-from dueline.job import Job
-from dueline.lane import Lane, Marks, bucket_of
-from dueline.marks import GUARD_US, LaneList, Shard
-from dueline.paging import lane_pages
-from dueline.recall import Recall, Visit
-from dueline.store import Jobs, LanePage
-from dueline.stores.memory_cluster import Node
-from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.worker import roll
+from dueline.core.job import Job
+from dueline.core.lane import Lane, Marks, bucket_of
+from dueline.core.pagination import lane_pages
+from dueline.core.store import Jobs, LanePage
+from dueline.stores import cursor_cache
+from dueline.stores.cursor_cache import Recall, Visit
+from dueline.stores.lane_index import GUARD_US, LaneList, Shard
+from dueline.stores.memory.cluster import Node
+from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.worker import lane_list
 from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch
@@ -125,21 +125,21 @@ def a_lane_listed_later_is_not_read_again(patch: Patch) -> None:
 
 
 def a_lane_in_pieces_is_read_once(patch: Patch) -> None:
-    from dueline.stores.cassandra_listing import CassandraBoard  # noqa: PLC0415  (needs the driver)
+    from dueline.stores.cassandra.lane_index import CassandraBoard  # noqa: PLC0415  (needs the driver)
 
     change_source(patch, CassandraBoard, "ats_us", "range(2)", "range(1)")
 
 
 def the_cursor_passes_late_births(patch: Patch) -> None:
-    patch.setattr(recall, "LATE_US", -1)
+    patch.setattr(cursor_cache, "LATE_US", -1)
 
 
 def rows_of_producers_that_are_behind_are_not_read_again(patch: Patch) -> None:
-    patch.setattr(recall, "BEHIND_US", 0)
+    patch.setattr(cursor_cache, "BEHIND_US", 0)
 
 
 def remembered_claims_are_not_read_again(patch: Patch) -> None:
-    patch.setattr(recall, "CHECKED_MAX", 0)
+    patch.setattr(cursor_cache, "CHECKED_MAX", 0)
 
 
 def a_memory_never_grows_old(patch: Patch) -> None:
@@ -163,13 +163,13 @@ def the_mark_is_read_behind_the_list(patch: Patch) -> None:
         marks = jobs.lanes(queue, shard, until_bucket=-1, after=None, limit=1).marks
         return [page._replace(marks=page.marks._replace(closed=marks.closed)) for page in found]
 
-    patch.setattr(roll, "lane_pages", late)
+    patch.setattr(lane_list, "lane_pages", late)
 
 
 def whatever_a_visit_said_holds(patch: Patch) -> None:
-    patch.setattr(roll, "_still_known", lambda known, *_: dict(known))
+    patch.setattr(lane_list, "_still_known", lambda known, *_: dict(known))
 
 
 def a_lane_that_is_listed_anew_is_known_still(patch: Patch) -> None:
-    still_known = roll._still_known
-    patch.setattr(roll, "_still_known", lambda known, kept, _: still_known(known, kept, ()))
+    still_known = lane_list._still_known
+    patch.setattr(lane_list, "_still_known", lambda known, kept, _: still_known(known, kept, ()))

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from dueline.ids import Ids
-from dueline.job import Job
-from dueline.recipes import rate, semaphore
-from dueline.recipes.rate import Meter, Rate
-from dueline.recipes.semaphore import Permits, Wish
-from dueline.store import Records
-from dueline.worker.meters import Meters
-from dueline.worker.permits import HeldPermits
+from dueline.core.ids import Ids
+from dueline.core.job import Job
+from dueline.core.store import Records
+from dueline.limits import rate, semaphore
+from dueline.limits.permits import HeldPermits
+from dueline.limits.rate import Meter, Rate
+from dueline.limits.rate_meters import Meters
+from dueline.limits.semaphore import Permits, Wish
 from dueline.worker.settler import Settler
 
 Patch = pytest.MonkeyPatch

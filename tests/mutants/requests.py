@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from dueline import finishing
-from dueline.errors import Unknown
-from dueline.ids import Ids
-from dueline.job import Job
-from dueline.lane import Lane
-from dueline.readback import Fate
-from dueline.recall import Key
-from dueline.store import Move, Write
-from dueline.stores.memory_rows import Change, Found, Terms, claim, holds
-from dueline.stores.memory_steps import SteppedMemoryStore
+from dueline.core.errors import Unknown
+from dueline.core.ids import Ids
+from dueline.core.job import Job
+from dueline.core.lane import Lane
+from dueline.core.readback import Fate
+from dueline.core.store import Move, Write
+from dueline.jobs import completion
+from dueline.stores.cursor_cache import Key
+from dueline.stores.memory.rows import Change, Found, Terms, claim, holds
+from dueline.stores.memory.stepped import SteppedMemoryStore
 
 Patch = pytest.MonkeyPatch
 
@@ -73,10 +73,10 @@ def a_commit_believes_a_refusal(patch: Patch) -> None:
 
 
 def an_outcome_has_another_token_each_time(patch: Patch) -> None:
-    decide = finishing._decide
+    decide = completion._decide
     ids = Ids()
 
-    def decide_anew(job: Job, end: finishing.Finish) -> Move:
+    def decide_anew(job: Job, end: completion.Finish) -> Move:
         return decide(job, end)._replace(token=ids.token())
 
-    patch.setattr(finishing, "_decide", decide_anew)
+    patch.setattr(completion, "_decide", decide_anew)

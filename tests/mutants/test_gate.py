@@ -8,22 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
-from dueline.contract.failing import Fault
-from dueline.stores.sqlite_waker import SocketWaker
-from tests import late_landing, test_frontier, test_ids, test_late_landing, test_marks, test_recall
-from tests import test_cassandra_pieces as pieces
-from tests.chores import test_departed as departed
-from tests.chores import test_departed_permits as departed_permits
-from tests.chores import test_expire as expiring
-from tests.chores import test_leftovers as leftovers
-from tests.chores import test_monitor as monitor
-from tests.chores import test_vanish as vanishing
-from tests.clocks import HandClock
-from tests.engine import test_claim_races as claim_races
-from tests.engine import test_outcome_first as outcome_first
-from tests.engine import test_quotas as taken_in
-from tests.engine import test_races as races
-from tests.engine import test_unique as uniqueness
+from dueline.store_tests.failing import Fault
+from dueline.stores.sqlite.wakeup import SocketWaker
+from tests.harness import late_landing
+from tests.harness.clocks import HandClock
+from tests.harness.stream_stage import Stage
+from tests.harness.world import World, store_on, world_on
+from tests.integration.wakeups import test_sockets as sockets
 from tests.mutants import (
     births,
     chores,
@@ -41,28 +32,39 @@ from tests.mutants import (
     wakeups,
 )
 from tests.mutants.table import tell
-from tests.recipes import test_steps as coordination
-from tests.schedules import test_overlap as overlap
-from tests.schedules import test_storing as storing
-from tests.schedules import test_succession as succession
-from tests.schedules import test_timetable as timetables
 from tests.simulation import broken
 from tests.simulation import test_found as found
-from tests.streams import test_parking as parking
-from tests.streams.stage import Stage
-from tests.waking import test_sockets as sockets
-from tests.worker import test_buffer as buffers
-from tests.worker import test_lapses as lapses
-from tests.worker import test_limits as limits
-from tests.worker import test_progress as progress
-from tests.worker import test_rates as rates
-from tests.worker import test_roll as rolls
-from tests.worker import test_settler as settling
-from tests.worker import test_steered as steered
-from tests.workflows import test_advancing as advancing
-from tests.workflows import test_births as flow_births
-from tests.workflows import test_undoing as undoing
-from tests.world import World, store_on, world_on
+from tests.stores import test_cursor_cache, test_lane_index, test_late_landing
+from tests.stores.cassandra import test_pieces as pieces
+from tests.unit.coordination import test_steps as coordination
+from tests.unit.core import test_ids, test_watermark
+from tests.unit.jobs import test_claim_races as claim_races
+from tests.unit.jobs import test_outcome_first as outcome_first
+from tests.unit.jobs import test_quotas as taken_in
+from tests.unit.jobs import test_races as races
+from tests.unit.jobs import test_unique as uniqueness
+from tests.unit.monitor import test_departed as departed
+from tests.unit.monitor import test_departed_permits as departed_permits
+from tests.unit.monitor import test_expire as expiring
+from tests.unit.monitor import test_leftovers as leftovers
+from tests.unit.monitor import test_monitor as monitor
+from tests.unit.monitor import test_vanish as vanishing
+from tests.unit.schedules import test_overlap as overlap
+from tests.unit.schedules import test_storing as storing
+from tests.unit.schedules import test_succession as succession
+from tests.unit.schedules import test_timetable as timetables
+from tests.unit.streams import test_parking as parking
+from tests.unit.worker import test_buffer as buffers
+from tests.unit.worker import test_lapses as lapses
+from tests.unit.worker import test_limits as limits
+from tests.unit.worker import test_progress as progress
+from tests.unit.worker import test_rates as rates
+from tests.unit.worker import test_roll as rolls
+from tests.unit.worker import test_settler as settling
+from tests.unit.worker import test_steered as steered
+from tests.unit.workflows import test_advancing as advancing
+from tests.unit.workflows import test_births as flow_births
+from tests.unit.workflows import test_undoing as undoing
 
 BUDGET_S = 60
 """How much time of a processor the tests of one mutant may take until one of them notices."""
@@ -104,14 +106,14 @@ def on_steps() -> Sequence[object]:
     return ("steps", Path())
 
 
-def on_a_board(test: Callable[[test_marks.FakeBoard], None]) -> Named:
+def on_a_board(test: Callable[[test_lane_index.FakeBoard], None]) -> Named:
     """Give a test of the lane list its board."""
-    return Named(test, lambda: (test_marks.FakeBoard(),))
+    return Named(test, lambda: (test_lane_index.FakeBoard(),))
 
 
-def on_a_lane(test: Callable[[test_recall.FakeLane], None]) -> Named:
+def on_a_lane(test: Callable[[test_cursor_cache.FakeLane], None]) -> Named:
     """Give a test of the claimer's memory its lane."""
-    return Named(test, lambda: (test_recall.FakeLane(),))
+    return Named(test, lambda: (test_cursor_cache.FakeLane(),))
 
 
 def on_pieces() -> Sequence[object]:
@@ -158,7 +160,7 @@ LATE_EXTENSION = Named(
     claim_races.test_a_late_extension_or_the_next_claimer_has_the_job_but_never_both
 )
 LATE_APPEND = Named(
-    test_frontier.append_against_reader, lambda: (test_frontier.read_before_closing,)
+    test_watermark.append_against_reader, lambda: (test_watermark.read_before_closing,)
 )
 SENT_AGAIN = Named(
     found.test_what_has_ended_is_not_run_again_when_it_is_sent_again,
@@ -186,13 +188,13 @@ MUTANTS = (
     Mutant("E3", lists.no_look, LATE_ADD),
     Mutant("E4", lists.a_second_row_where_the_bucket_was_closed, LATE_ADD),
     Mutant("S1", lists.a_late_read_of_closed,
-           on_a_board(test_marks.test_closed_is_read_before_any_lane_is_looked_at)),
+           on_a_board(test_lane_index.test_closed_is_read_before_any_lane_is_looked_at)),
     Mutant("S2", lists.a_sweep_reads_one_row,
-           on_a_board(test_marks.test_a_lane_is_read_to_its_end_before_it_is_listed_later)),
+           on_a_board(test_lane_index.test_a_lane_is_read_to_its_end_before_it_is_listed_later)),
     Mutant("S2", lists.a_lane_in_pieces_is_read_once,
            Named(pieces.test_a_row_that_moves_to_a_piece_that_was_read_is_found, on_pieces)),
     Mutant("S3", lists.a_lane_listed_later_is_not_read_again,
-           on_a_board(test_marks.test_a_lane_that_is_listed_later_is_read_once_more)),
+           on_a_board(test_lane_index.test_a_lane_that_is_listed_later_is_read_once_more)),
     Mutant("S4", lists.one_mark, LATE_ADD),
     Mutant("B1", births.a_dropped_key_lives_again,
            Named(races.test_a_job_that_was_done_is_not_run_again_when_it_is_added_again)),
@@ -225,9 +227,9 @@ MUTANTS = (
     Mutant("K1", births.carried_without_a_stub, REDRIVE),
     Mutant("K3", births.stub_goes_before_its_target_comes, REDRIVE),
     Mutant("R2", lists.the_cursor_passes_late_births,
-           on_a_lane(test_recall.test_a_birth_that_lands_late_is_found_at_once_within_a_second)),
+           on_a_lane(test_cursor_cache.test_a_birth_that_lands_late_is_found_at_once_within_a_second)),
     Mutant("R3", lists.a_memory_never_grows_old,
-           on_a_lane(test_recall.test_a_birth_that_lands_later_is_found_when_the_memory_is_old)),
+           on_a_lane(test_cursor_cache.test_a_birth_that_lands_later_is_found_when_the_memory_is_old)),
     Mutant("R5", lists.emptiness_from_the_claimers_memory,
            Named(races.test_a_sweep_sees_what_its_claimer_does_not_remember)),
     Mutant("R6", lists.the_mark_is_read_behind_the_list, Named(rolls.a_job_is_born)),
@@ -235,17 +237,18 @@ MUTANTS = (
     Mutant("R7", lists.a_lane_that_is_listed_anew_is_known_still,
            Named(rolls.a_job_of_a_known_lane_comes_back)),
     Mutant("R8", lists.rows_of_producers_that_are_behind_are_not_read_again, on_a_lane(
-        test_recall.test_a_row_of_a_producer_that_is_behind_is_found_within_a_second)),
+        test_cursor_cache.test_a_row_of_a_producer_that_is_behind_is_found_within_a_second)),
     Mutant("R9", lists.remembered_claims_are_not_read_again, on_a_lane(
-        test_recall.test_a_claim_that_another_process_released_is_found_within_a_second)),
+        test_cursor_cache.test_a_claim_that_another_process_released_is_found_within_a_second)),
     Mutant("U5", requests.a_claim_believes_a_refusal, late(late_landing.a_claim_has_its_rows)),
     Mutant("U5", requests.a_verdict_believes_a_refusal, late(late_landing.verdicts_beside_it_hold)),
     Mutant("U5", requests.a_commit_believes_a_refusal, late(late_landing.a_commit_holds)),
     Mutant("U5", requests.an_outcome_has_another_token_each_time,
            Named(late_landing.an_outcome_is_known_by_whoever_repeats_it, repeated_outcome)),
-    Mutant("F1", test_frontier.no_look_after_append, Named(test_frontier.append_against_reader)),
-    Mutant("F1", test_frontier.look_before_the_append, Named(test_frontier.append_against_reader)),
-    Mutant("F2", test_frontier.mark_that_goes_back, Named(test_frontier.two_readers)),
+    Mutant("F1", test_watermark.no_look_after_append, Named(test_watermark.append_against_reader)),
+    Mutant("F1", test_watermark.look_before_the_append,
+           Named(test_watermark.append_against_reader)),
+    Mutant("F2", test_watermark.mark_that_goes_back, Named(test_watermark.two_readers)),
     Mutant("F2", lists.a_mark_that_is_raised_after_the_reading, LATE_APPEND),
     Mutant("F6", chores.rows_go_whoever_came_when_that_was_said,
            Named(expiring.monitor_against_a_new_group)),

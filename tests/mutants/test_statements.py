@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cassandra_node import expect_node
+from tests.harness.cassandra_node import expect_node
 from tests.mutants.planted import command, environment
 from tests.mutants.table import tell
 
 ROOT = Path(__file__).parent.parent.parent
-SQLITE = "tests/contract/test_sqlite.py::TestSqlite"
-CASSANDRA = "tests/contract/test_cassandra.py::TestCassandra"
+SQLITE = "tests/stores/sqlite/test_laws.py::TestSqlite"
+CASSANDRA = "tests/stores/cassandra/test_laws.py::TestCassandra"
 
 OF_ALL = "(SELECT value FROM carray(?))"
 LISTED = "(listing) FROM lanes WHERE queue = ? AND shard = ? AND listing <= ?"

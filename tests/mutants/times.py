@@ -5,14 +5,14 @@ from itertools import count
 
 import pytest
 
-from dueline import schedules
-from dueline.clock import DAY_US
-from dueline.engine import Engine
-from dueline.job import JobId
-from dueline.queue import Queues
-from dueline.recipes import schedule as recipe
-from dueline.recipes.schedule import Schedule, Step, Stored
-from dueline.timetable import Timetable
+from dueline.core.clock import DAY_US
+from dueline.core.engine import Engine
+from dueline.core.job import JobId
+from dueline.jobs.queue import Queues
+from dueline.schedules import schedule as recipe
+from dueline.schedules import scheduler
+from dueline.schedules.schedule import Schedule, Step, Stored
+from dueline.schedules.timetable import Timetable
 
 Patch = pytest.MonkeyPatch
 
@@ -29,33 +29,33 @@ def a_time_has_another_job_each_try(patch: Patch) -> None:
 def jobs_before_how_far_they_come(patch: Patch) -> None:
     def store(engine: Engine, found: Stored, step: Step) -> int:
         now_us = engine.time.latest_us()
-        births = [schedules._birth(engine, found.schedule, us) for us in step.times_us]
+        births = [scheduler._birth(engine, found.schedule, us) for us in step.times_us]
         engine.recording_store.add(
-            [schedules._job(found.schedule, birth, now_us) for birth in births]
+            [scheduler._job(found.schedule, birth, now_us) for birth in births]
         )
-        put = schedules._put(engine, found.name, step.schedule, found)
-        return len(births) if schedules._commit(engine, put) else 0
+        put = scheduler._put(engine, found.name, step.schedule, found)
+        return len(births) if scheduler._commit(engine, put) else 0
 
-    patch.setattr(schedules, "_store", store)
+    patch.setattr(scheduler, "_store", store)
 
 
 def jobs_behind_how_far_they_come(patch: Patch) -> None:
     def store(engine: Engine, found: Stored, step: Step) -> int:
         now_us = engine.time.latest_us()
-        put = schedules._put(engine, found.name, step.schedule, found)
-        if not schedules._commit(engine, put):
+        put = scheduler._put(engine, found.name, step.schedule, found)
+        if not scheduler._commit(engine, put):
             return 0
-        births = [schedules._birth(engine, found.schedule, us) for us in step.times_us]
+        births = [scheduler._birth(engine, found.schedule, us) for us in step.times_us]
         engine.recording_store.add(
-            [schedules._job(found.schedule, birth, now_us) for birth in births]
+            [scheduler._job(found.schedule, birth, now_us) for birth in births]
         )
         return len(births)
 
-    patch.setattr(schedules, "_store", store)
+    patch.setattr(scheduler, "_store", store)
 
 
 def births_are_sent_again_for_ever(patch: Patch) -> None:
-    patch.setattr(schedules, "SENT_US_MAX", 1000 * DAY_US)
+    patch.setattr(scheduler, "SENT_US_MAX", 1000 * DAY_US)
 
 
 def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
@@ -66,22 +66,22 @@ def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
             queues.cancel(recipe.job_id(schedule, us))
         return ()
 
-    put = schedules._change
+    put = scheduler._change
 
     def change(queues: Queues, name, how):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         patch.setattr(recipe, "withdrawn", lambda *terms: at_once(queues, *terms))
         return put(queues, name, how)
 
-    patch.setattr(schedules, "_change", change)
+    patch.setattr(scheduler, "_change", change)
 
 
 def a_decision_is_not_bound_to_its_record(patch: Patch) -> None:
-    put = schedules._put
+    put = scheduler._put
 
     def over_anything(engine, name, schedule, over):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return put(engine, name, schedule, over and recipe.stored(engine.store, name))
 
-    patch.setattr(schedules, "_put", over_anything)
+    patch.setattr(scheduler, "_put", over_anything)
 
 
 def a_time_is_decided_before_it_has_come(patch: Patch) -> None:
@@ -97,16 +97,16 @@ def the_job_before_is_looked_for_once(patch: Patch) -> None:
     def lives(engine: Engine, job_id: bytes) -> bool:
         return engine.store.find([JobId(job_id)]) != [None]
 
-    patch.setattr(schedules, "_lives", lives)
+    patch.setattr(scheduler, "_lives", lives)
 
 
 def who_asks_for_an_end_forgets_it_first(patch: Patch) -> None:
     def recall(queues: Queues, found: Stored) -> None:
         done = replace(found.schedule, recalled=(), ended=b"")
-        if schedules._commit(queues.engine, schedules._put(queues.engine, found.name, done, found)):
+        if scheduler._commit(queues.engine, scheduler._put(queues.engine, found.name, done, found)):
             queues.cancel(JobId(found.schedule.ended))
 
-    patch.setattr(schedules, "_recall", recall)
+    patch.setattr(scheduler, "_recall", recall)
 
 
 def no_worker_advances_what_the_monitor_left(patch: Patch) -> None:

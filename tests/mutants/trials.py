@@ -2,11 +2,11 @@
 
 import pytest
 
-from dueline import consumer
-from dueline.batch import Hold
-from dueline.consumer import Consumer
-from dueline.recipes.lease import Leases
-from dueline.trial import Quiet, Trial
+from dueline.coordination.leases import Leases
+from dueline.streams import consumer
+from dueline.streams.batch import Hold
+from dueline.streams.consumer import Consumer
+from dueline.streams.trial import Quiet, Trial
 
 Patch = pytest.MonkeyPatch
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dueline.stores.sqlite_waker import SocketEar
+from dueline.stores.sqlite.wakeup import SocketEar
 from tests.mutants.sources import change_source
 
 

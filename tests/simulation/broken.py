@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from dueline import queue
-from dueline.job import Job
-from dueline.store import Group, Store, Verdict
-from dueline.stores import memory
-from dueline.stores.memory import MemoryStore
-from dueline.stores.memory_rows import Terms, claimed
+from dueline.core.job import Job
+from dueline.core.store import Group, Store, Verdict
+from dueline.jobs import queue
+from dueline.stores.memory import store as memory
+from dueline.stores.memory.rows import Terms, claimed
+from dueline.stores.memory.store import MemoryStore
 
 Patch = pytest.MonkeyPatch
 

@@ -4,16 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from dueline import cuts
-from dueline.course import Course
-from dueline.engine import Engine
-from dueline.frontier import SEALED_US, Frontier, Shelf
-from dueline.reading import ShardReader
-from dueline.recipes import checkpoint
-from dueline.recipes.checkpoint import Checkpoint
-from dueline.recipes.lease import Grant, Leases, _Holding
-from dueline.store import Commit, Records, Row
-from dueline.stream import Stream
+from dueline.coordination.leases import Grant, Leases, _Holding
+from dueline.core.engine import Engine
+from dueline.core.store import Commit, Records, Row
+from dueline.core.watermark import SEALED_US, Frontier, Shelf
+from dueline.log import checkpoint
+from dueline.log.checkpoint import Checkpoint
+from dueline.log.reader import ShardReader
+from dueline.streams import resharding
+from dueline.streams.shard_order import Course
+from dueline.streams.stream import Stream
 
 Patch = pytest.MonkeyPatch
 
@@ -103,7 +103,7 @@ def a_member_goes_on_when_its_lease_is_in_doubt(patch: Patch) -> None:
 
 def a_product_is_stored_without_its_position(patch: Patch) -> None:
     """Store it in one transaction, move the checkpoint later."""
-    from dueline.batch import Batch  # noqa: PLC0415
+    from dueline.streams.batch import Batch  # noqa: PLC0415
 
     def commit(self: Batch, tx: object) -> None:
         assert tx is not None
@@ -133,8 +133,8 @@ def an_old_shard_is_left_without_its_seal(patch: Patch) -> None:
         finally:
             engine.store.close_until = close  # type: ignore[method-assign]
 
-    whole = cuts.recut
-    patch.setattr(cuts, "recut", recut)
+    whole = resharding.recut
+    patch.setattr(resharding, "recut", recut)
 
 
 def a_producer_takes_a_sealed_shard_for_an_open_one(patch: Patch) -> None:
@@ -142,6 +142,6 @@ def a_producer_takes_a_sealed_shard_for_an_open_one(patch: Patch) -> None:
 
 
 def what_nobody_has_read_expires(patch: Patch) -> None:
-    from dueline import groups  # noqa: PLC0415
+    from dueline.streams import groups  # noqa: PLC0415
 
     patch.setattr(groups, "needed_us", lambda *_: {})

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from dueline.batch import Batch, Terms
-from dueline.clock import SECOND_US
-from dueline.consumer import Consumer
-from dueline.errors import DuelineError
-from dueline.stream import bell
-from dueline.worker import consuming
-from dueline.worker.consuming import Consuming
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import DuelineError
+from dueline.streams import consumer_threads
+from dueline.streams.batch import Batch, Terms
+from dueline.streams.consumer import Consumer
+from dueline.streams.consumer_threads import Consuming
+from dueline.streams.stream import bell
 from simulation.streams.data import Data
 from simulation.streams.ledger import Ledger
 from simulation.streams.scenario import STREAM, Scenario
@@ -140,9 +140,9 @@ class Flow:
 @contextmanager
 def flowing(flow: Flow) -> Iterator[Flow]:
     """Have consumers find fibers where they look for threads, and wait as long as they do."""
-    pauses = consuming.PAUSE_S, consuming.PAUSE_UNHEARD_S
+    pauses = consumer_threads.PAUSE_S, consumer_threads.PAUSE_UNHEARD_S
     with planted(flow.world):
-        consuming.PAUSE_S, consuming.PAUSE_UNHEARD_S = pauses  # type: ignore[misc]
+        consumer_threads.PAUSE_S, consumer_threads.PAUSE_UNHEARD_S = pauses  # type: ignore[misc]
         try:
             flow.begin()
             yield flow

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dueline.clock import SECOND_US
-from dueline.errors import StoreUnavailable
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import StoreUnavailable
 from simulation.link import Link
 from simulation.world import Process, World
 

@@ -2,23 +2,23 @@
 
 import pytest
 
-from dueline.clock import SECOND_US
-from dueline.contract.given import ids_of, rows_in
-from dueline.errors import StoreUnavailable, Unknown
-from dueline.ids import Ids
-from dueline.lane import DEAD_SUFFIX, bucket_of
-from dueline.options import CallOptions, Rule
-from dueline.queue import Queues
-from dueline.settings import QueueSettings
-from dueline.store import Drop, Extend, Move
-from dueline.stores.memory_cluster import Cluster
-from dueline.stores.memory_steps import SteppedMemoryStore
-from dueline.telling import open_engine
+from dueline.core.call_options import CallOptions, Rule
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.ids import Ids
+from dueline.core.lane import DEAD_SUFFIX, bucket_of
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.store import Drop, Extend, Move
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Queues
+from dueline.store_tests.given import ids_of, rows_in
+from dueline.stores.memory.cluster import Cluster
+from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
-from tests.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
-from tests.clocks import NOW_US, HandClock
-from tests.engine.conftest import clock, queues, store
-from tests.worker.bench import Bench
+from tests.harness.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
+from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.worker_bench import Bench
+from tests.unit.jobs.conftest import clock, queues, store
 
 __all__ = ["clock", "queues", "store"]
 

@@ -3,8 +3,8 @@
 from typing import Literal
 
 from dueline.checker import EARLY_US_MAX
-from dueline.diary import Event
-from dueline.job import Claim, JobId
+from dueline.checker.journal import Event
+from dueline.core.job import Claim, JobId
 from simulation.paced import UNDER_WAY_US, Closing, Taken, closings, over_rate, too_soon
 
 JOB = JobId(bytes(16))

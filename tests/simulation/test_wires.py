@@ -2,9 +2,9 @@
 
 import inspect
 
-from dueline.ahead import ClaimsAhead
-from dueline.store import Store
-from dueline.stores.memory_cluster import Node
+from dueline.core.store import Store
+from dueline.core.store_capabilities import ClaimsAhead
+from dueline.stores.memory.cluster import Node
 from simulation.wires import READ_STEPS, READS, WRITE_STEPS, WRITES
 
 BESIDE = {"describe", "close"}

@@ -8,10 +8,10 @@ from itertools import count
 
 import pytest
 
-from dueline.clock import SECOND_US
-from dueline.errors import DuelineError
-from dueline.queue import Calls, Queues
-from dueline.settings import QueueSettings
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import DuelineError
+from dueline.core.queue_settings import QueueSettings
+from dueline.jobs.queue import Calls, Queues
 from simulation.data import Data
 from simulation.green import planted
 from simulation.people import Town

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from dueline.checker.ends import ENDED, finished_twice, lost, refenced, stale
-from dueline.checker.life import Fault, Life, Seen, is_ok
+from dueline.checker.journal import Event, told
 from dueline.checker.order import unexplained
-from dueline.checker.readings import crossed, fallen, late_of, regranted
+from dueline.checker.reads import crossed, fallen, late_of, regranted
 from dueline.checker.starts import EARLY_US_MAX, early, illegitimate
-from dueline.diary import Event, told
+from dueline.checker.timeline import Fault, Life, Seen, is_ok
 
 __all__ = [
     "EARLY_US_MAX", "ENDED", "PREFETCH_MAX", "VERDICTS", "Finding", "Report", "Verdict", "check",

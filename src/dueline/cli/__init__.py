@@ -1,5 +1,5 @@
 """The command line."""
 
-from dueline.cli.root import main, run
+from dueline.cli.main import main, run
 
 __all__ = ["main", "run"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dueline.errors import BadInput
+from dueline.core.errors import BadInput
 
 LIMIT = 50
 LIMIT_MAX = 100_000

@@ -8,11 +8,11 @@ from typing import NamedTuple, Self, TypeAlias, cast
 
 import typer
 
+from dueline.api.connect import mask
 from dueline.cli.session import Format, session_of
-from dueline.connect import mask
-from dueline.engine import Engine
-from dueline.span import distance_text, exact_text, instant_text, span_text
-from dueline.text import json_text, printable
+from dueline.core.durations import distance_text, exact_text, instant_text, span_text
+from dueline.core.engine import Engine
+from dueline.core.text import json_text, printable
 
 
 class Instant(NamedTuple):

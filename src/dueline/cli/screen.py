@@ -13,16 +13,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dueline.attempt import Attempt
-from dueline.cli.failure import Exit
-from dueline.clock import SECOND_US
-from dueline.engine import Engine
-from dueline.history import Follower
-from dueline.recipes.registry import Presence, present
-from dueline.span import distance_text, span_text
-from dueline.stats import Counts, count
-from dueline.text import printable
-from dueline.throughput import Throughput, throughput_of
+from dueline.admin.throughput import Throughput, throughput_of
+from dueline.cli.errors import Exit
+from dueline.coordination.worker_registry import Presence, present
+from dueline.core.attempt import Attempt
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import distance_text, span_text
+from dueline.core.engine import Engine
+from dueline.core.text import printable
+from dueline.jobs.counts import Counts, count
+from dueline.jobs.history import Follower
 
 WINDOW_US = 60 * SECOND_US
 ATTEMPTS_MAX = 100_000

@@ -8,11 +8,11 @@ from functools import cached_property
 import typer
 
 from dueline import Dueline
-from dueline.config import find_config
-from dueline.engine import Engine
-from dueline.errors import ConfigError
-from dueline.loading import load_app
-from dueline.queue import Queues
+from dueline.api.config import find_config
+from dueline.api.loading import load_app
+from dueline.core.engine import Engine
+from dueline.core.errors import ConfigError
+from dueline.jobs.queue import Queues
 
 
 class Format(StrEnum):

@@ -1,12 +1,12 @@
 """Queues and streams on Spark."""
 
-from dueline.spark.keys import job_id_of
+from dueline.spark.writing.keys import job_id_of
 
 try:
-    from dueline.spark.consuming import Consuming, consume
-    from dueline.spark.key_columns import job_id
-    from dueline.spark.putting import Written
     from dueline.spark.session import enqueue, read, session
+    from dueline.spark.worker.spark_worker import Consuming, consume
+    from dueline.spark.writing.enqueue import Written
+    from dueline.spark.writing.key_columns import job_id
 except ModuleNotFoundError as error:  # the tables of plain rows do without Spark
     if (error.name or "").partition(".")[0] not in ("pandas", "pyarrow", "pyspark"):
         raise

@@ -11,12 +11,12 @@ from uuid import uuid4
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from dueline.spark.java import use_java
-from dueline.spark.options import open_existing
-from dueline.spark.putting import Written
-from dueline.spark.refusals import refusal_in
-from dueline.spark.sink import written
+from dueline.spark.runtime.java import use_java
+from dueline.spark.runtime.options import open_existing
+from dueline.spark.runtime.refusals import refusal_in
 from dueline.spark.source import DuelineSource
+from dueline.spark.writing.enqueue import Written
+from dueline.spark.writing.sink import written
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set where `spark-submit` has started Java, and chosen the master."""

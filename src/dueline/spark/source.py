@@ -10,11 +10,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dueline.spark.batch import BatchReader, PruningReader
-from dueline.spark.following import StreamReader
-from dueline.spark.options import FOLLOWING, READING, TABLES, WRITING, Options
-from dueline.spark.sink import BatchSink, StreamSink
-from dueline.spark.tables import COLUMNS, struct_of
+from dueline.spark.reading.batch_reader import BatchReader, PruningReader
+from dueline.spark.reading.schemas import COLUMNS, struct_of
+from dueline.spark.reading.stream_reader import StreamReader
+from dueline.spark.runtime.options import FOLLOWING, READING, TABLES, WRITING, Options
+from dueline.spark.writing.sink import BatchSink, StreamSink
 
 
 class DuelineSource(DataSource):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from dueline.app import Dueline
-from dueline.attempt import (
+from dueline.api.application import Dueline
+from dueline.api.task import AsyncTask, Task
+from dueline.core.attempt import (
     Cancelled,
     Done,
     Each,
@@ -22,22 +23,21 @@ from dueline.attempt import (
     Settled,
     Snoozed,
 )
-from dueline.chunked import ARGUMENT, ChunkHandler
-from dueline.clock import StoreTime, duration_us, to_datetime, to_us
-from dueline.handler import Handler
-from dueline.job import Claim, Job
-from dueline.options import is_step
-from dueline.queue import Calls, Queues
-from dueline.task import AsyncTask, Task
+from dueline.core.call_options import is_step
+from dueline.core.clock import StoreTime, duration_us, to_datetime, to_us
+from dueline.core.job import Claim, Job
+from dueline.jobs.queue import Calls, Queues
+from dueline.limits.permits import Granted
+from dueline.tasks.batch_handler import ARGUMENT, ChunkHandler
+from dueline.tasks.handler import Handler
 from dueline.testing.clock import VirtualClock
 from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import Claimer
 from dueline.worker.execution import Execution
-from dueline.worker.permits import Granted
-from dueline.worker.reports import Reports
+from dueline.worker.progress_reports import Reports
 from dueline.worker.settler import Settler
-from dueline.worker.stepping import Stepping
 from dueline.worker.triage import triage
+from dueline.worker.workflow_steps import Stepping
 
 RUNS_MAX = 10_000
 """A drain that runs more jobs than this would go on for ever."""

@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from dueline.clock import SECOND_US, SystemClock, duration_us, to_datetime
-from dueline.errors import BadInput
+from dueline.core.clock import SECOND_US, SystemClock, duration_us, to_datetime
+from dueline.core.errors import BadInput
 
 
 class VirtualClock:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dueline.app import Dueline
-from dueline.loading import load_app
+from dueline.api.application import Dueline
+from dueline.api.loading import load_app
 from dueline.testing.bench import AppOnBench, on_bench
 from dueline.testing.clock import VirtualClock
 

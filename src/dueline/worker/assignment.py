@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from dueline.attempt import Done, Ending
-from dueline.codec import encode_result
-from dueline.handler import Context
-from dueline.job import Job
-from dueline.progress import Progress
+from dueline.core.attempt import Done, Ending
+from dueline.core.codec import encode_result
+from dueline.core.job import Job
+from dueline.tasks.handler import Context
+from dueline.tasks.progress import Progress
 
 NOTHING: Final = Done(b"")
 """How a job ended of which no result is wanted."""

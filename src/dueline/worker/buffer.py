@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from dueline.clock import Clock
-from dueline.job import Job
-from dueline.policy import buffer_size
-from dueline.worker.careful import Careful
+from dueline.core.clock import Clock
+from dueline.core.job import Job
+from dueline.core.retry import buffer_size
 from dueline.worker.runner import Runner
+from dueline.worker.start_marks import Careful
 
 WAIT_US_MAX: Final = 250_000
 """Maximum time that a claimed job waits behind others in one worker: five times what the buffer

@@ -6,24 +6,24 @@ from functools import partial
 from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
-from dueline.ahead import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
-from dueline.clock import SECOND_US
-from dueline.engine import Engine
-from dueline.errors import StoreCorrupt, StoreUnavailable
-from dueline.job import Job
-from dueline.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
-from dueline.logging import log
-from dueline.planner import plan, prospects, weighed
-from dueline.rota import Rota
-from dueline.store import Want
-from dueline.tuples import made
-from dueline.turns import interleaved
-from dueline.waker import WAKE_AHEAD_US
-from dueline.weights import LOOKED_AT, Weights
-from dueline.worker.affinity import Affinity, Place, affinity_of
-from dueline.worker.blocked import Blocked
-from dueline.worker.permits import Granted, Permitting
-from dueline.worker.roll import Roll
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt, StoreUnavailable
+from dueline.core.job import Job
+from dueline.core.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
+from dueline.core.logging import log
+from dueline.core.store import Want
+from dueline.core.store_capabilities import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
+from dueline.core.tuples import made
+from dueline.core.wakeup import WAKE_AHEAD_US
+from dueline.jobs.lane_planner import plan, prospects, weighed
+from dueline.jobs.lane_rotation import Rota
+from dueline.jobs.tenant_round_robin import interleaved
+from dueline.jobs.tenant_weights import LOOKED_AT, Weights
+from dueline.limits.blocked_lanes import Blocked
+from dueline.limits.permits import Granted, Permitting
+from dueline.worker.lane_list import Roll
+from dueline.worker.shard_affinity import Affinity, Place, affinity_of
 
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""

@@ -6,21 +6,21 @@ from contextvars import Context as Variables
 from datetime import timedelta
 from typing import Any
 
-from dueline.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
-from dueline.chunked import ChunkHandler
-from dueline.clock import SECOND_US, duration_us
-from dueline.errors import BadInput, JobTimeout, LeaseLost
-from dueline.handler import Cancel, Context, Handler, Snooze, Throttled
-from dueline.hooks import Hooks
-from dueline.job import Claim, Job
-from dueline.logging import log
-from dueline.options import is_past
-from dueline.policy import WAIT_US_MAX, wants
-from dueline.usercode import Raised, contain, name_of, raise_interrupt, text_of, traceback_of
+from dueline.core.attempt import Cancelled, Ending, Expired, Failed, GivenBack, Settled, Snoozed
+from dueline.core.call_options import is_past
+from dueline.core.clock import SECOND_US, duration_us
+from dueline.core.errors import BadInput, JobTimeout, LeaseLost
+from dueline.core.job import Claim, Job
+from dueline.core.logging import log
+from dueline.core.retry import WAIT_US_MAX, wants
+from dueline.core.user_code import Raised, contain, name_of, raise_interrupt, text_of, traceback_of
+from dueline.tasks.batch_handler import ChunkHandler
+from dueline.tasks.handler import Cancel, Context, Handler, Snooze, Throttled
+from dueline.tasks.hooks import Hooks
 from dueline.worker.assignment import NOTHING, Assignment, done_with
-from dueline.worker.chunk_run import ChunkRun
-from dueline.worker.controls import CANCELLED, Controls
-from dueline.worker.events import ran_event, run_event
+from dueline.worker.batch_execution import ChunkRun
+from dueline.worker.context_controls import CANCELLED, Controls
+from dueline.worker.hook_events import ran_event, run_event
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
 """How long a job waits for a worker that knows its task and codec, after another claimed it."""

@@ -3,7 +3,7 @@
 import ctypes
 import threading
 
-from dueline.errors import JobTimeout
+from dueline.core.errors import JobTimeout
 
 ARRIVAL_STEPS_MAX = 10_000
 """An exception that a thread raises in itself arrives within a few steps of the interpreter."""

@@ -2,11 +2,11 @@
 
 import logging
 
-from dueline.attempt import Ended, Failed, Outcome
-from dueline.job import Job
-from dueline.logging import log
-from dueline.policy import Again, Decision
-from dueline.text import indented, one_line
+from dueline.core.attempt import Ended, Failed, Outcome
+from dueline.core.job import Job
+from dueline.core.logging import log
+from dueline.core.retry import Again, Decision
+from dueline.core.text import indented, one_line
 
 
 def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:

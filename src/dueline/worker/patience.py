@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from dueline.clock import Clock
-from dueline.errors import Conflict, StoreReplaced, StoreUnavailable
-from dueline.logging import log
+from dueline.core.clock import Clock
+from dueline.core.errors import Conflict, StoreReplaced, StoreUnavailable
+from dueline.core.logging import log
 
 BACK_OFF_S: Final = (0.1, 2.0)
 

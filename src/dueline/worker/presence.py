@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.clock import SECOND_US
-from dueline.engine import Engine
-from dueline.recipes import roster
-from dueline.recipes.registry import BEATS_MISSED_MAX, Presence, announce, leave
-from dueline.recipes.roster import Member
-from dueline.strays import stray_answers_of
-from dueline.whereabouts import own
-from dueline.worker.beat import BEATS_A_LEASE
+from dueline.coordination import worker_roster
+from dueline.coordination.worker_registry import BEATS_MISSED_MAX, Presence, announce, leave
+from dueline.coordination.worker_roster import Member
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.process_identity import own
+from dueline.core.strays import stray_answers_of
+from dueline.worker.heartbeat import BEATS_A_LEASE
 
 ROOM_EVERY_US = 2 * SECOND_US
 """Beats for this come no more often: each is a conditional write in a partition of all workers."""
@@ -111,9 +111,9 @@ class Attendance:
         """Be on the roster; again after a silence, in which this worker was taken for dead."""
         if now_us >= self._enrolled_until_us:
             member = Member(self._worker, self._serving, *own())
-            roster.enrol(self._engine.store, member, version=self._engine.ids.token())
+            worker_roster.enrol(self._engine.store, member, version=self._engine.ids.token())
 
     def end(self) -> None:
         """Leave: nothing is held any more."""
         leave(self._engine.store, self._worker)
-        roster.strike(self._engine.store, self._worker)
+        worker_roster.strike(self._engine.store, self._worker)

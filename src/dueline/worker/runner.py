@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dueline.attempt import Ended
-from dueline.job import Claim, Job
-from dueline.progress import Report
+from dueline.core.attempt import Ended
+from dueline.core.job import Claim, Job
+from dueline.tasks.progress import Report
 from dueline.worker.assignment import Assignment
 
 

@@ -5,13 +5,19 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import groupby
 
-from dueline import features
-from dueline.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
-from dueline.chunked import ChunkHandler
-from dueline.clock import SECOND_US
-from dueline.engine import Engine
-from dueline.errors import StoreCorrupt
-from dueline.finishing import (
+from dueline.core import features
+from dueline.core.attempt import Crashed, Done, Ended, Expired, Outcome, Settled, Snoozed
+from dueline.core.call_options import read_options
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Claim, Job
+from dueline.core.lane import LIMIT_MARK, bucket_of, limits_of
+from dueline.core.logging import log
+from dueline.core.retry import Again, Decision, Retry, cancelled, decide
+from dueline.core.store import Drop, Extend, Group, Move, Row, Verdict
+from dueline.core.tuples import field, made
+from dueline.jobs.completion import (
     Finished,
     complete,
     end_of,
@@ -22,20 +28,14 @@ from dueline.finishing import (
     stored,
     successes,
 )
-from dueline.handler import Handler
-from dueline.history import attempt_of, died, row_of
-from dueline.hooks import Hooks
-from dueline.job import Claim, Job
-from dueline.lane import LIMIT_MARK, bucket_of, limits_of
-from dueline.logging import log
-from dueline.options import read_options
-from dueline.policy import Again, Decision, Retry, cancelled, decide
-from dueline.store import Drop, Extend, Group, Move, Row, Verdict
-from dueline.throttling import close
-from dueline.tuples import field, made
+from dueline.jobs.history import attempt_of, died, row_of
+from dueline.limits.suspension import close
+from dueline.tasks.batch_handler import ChunkHandler
+from dueline.tasks.handler import Handler
+from dueline.tasks.hooks import Hooks
 from dueline.worker.claimer import Taken
-from dueline.worker.controls import Remembered
-from dueline.worker.events import settle_event
+from dueline.worker.context_controls import Remembered
+from dueline.worker.hook_events import settle_event
 from dueline.worker.log import log_ending, log_over
 from dueline.worker.triage import Over
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from dueline.job import Job
-from dueline.worker.chunks import Chunks
-from dueline.worker.early import Early
-from dueline.worker.holding import Holding
+from dueline.core.job import Job
+from dueline.worker.batch_gatherer import Chunks
+from dueline.worker.held_jobs import Holding
+from dueline.worker.prefetch import Early
 from dueline.worker.runner import Runner
 
 

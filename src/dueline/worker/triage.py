@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, repeat
 from typing import NamedTuple
 
-from dueline.attempt import Attempt, Ended, Expired, Outcome
-from dueline.errors import StoreCorrupt
-from dueline.history import attempt_of, died
-from dueline.job import Job, JobId
-from dueline.options import is_past, is_step
-from dueline.policy import dead_of_poison, is_poison, lost
-from dueline.progress import Progress
-from dueline.settings import QueueSettings
-from dueline.tuples import field, made
+from dueline.core.attempt import Attempt, Ended, Expired, Outcome
+from dueline.core.call_options import is_past, is_step
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Job, JobId
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.retry import dead_of_poison, is_poison, lost
+from dueline.core.tuples import field, made
+from dueline.jobs.history import attempt_of, died
+from dueline.tasks.progress import Progress
 from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import Taken
 

@@ -5,36 +5,36 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dueline.attempt import Crashed, Done, Ended, Ending, GivenBack
-from dueline.clock import SECOND_US, Clock
-from dueline.engine import Engine
-from dueline.errors import DuelineError
-from dueline.flushing import flush_claims
-from dueline.job import Claim, Job, JobId
-from dueline.logging import log
-from dueline.options import is_step
-from dueline.waker import Ear
+from dueline.core.attempt import Crashed, Done, Ended, Ending, GivenBack
+from dueline.core.call_options import is_step
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.engine import Engine
+from dueline.core.errors import DuelineError
+from dueline.core.flushing import flush_claims
+from dueline.core.job import Claim, Job, JobId
+from dueline.core.logging import log
+from dueline.core.wakeup import Ear
+from dueline.limits.permits import HeldPermits
 from dueline.worker.assignment import Assignment
-from dueline.worker.beat import Beat
+from dueline.worker.backoff import Pace
+from dueline.worker.batch_gatherer import gathering
 from dueline.worker.buffer import Buffer
-from dueline.worker.careful import Careful
-from dueline.worker.chunks import gathering
+from dueline.worker.cancellations import Wishes
 from dueline.worker.claimer import Claimer, Taken
-from dueline.worker.early import Early, placed, times_of
-from dueline.worker.holding import Holding
-from dueline.worker.lookout import Lookout
-from dueline.worker.pace import Pace
+from dueline.worker.heartbeat import Beat
+from dueline.worker.held_jobs import Holding
 from dueline.worker.patience import Patience
-from dueline.worker.permits import HeldPermits
+from dueline.worker.paused_jobs import Steered
+from dueline.worker.poller import Lookout
+from dueline.worker.prefetch import Early, placed, times_of
 from dueline.worker.presence import Attendance, Load
-from dueline.worker.reports import Reports
+from dueline.worker.progress_reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.slots import Slots
-from dueline.worker.steered import Steered
-from dueline.worker.stepping import Stepping
+from dueline.worker.start_marks import Careful
 from dueline.worker.triage import Triage, parted, triage
-from dueline.worker.wishes import Wishes
+from dueline.worker.workflow_steps import Stepping
 
 FLUSH_US = 5_000
 WATCH_US = 50_000  # running handlers are looked at so often

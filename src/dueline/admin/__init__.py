@@ -1,0 +1,1 @@
+"""Read models for people and programs: search, health, store checks."""

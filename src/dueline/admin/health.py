@@ -1,0 +1,307 @@
+"""What is wrong with a store."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from dueline.admin.search import Like, search
+from dueline.admin.store_checks import SKEW_US_MAX, judged
+from dueline.admin.unreadable import unreadable_in
+from dueline.coordination.election import holder_of
+from dueline.coordination.live_workers import live_workers
+from dueline.coordination.monitor_records import findings
+from dueline.coordination.worker_registry import Presence
+from dueline.core.check import Check, Verdict
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import instant_text, span_text
+from dueline.core.engine import Engine
+from dueline.core.errors import SchemaMismatch, StoreCorrupt
+from dueline.core.features import names_of
+from dueline.core.integrity import ComparesIndexes
+from dueline.core.job_status import ahead_of
+from dueline.core.store import Delete, Put
+from dueline.jobs.counts import count
+from dueline.jobs.shard_status import LATE_US, neglected
+from dueline.limits.usage import Waiting
+from dueline.schedules import scheduler
+from dueline.streams.group_health import standing
+
+PROBES = "probes"
+PROBE_KEPT_US = 60 * SECOND_US
+
+COMPARE_US = 10 * SECOND_US
+"""Default time in microseconds for comparing indexes with tables."""
+
+UNREADABLE_MAX = 100
+"""Maximum number of damaged records and jobs that are named."""
+
+SCAN_MAX = 10_000
+"""Jobs of one queue that are read for the check whether somebody serves them."""
+
+
+SHOWN_MAX = 20
+"""Maximum number of queues that are named for one reason; the others are counted."""
+
+READY_WITHIN_US = 5 * SECOND_US
+"""Default time in microseconds for checking the queues of a store."""
+
+ELECTED_WITHIN_US = 60 * SECOND_US
+"""A monitor is elected so long after its workers have started, or it was lost."""
+
+OVERDUE_US = 10 * SECOND_US
+"""A job of a schedule that is not stored so long after its time is overdue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a look at the store found. store: what it says of itself."""
+
+    checks: Sequence[Check]
+    store: Mapping[str, str]
+    workers: Sequence[Presence]
+
+    def is_bad(self) -> bool:
+        """Tell whether something has to be put right."""
+        return any(check.verdict == "bad" for check in self.checks)
+
+
+def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
+    """Look at the store, the clocks, the workers, and whether every queue is served.
+
+    Args: compare_us: how long the store's indexes may be compared with its tables.
+    """
+    features = ", ".join(sorted(names_of(engine.store)))
+    store = {**engine.store.describe(), "features": features or "none"}
+    workers = live_workers(engine)
+    checks = [
+        *judged(store),
+        *_indexes(engine, compare_us),
+        *_unreadable(engine),
+        _clock("this machine", engine.time.skew_us()),
+        *(_clock(f"worker {one.worker}", one.clock_skew_us) for one in workers),
+        *(_strays(one) for one in workers if one.stray_answers),
+        _alive(workers),
+    ]
+    more: Sequence[Callable[[], Iterable[Check]]] = (
+        lambda: [elected(engine, workers)],
+        lambda: recurring(engine, workers),
+        lambda: _found_by_audits(engine),
+        lambda: _written_ahead(engine),
+        lambda: _shortened(list(_unserved(engine, workers)), "queues"),
+        lambda: neglected(engine, engine.catalog.names(), workers),
+        lambda: standing(engine, max_age_us=LATE_US, verdict="warning"),
+    )
+    for look in more:
+        try:
+            checks += look()
+        except SchemaMismatch:
+            raise
+        except StoreCorrupt as error:  # the other checks go on
+            checks.append(Check("store", "bad", error.message, error.hint))
+    return Report(checks, store, workers)
+
+
+def _indexes(engine: Engine, timeout_us: int) -> Iterator[Check]:
+    """Compare the store's indexes with its tables: a row that is not in one is never claimed."""
+    store = engine.store
+    if not isinstance(store, ComparesIndexes):
+        return
+    began_us = engine.time.latest_us()
+    found = store.compare_indexes(timeout_us=timeout_us)
+    took = span_text(engine.time.latest_us() - began_us)
+    if found is None:
+        finding = f"not compared with their tables within {span_text(timeout_us)}"
+        yield Check("indexes", "warning", finding, "Run `dueline doctor --time 10m`.")
+    elif found:
+        advice = "Rebuild them, or restore a backup (docs/sqlite.md, Damage)."
+        yield Check("indexes", "bad", "; ".join(found), advice)
+    else:
+        yield Check("indexes", "good", f"they agree with their tables (took {took})")
+
+
+def _unreadable(engine: Engine) -> Iterator[Check]:
+    advice = "Was it written by another program, or a newer dueline? Correct or delete it."
+    for place, why in islice(unreadable_in(engine, most=SCAN_MAX), UNREADABLE_MAX):
+        yield Check(place, "bad", why, advice)
+
+
+def _written_ahead(engine: Engine) -> Iterator[Check]:
+    """Find jobs that were written by a clock that was ahead: they wait by that clock."""
+    now_us = engine.time.latest_us()
+    left = SCAN_MAX
+    for name in engine.catalog.names():
+        ahead_us = []
+        for job in islice(engine.jobs_of(name), left):
+            left -= 1
+            if by_us := ahead_of(job, now_us):
+                ahead_us.append(by_us)
+        if ahead_us:
+            yield Check(
+                f"queue {name}",
+                "warning",
+                f"a clock that was up to {span_text(max(ahead_us))} ahead wrote {len(ahead_us)} "
+                "jobs; they wait by that clock",
+                "Set the clock right; `dueline jobs reschedule` brings the jobs forward.",
+            )
+
+
+def is_writable(engine: Engine) -> Check:
+    """See whether the store takes a write, and gives it back.
+
+    Raises: StoreUnavailable: it cannot be reached.
+    """
+    version = engine.ids.token()
+    expires_us = engine.time.latest_us() + PROBE_KEPT_US
+    key = version.hex()
+    engine.store.commit(PROBES, (Put(key, version, b"{}", expires_us=expires_us),))
+    found = engine.store.read(PROBES, after=key[:-1], limit=16)  # all keys of that beginning
+    engine.store.commit(PROBES, (Delete(key),))
+    if any(record.key == key for record in found):
+        return Check("store", "good", "it can be written")
+    return Check("store", "bad", "what was written is not there", "See `dueline doctor`.")
+
+
+def is_ready(engine: Engine, *, max_age_us: int, within_us: int = READY_WITHIN_US) -> list[Check]:
+    """See whether jobs that are ready are served, where nothing keeps them: no pause, no limit.
+
+    Args:
+      within_us: how long queues are checked for; a warning says how many were left.
+    """
+    names = engine.catalog.names()
+    checks, checked = _late_queues(engine, names, max_age_us=max_age_us, within_us=within_us)
+    checks = _shortened(checks, "queues")
+    if checked < len(names):
+        finding = f"{checked} of {len(names)} were checked within {span_text(within_us)}"
+        advice = "Repeat the command: each time it begins with other queues."
+        checks.append(Check("queues", "warning", finding, advice))
+    checks += standing(engine, max_age_us=max_age_us, verdict="bad")
+    checks += _overdue(engine, max_age_us, "bad")
+    return checks or [Check("queues", "good", "all that is ready is served in time")]
+
+
+def _late_queues(
+    engine: Engine, names: Sequence[str], *, max_age_us: int, within_us: int
+) -> tuple[list[Check], int]:
+    """Find the queues with jobs that wait for too long; return how many were checked, too."""
+    now_us = engine.time.latest_us()
+    served = {name for one in live_workers(engine) for name in one.queues}
+    waiting = Waiting(engine)
+    found: list[Check] = []
+    first = int.from_bytes(engine.ids.token()) % max(1, len(names))
+    checked = 0
+    for name in (*names[first:], *names[:first]):
+        if engine.time.latest_us() - now_us > within_us:
+            break
+        checked += 1
+        settings = engine.catalog.settings(name)
+        if settings.is_paused:
+            continue
+        like = Like("ready", name, but=settings.paused_tenants)
+        oldest = search(engine, like, limit=1, leave_out=waiting.has).jobs
+        if not oldest:
+            continue
+        age_us = now_us - oldest[0].at_us
+        waits = f"the oldest ready job waits for {span_text(age_us)}"
+        if name not in served:
+            found.append(Check(f"queue {name}", "bad", f"no live worker serves it, and {waits}"))
+        elif age_us > max_age_us:
+            found.append(Check(f"queue {name}", "bad", waits))
+    return sorted(found, key=lambda one: one.name), checked
+
+
+def _shortened(checks: Sequence[Check], what: str) -> list[Check]:
+    """Return the first checks, and one that says how many there are beside them."""
+    left = checks[SHOWN_MAX:]
+    rest = [Check(what, left[0].verdict, f"and {len(left)} more {what} like these")] if left else []
+    return [*checks[:SHOWN_MAX], *rest]
+
+
+def _clock(whose: str, skew_us: int) -> Check:
+    name = f"clock of {whose}"
+    away = f"{span_text(skew_us)} {'ahead of' if skew_us > 0 else 'behind'} the store's"
+    if abs(skew_us) >= SKEW_US_MAX:
+        return Check(name, "bad", away, "Have the machine keep time (NTP).")
+    return Check(name, "good", "in step with the store's" if abs(skew_us) < SECOND_US else away)
+
+
+def _strays(worker: Presence) -> Check:
+    return Check(
+        f"worker {worker.worker}",
+        "warning",
+        f"{worker.stray_answers} answers of the server belonged to no request of it",
+        "Upgrade every node to Cassandra 5.0.9 or later, and find out why requests wait there.",
+    )
+
+
+def _alive(workers: Sequence[Presence]) -> Check:
+    held, slots = sum(one.held for one in workers), sum(one.slots for one in workers)
+    finding = f"alive: {len(workers)}, jobs held: {held}, slots: {slots}"
+    return Check("workers", "good", finding)
+
+
+def elected(engine: Engine, workers: Sequence[Presence]) -> Check:
+    """Return who is the monitor; a warning where workers run and none is."""
+    grant, now_us = holder_of(engine.store), engine.time.earliest_us()
+    if grant is not None and grant.until_us > now_us:
+        return Check("monitor", "good", f"{grant.holder}, epoch {grant.epoch}")
+    finding = "nobody is elected, so nothing is deleted when its retention ends"
+    if any(now_us - one.started_us > ELECTED_WITHIN_US for one in workers):
+        advice = "Run a worker without --no-monitor, or `dueline monitor`."
+        return Check("monitor", "warning", finding, advice)
+    return Check("monitor", "good", finding)
+
+
+def recurring(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
+    """Find schedules whose jobs nobody stores: any worker does, so none is there, or it fails."""
+    if found := list(_overdue(engine, OVERDUE_US, "warning")):
+        yield from found
+    elif not workers and (names := [one.name for one in scheduler.everything(engine)]):
+        yield Check(
+            "schedules",
+            "warning",
+            f"no live worker stores their jobs; schedules: {len(names)}, such as {names[0]}",
+            _START_ANY,
+        )
+
+
+def _overdue(engine: Engine, by_us: int, verdict: Verdict) -> Iterator[Check]:
+    if found := scheduler.overdue(engine, by_us):
+        first = min(found, key=lambda one: one.due_us)
+        yield Check(
+            "schedules",
+            verdict,
+            f"nobody has stored the job of {first.name} that was due at "
+            f"{instant_text(first.due_us)}; schedules that are overdue: {len(found)}",
+            _START_ANY,
+        )
+
+
+_START_ANY = "Start a worker, of any queue: dueline worker MODULE:APP"
+
+
+def _found_by_audits(engine: Engine) -> Iterator[Check]:
+    found = findings(engine.store)
+    if found:
+        last = found[-1]
+        yield Check(
+            "audit",
+            "warning",
+            f"jobs were found that nobody looked at, and are looked at again: {len(found)} times, "
+            f"the last at {instant_text(last.at_us)}, in the queue {last.queue}, job {last.job}",
+            "Was that job's enqueue acknowledged? If so, report it.",
+        )
+
+
+def _unserved(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
+    for name in engine.catalog.names():
+        if engine.catalog.settings(name).is_paused:
+            continue
+        counts = count(engine, name, workers, most=SCAN_MAX)
+        if counts.ready and not counts.workers:
+            least = "at least " if counts.is_capped else ""
+            yield Check(
+                f"queue {name}",
+                "warning",
+                f"no live worker serves it; jobs that are ready: {least}{counts.ready}",
+                f"Start one: dueline worker MODULE:APP -q {name}",
+            )

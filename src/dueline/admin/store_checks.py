@@ -1,0 +1,246 @@
+"""What a store says of itself, judged."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from dueline.core.check import Check, Verdict
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.durations import parse_span
+from dueline.stores.cursor_cache import BEHIND_US
+
+APART_US_MAX: Final = SECOND_US // 4
+"""Nodes that keep time (NTP) differ by far less."""
+
+SKEW_US_MAX: Final = 30 * SECOND_US
+"""A machine whose clock is so far from the store's is to be put right."""
+
+PARTITION_MIB_MAX: Final = 100
+"""Cassandra's compaction and repair suffer from larger partitions."""
+
+TOMBSTONES_MAX: Final = 10_000
+"""Crossing so many deleted rows takes some 30 ms, and a server fails a read at 100,000. In a drain
+of a million jobs p99 was 4,000: reads of whole lanes, before they are unlisted."""
+
+STREAMS_SAFE: Final = (5, 0, 9)
+"""The first release of Cassandra that answers every request on its own stream."""
+
+
+def judged(store: Mapping[str, str]) -> Iterator[Check]:
+    """Judge what a store says of itself; each fact is one that some stores do not have."""
+    for fact, judge in _JUDGES.items():
+        if fact in store:
+            yield judge(store[fact], store)
+
+
+def _schema(version: str, _: Mapping[str, str]) -> Check:
+    return Check("schema", "good", f"version {version}")
+
+
+def _integrity(finding: str, _: Mapping[str, str]) -> Check:
+    if finding == "ok":
+        return Check("integrity", "good", "no damage found")
+    return Check("integrity", "bad", finding, "Stop all workers and restore a backup.")
+
+
+def _damaged(found: str, _: Mapping[str, str]) -> Check:
+    advice = (
+        "They are in the table dueline_damaged, each as a statement: correct and run it, or not, "
+        "and delete the row there (docs/sqlite.md)."
+    )
+    return Check("damaged rows", "bad", found, advice)
+
+
+def _server(versions: str, store: Mapping[str, str]) -> Check:
+    """Judge the versions of all nodes: the session sees only the one that it asks first."""
+    needed = store.get("server needed", "0")
+    several = versions.split(", ")
+    if any(_version(one) < _version(needed) for one in several):
+        return Check("server", "bad", versions, f"Bring every node to {needed} or later.")
+    if "stream guard" in store and any(_version(one) < STREAMS_SAFE for one in several):
+        return _misroutes(versions, is_guarded=store["stream guard"] == "on")
+    if len(several) > 1:
+        return Check("server", "warning", versions, "End the upgrade of the servers.")
+    return Check("server", "good", versions)
+
+
+def _misroutes(versions: str, *, is_guarded: bool) -> Check:
+    """Judge servers that may answer on the stream of another request."""
+    least = ".".join(map(str, STREAMS_SAFE))
+    finding = f"{versions}: may give one request the answer to another (CASSANDRA-21508)"
+    advice = f"Upgrade every node to {least} or later."
+    if is_guarded:
+        return Check("server", "warning", f"{finding}; dueline drops such answers", advice)
+    finding += ", and dueline cannot drop such answers with the installed cassandra-driver"
+    return Check("server", "bad", finding, f"{advice} Until then, use cassandra-driver 3.30.1.")
+
+
+def _strays(told: str, _: Mapping[str, str]) -> Check:
+    """Judge the answers that no request of this process waited for."""
+    if not any(map(int, re.findall(r"\d+", told))):
+        return Check("stray answers", "good", told)
+    return Check(
+        "stray answers",
+        "warning",
+        f"{told}: the server answered requests on streams that are not theirs",
+        "Upgrade every node to 5.0.9 or later, and find out why requests wait in its queue.",
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:3]))
+
+
+def _silent(hosts: str, _: Mapping[str, str]) -> Check:
+    return Check("nodes", "warning", f"no answer from {hosts}", "Start them, or see why.")
+
+
+def _apart(apart: str, _: Mapping[str, str]) -> Check:
+    apart_us = parse_span(apart)
+    if apart_us < APART_US_MAX:
+        return Check("nodes' clocks", "good", "in step")
+    verdict: Verdict = "bad" if apart_us >= BEHIND_US else "warning"
+    return Check("nodes' clocks", verdict, f"{apart} apart", "Have the nodes keep time (NTP).")
+
+
+def _replication(strategy: str, _: Mapping[str, str]) -> Check:
+    if strategy == "SimpleStrategy":
+        advice = "Alter the keyspace to NetworkTopologyStrategy, with a number for each centre."
+        return Check("replication", "warning", f"{strategy}: blind to data centres", advice)
+    return Check("replication", "good", strategy)
+
+
+def _replicas(replicas: str, _: Mapping[str, str]) -> Check:
+    least = _least(replicas)
+    advice = "Alter the keyspace to 3 replicas, on as many nodes, then `nodetool repair --full`."
+    if least <= 1:
+        finding = f"{replicas}; loss of one node stops the queue, and may lose jobs"
+        return Check("replicas", "warning", finding, advice)
+    if least == 2:  # noqa: PLR2004  (a majority of two is both)
+        finding = f"{replicas}; loss of one node stops the queue"
+        return Check("replicas", "warning", finding, advice)
+    return Check("replicas", "good", replicas)
+
+
+def _least(replicas: str) -> int:
+    return min(int(one.rpartition(": ")[2]) for one in replicas.split(", "))
+
+
+def _consistency(level: str, store: Mapping[str, str]) -> Check:
+    """Judge where decisions are made: two data centres that decide alone both claim a job."""
+    if level.startswith("LOCAL") and ", " in store.get("replicas", ""):
+        return Check(
+            "consistency",
+            "warning",
+            f"{level}, and replicas in several data centres",
+            "Let all clients name one dc=, or use consistency=QUORUM.",
+        )
+    return Check("consistency", "good", level)
+
+
+def _paxos(variant: str, _: Mapping[str, str]) -> Check:
+    if variant == "v2":
+        return Check("paxos", "good", variant)
+    advice = "Set `paxos_variant: v2` on every node, and restart them one by one."
+    return Check("paxos", "warning", f"{variant}: claims take twice the round trips", advice)
+
+
+def _commit_log(mode: str, store: Mapping[str, str]) -> Check:
+    """Judge when a write reaches the disk: of three replicas two have it when one is lost."""
+    if mode in ("batch", "group"):
+        return Check("commit log", "good", mode)
+    if mode == "periodic" and _least(store.get("replicas", ": 1")) > 2:  # noqa: PLR2004
+        return Check("commit log", "good", "periodic; only a loss of all power at once loses jobs")
+    finding = f"{mode}: a node that is killed loses the last jobs"
+    advice = "Set `commitlog_sync: batch` on every node, or have 3 replicas."
+    return Check("commit log", "warning", finding, advice)
+
+
+def _paxos_state(purging: str, _: Mapping[str, str]) -> Check:
+    if purging in ("gc_grace", "repaired"):
+        return Check("paxos state", "good", f"purged: {purging}")
+    finding = f"{purging}: what conditional writes leave behind goes by a time to live"
+    advice = (
+        "Set `paxos_state_purging: gc_grace` (or `repaired`, with Paxos repairs) on every node."
+    )
+    return Check("paxos state", "warning", finding, advice)
+
+
+def _settings(_told: str, _: Mapping[str, str]) -> Check:
+    finding = "this user may not read them: Paxos, commit log and sizes were not looked at"
+    advice = "For an operator: GRANT SELECT ON KEYSPACE system_views TO the role, and of "
+    return Check("settings", "warning", finding, f"{advice}system_distributed.")
+
+
+def _compaction(strategy: str, _: Mapping[str, str]) -> Check:
+    """Judge how deleted rows go: jobs are deleted one by one, in any order of their times."""
+    if strategy in ("UnifiedCompactionStrategy", "LeveledCompactionStrategy"):
+        return Check("compaction", "good", strategy)
+    if strategy == "TimeWindowCompactionStrategy":
+        finding = f"{strategy}: rows of old windows are deleted one by one, and never go"
+        return Check("compaction", "bad", finding, _COMPACT)
+    return Check("compaction", "warning", f"{strategy}: deleted rows stay long", _COMPACT)
+
+
+def _kept(span: str, _: Mapping[str, str]) -> Check:
+    """Judge how long a deleted row stays dead: a birth may be sent again for a day."""
+    if parse_span(span) > DAY_US:
+        return Check("deleted rows", "good", f"known for {span}")
+    finding = f"forgotten after {span}: a job that is sent again a day later would run again"
+    return Check("deleted rows", "bad", finding, "Have all tables with gc_grace_seconds = 864000.")
+
+
+def _largest(told: str, _: Mapping[str, str]) -> Check:
+    if int(told.partition(" ")[0]) <= PARTITION_MIB_MAX:
+        return Check("largest partition", "good", told)
+    advice = "Raise the shards of the busiest queue (`dueline queues set NAME --shards N`)."
+    return Check("largest partition", "warning", told, advice)
+
+
+def _crossed(told: str, _: Mapping[str, str]) -> Check:
+    if int(told.partition(" ")[0]) <= TOMBSTONES_MAX:
+        return Check("deleted rows a read", "good", f"{told} (p99)")
+    advice = "Raise the shards of the busiest queue, so that its lanes hold less; see compaction."
+    return Check("deleted rows a read", "warning", f"{told} (p99)", advice)
+
+
+def _repaired(age: str, store: Mapping[str, str]) -> Check:
+    """Judge when replicas were last made alike: later than deletes are known, the dead return."""
+    kept = store.get("deleted rows are kept", "10d")
+    ago = store.get("repaired ago")
+    if _least(store.get("replicas", ": 1")) <= 1:
+        return Check("repair", "good", "there is one replica: nothing to repair")
+    if parse_span(ago or age) < parse_span(kept):
+        return Check("repair", "good", f"{ago} ago" if ago else f"not yet; needed within {kept}")
+    finding = f"{ago} ago" if ago else "never"
+    finding += f", and deleted rows are known for {kept}: some may come back"
+    advice = "Repair the keyspace on every node within that time: `nodetool repair -pr KEYSPACE`."
+    return Check("repair", "warning", finding, advice)
+
+
+_COMPACT: Final = (
+    "Alter `jobs` to UnifiedCompactionStrategy (LeveledCompactionStrategy before 5.0)."
+)
+
+_JUDGES: Mapping[str, Callable[[str, Mapping[str, str]], Check]] = {
+    "schema": _schema,
+    "integrity": _integrity,
+    "damaged rows": _damaged,
+    "server": _server,
+    "stray answers": _strays,
+    "nodes that are silent": _silent,
+    "nodes' clocks apart": _apart,
+    "replication": _replication,
+    "replicas": _replicas,
+    "consistency": _consistency,
+    "settings": _settings,
+    "paxos": _paxos,
+    "paxos state": _paxos_state,
+    "commit log": _commit_log,
+    "compaction": _compaction,
+    "deleted rows are kept": _kept,
+    "largest partition": _largest,
+    "deleted rows a read (p99)": _crossed,
+    "keyspace is old": _repaired,
+}
+"""What is judged, by the name of the fact; a judge also gets all other facts."""

@@ -1,0 +1,79 @@
+"""How fast jobs end, how late they start."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from dueline.core.attempt import Attempt
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.jobs.history import attempts
+
+WINDOWS_US = (10 * SECOND_US, 60 * SECOND_US, 300 * SECOND_US)
+"""How far back history is read, until there is enough."""
+
+ENOUGH = 5_000
+"""Attempts that tell enough."""
+
+ATTEMPTS_MAX = 100_000
+"""Attempts that are read at most."""
+
+
+class Throughput(NamedTuple):
+    """What became of the attempts of a span of time.
+
+    failed: those that raised, timed out or died. late_p50_us, late_p99_us: how long after its
+    due time a job started for the first time; None where none did. is_capped: there were more
+    attempts than were read.
+    """
+
+    span_us: int
+    ended: int
+    done: int
+    failed: int
+    late_p50_us: int | None
+    late_p99_us: int | None
+    is_capped: bool = False
+
+    def per_s(self) -> float:
+        """Tell how many jobs a second were done."""
+        return self.done * SECOND_US / self.span_us if self.span_us else 0.0
+
+
+def throughput_of(attempts: Iterable[Attempt], span_us: int) -> Throughput:
+    """Sum up the attempts that ended in a span of time."""
+    some = list(attempts)
+    lates = sorted(
+        max(0, one.started_us - one.due_us) for one in some if one.fence == 1 and one.started_us
+    )
+    return Throughput(
+        span_us,
+        ended=len(some),
+        done=sum(one.outcome == "done" for one in some),
+        failed=sum(one.outcome in ("retried", "dead", "crashed") for one in some),
+        late_p50_us=_quantile(lates, 50),
+        late_p99_us=_quantile(lates, 99),
+    )
+
+
+def recent(engine: Engine, names: Sequence[str], *, most: int = ATTEMPTS_MAX) -> Throughput:
+    """Sum up the last seconds, or minutes where little has ended."""
+    now_us = engine.time.latest_us()
+    for span_us in WINDOWS_US:
+        some = list(islice(_attempts(engine, names, now_us - span_us), most))
+        if len(some) >= ENOUGH:
+            break
+    return throughput_of(some, span_us)._replace(is_capped=len(some) >= most)
+
+
+def _attempts(engine: Engine, names: Sequence[str], since_us: int) -> Iterable[Attempt]:
+    for name in names:
+        shards = engine.catalog.settings(name).shards_read
+        yield from attempts(engine.store, name, shards, since_us=since_us)
+
+
+def _quantile(ordered: Sequence[int], percent: int) -> int | None:
+    """Answer the value that so many per cent do not exceed."""
+    if not ordered:
+        return None
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

@@ -1,0 +1,109 @@
+"""Records and jobs that cannot be read."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import chain, islice
+
+from dueline.coordination import worker_registry, worker_roster
+from dueline.coordination.election import OFFICES
+from dueline.coordination.leases import Grant
+from dueline.coordination.worker_registry import Presence
+from dueline.coordination.worker_roster import Member
+from dueline.core.call_options import read_options
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Job
+from dueline.core.lane import dead_queue, limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.core.pagination import records_in
+from dueline.core.queue_settings import QueueSettings, StreamSettings
+from dueline.core.readable_records import Unreadable, readable, unreadable, unreadable_by
+from dueline.core.store import SETTINGS_PARTITION, Record
+from dueline.core.watermark import MARK_MAX, NOTHING_CLOSED
+from dueline.jobs.completion import stored
+from dueline.jobs.history import HISTORY_SUFFIX
+from dueline.limits import quota, rate, semaphore
+from dueline.log import checkpoint
+from dueline.schedules import schedule
+from dueline.schedules.schedule import Schedule
+from dueline.streams import groups, resharding
+from dueline.streams.dead_letters import read_note
+from dueline.workflows import records
+
+
+def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
+    """Yield what cannot be read.
+
+    Args:
+      most: maximum number of jobs of each queue that are read, living and dead.
+    """
+    store = engine.store
+    yield from unreadable(store, SETTINGS_PARTITION, QueueSettings)
+    yield from unreadable(store, worker_registry.PARTITION, Presence)
+    yield from unreadable(store, worker_roster.PARTITION, Member)
+    yield from unreadable(store, schedule.PARTITION, Schedule)
+    yield from unreadable(store, resharding.PARTITION, StreamSettings)
+    yield from unreadable(store, OFFICES, Grant)
+    limits = _limits(engine)
+    yield from semaphore.unreadable_of(store, limits)
+    yield from rate.unreadable_of(store, limits)
+    yield from records.unreadable_in(store)
+    yield from _unreadable_streams(engine)
+    for queue in engine.catalog.names():
+        yield from quota.unreadable_of(store, queue)
+        try:
+            jobs = chain(engine.jobs_of(queue), engine.jobs_of(dead_queue(queue)))
+            for job in islice(jobs, most):
+                yield from _unreadable_of(job)
+        except StoreCorrupt:  # the queue's own record, which is named above
+            continue
+
+
+def _unreadable_streams(engine: Engine) -> Iterator[Unreadable]:
+    """Yield what cannot be read of streams and histories: groups, checkpoints, marks."""
+    store = engine.store
+    streams = [
+        (record.key, one) for record, one in readable(store, resharding.PARTITION, StreamSettings)
+    ]
+    for stream, _ in streams:
+        yield from groups.unreadable_of(store, stream)
+        for group in [one.key for one in records_in(store, groups.groups_at(stream))]:
+            partition = groups.checkpoints_at(stream, group)
+            yield from unreadable_by(store, partition, partial(_read_checkpoint, partition))
+    if store.transactional:  # its tables refuse such marks
+        return
+    known = readable(store, SETTINGS_PARTITION, QueueSettings)
+    histories = ((one.key + HISTORY_SUFFIX, range(own.shards_read)) for one, own in known)
+    for stream, shards in chain(
+        ((name, resharding.shards_of(one)) for name, one in streams), histories
+    ):
+        for shard in shards:
+            mark = store.close_until(stream, shard, at_us=NOTHING_CLOSED)  # only reads it
+            if mark > MARK_MAX:
+                place = f"mark of stream {stream}, shard {shard}"
+                yield Unreadable(place, f"It is {mark}, above {MARK_MAX}: events are not stored.")
+
+
+def _read_checkpoint(partition: str, record: Record) -> None:
+    read_note(checkpoint.read(partition, record).note)
+
+
+def _limits(engine: Engine) -> list[str]:
+    """Name the semaphores and rates that jobs name, or that were made."""
+    found = {*semaphore.capacities(engine.store), *rate.rates(engine.store)}
+    for queue in engine.catalog.names():
+        with suppress(StoreCorrupt):  # the queue's own record
+            lanes = engine.lanes_of(queue)
+            found.update(semaphore_of(limit) for lane in lanes for limit in limits_of(lane))
+    return sorted(found)
+
+
+def _unreadable_of(job: Job) -> Iterator[Unreadable]:
+    try:
+        if job.outcome:
+            stored(job)
+        elif job.opts:
+            read_options(job.opts)
+    except StoreCorrupt as error:
+        yield Unreadable(f"job {job.id.hex()} in {job.lane.queue}", error.message)

@@ -1,0 +1,1 @@
+"""The application, its tasks and job handles, and how they reach a store."""

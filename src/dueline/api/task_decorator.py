@@ -1,0 +1,63 @@
+"""What `@app.task(...)` answers."""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, overload
+
+from dueline.api.task import AsyncTask, Task
+from dueline.core.call_options import Unique
+from dueline.core.retry import Retry
+from dueline.tasks.batch_handler import Call
+from dueline.tasks.handler import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class TaskTerms(TypedDict, total=False):
+    """What `@app.task(...)` takes besides `chunk`."""
+
+    name: str | None
+    queue: str
+    priority: int
+    retry: Retry | None
+    timeout: timedelta | float | None
+    kill_after: timedelta | float | None
+    unique: Unique | str | None
+    codec: str | None
+    limits: Iterable[str]
+
+
+class Registering(Protocol):
+    """Turns a function into a task."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the narrower stands first
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class RegisteringChunks(Protocol):
+    """Turns a function that takes many calls at once into a task."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[Call[T]]], Coroutine[Any, Any, None]], /
+    ) -> AsyncTask[[T], None]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[Call[T]]], Coroutine[Any, Any, Sequence[R]]], /
+    ) -> AsyncTask[[T], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[Call[T]]], None], /) -> Task[[T], None]: ...
+    @overload
+    def __call__(self, function: Callable[[list[Call[T]]], Sequence[R]], /) -> Task[[T], R]: ...

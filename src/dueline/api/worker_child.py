@@ -1,0 +1,20 @@
+"""`python -m dueline.api.worker_child`: a worker's child process."""
+
+import sys
+
+from dueline.api.loading import load_app
+from dueline.core.errors import DuelineError
+from dueline.worker.child_process import serve
+
+
+def main(place: str, threads: str, descriptor: str) -> None:
+    """Load the application and serve the parent at the other end of the descriptor."""
+    try:
+        app = load_app(place)
+    except DuelineError as error:
+        sys.exit(str(error))
+    serve(int(descriptor), dict(app.tasks), int(threads), app.hooks)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,99 @@
+"""A job's life, as its events tell it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dueline.checker.journal import Event
+
+Fault = tuple[str, Sequence[Event]]
+"""What is wrong, in words, and the events that show it."""
+
+
+@dataclass(slots=True)
+class Life:
+    """A job's events, by what was asked; the lists are named as `Event.f` is."""
+
+    enqueue: list[Event] = field(default_factory=list)
+    claim: list[Event] = field(default_factory=list)
+    start: list[Event] = field(default_factory=list)
+    settle: list[Event] = field(default_factory=list)
+    release: list[Event] = field(default_factory=list)
+    extend: list[Event] = field(default_factory=list)
+    carry: list[Event] = field(default_factory=list)
+
+    def all(self) -> list[Event]:
+        """Give all of them, for a story."""
+        return [
+            *self.enqueue, *self.claim, *self.start, *self.settle, *self.release, *self.extend,
+            *self.carry,
+        ]  # fmt: skip
+
+    def is_acknowledged(self) -> bool:
+        """Tell whether somebody was told that the job is stored."""
+        return any(map(is_ok, self.enqueue))
+
+    def is_attempted(self) -> bool:
+        """Tell whether the job may have been stored."""
+        types = [event.type for event in self.enqueue]
+        return "ok" in types or "unknown" in types or types.count("invoke") > types.count("no")
+
+    def is_revived(self, after_us: int, before_us: int) -> bool:
+        """Tell whether the job was brought back to life in between."""
+        return any(after_us <= event.t <= before_us and may_be(event) for event in self.carry)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is not about one job: when processes died, when claims were asked for, by token.
+
+    again: why jobs were started again. given_up: jobs whose calls are too many to be ordered.
+    """
+
+    crashes: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    asked: dict[str, int] = field(default_factory=dict)
+    again: Counter[str] = field(default_factory=Counter)
+    given_up: int = 0
+
+
+def claim_of(life: Life, attempt: int) -> Event | None:
+    """Find the claim that may have had a fence."""
+    for event in life.claim:
+        if event.attempt == attempt and may_be(event):
+            return event
+    return None
+
+
+def began(answer: Event, given: Sequence[Event], seen: Seen) -> int:
+    """Tell when an answer was asked for, at the earliest."""
+    if answer.f == "claim":
+        return seen.asked.get(answer.token, answer.t)
+    asked = [
+        event.t
+        for event in given
+        if event.type == "invoke"
+        and event.t <= answer.t
+        and (event.proc, event.token, event.at) == (answer.proc, answer.token, answer.at)
+    ]
+    return max(asked, default=answer.t)
+
+
+def is_refused(event: Event, given: Sequence[Event]) -> bool:
+    """Tell whether it did not happen: the answer to it, which its process wrote next, says so."""
+    if event.type != "invoke":
+        return event.type == "no"
+    place = given.index(event)
+    for other in given[place + 1 :]:
+        if (other.proc, other.token) == (event.proc, event.token):
+            return other.type == "no"
+    return False
+
+
+def is_ok(event: Event) -> bool:
+    """Tell whether it happened beyond doubt."""
+    return event.type == "ok"
+
+
+def may_be(event: Event) -> bool:
+    """Tell whether it may have happened."""
+    return event.type != "no"

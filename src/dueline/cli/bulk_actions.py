@@ -1,0 +1,113 @@
+"""Actions on all jobs that match."""
+
+from collections.abc import Callable, Sequence
+
+import typer
+
+from dueline.admin.bulk_runs import Change, Errands
+from dueline.admin.search import ENDED_STATES, Like
+from dueline.cli.confirm import is_agreed, refuse
+from dueline.cli.errors import Exit
+from dueline.cli.options import State, read_instant
+from dueline.cli.output import Entry, Output, note
+from dueline.cli.progress_bar import bar
+from dueline.cli.session import session_of
+from dueline.core.clock import asked_instant_us, to_datetime
+from dueline.core.errors import BadInput
+from dueline.jobs.bulk import Changed
+from dueline.jobs.queue import Queues
+
+
+def like_of(
+    *,
+    state: State | None,
+    queue: str | None,
+    task: str | None,
+    tenant: str | None,
+    due_before: str | None,
+    tag: str | None,
+) -> Like:
+    """Read what jobs are to be like.
+
+    Raises: BadInput: the instant is none, or the state is one that leaves nothing to change.
+    """
+    if state in ENDED_STATES:
+        raise BadInput(f"Jobs that are {state} cannot be changed.", hint="Choose another --state.")
+    before_us = None
+    if due_before is not None:
+        before_us = asked_instant_us(read_instant(due_before), "--due-before")
+    return Like(state, queue, task, tenant, before_us, tag)
+
+
+def check_which(ids: Sequence[str] | None, like: Like, *, every: bool, about: str) -> None:
+    """Make sure that either ids are given, or all that match.
+
+    Raises: BadInput: both, none, or a filter without --all-matching.
+    """
+    if bool(ids) == every or (like != Like() and not every):
+        raise BadInput(
+            "Either ids are given, or --all-matching, with which filters may stand.",
+            hint=f"Write `{about} ID...`, or `{about} --all-matching --queue NAME`.",
+        )
+
+
+def change_matching(
+    context: typer.Context,
+    like: Like,
+    change: Callable[[Queues, int], Change],
+    *,
+    words: tuple[str, str],
+    how: str = "",
+    limit: int | None,
+    yes: bool,
+    dry_run: bool,
+) -> int:
+    """Change all jobs that match, page by page, after their number was printed and agreed to.
+
+    Args:
+      change: makes what is done, by the instant at which it was begun. words: what is done, and
+      what was done: ("cancel", "cancelled"). how: what else tells this from other commands.
+    """
+    verb, past = words
+    with session_of(context).queues() as queues:
+        errand = Errands(queues.engine, like, f"{verb} {how}")
+        found = errand.count(limit)
+        matching = found if limit is None else min(found, limit)
+        tell(errand, "Jobs that match", matching, more=found > matching)
+        if matching and not dry_run and not is_agreed(f"{verb.capitalize()} them?", yes=yes):
+            return refuse(past, matching)
+        changed = Changed()
+        if not dry_run:
+            changed = run(errand, change(queues, errand.began_us), verb, matching, limit=limit)
+        entry: Entry = {
+            "matching": matching,
+            past: changed.done,
+            "asked_to_stop": changed.asked,
+            "left": changed.left,
+            "dry_run": dry_run,
+        }
+        Output.of(context, queues.engine).entry(entry)
+    return Exit.DONE
+
+
+def tell(errand: Errands, what: str, matching: int, *, more: bool = False) -> None:
+    """Print how many jobs match, and of an errand that was begun before, how far it had come."""
+    note(f"{what}: {matching}{', and more: repeat this' if more else ''}.")
+    if errand.is_begun:
+        began = to_datetime(errand.began_us)
+        note(
+            f"This goes on with what was begun at {began:%Y-%m-%dT%H:%M:%SZ}, and came to "
+            f"{errand.come_to} jobs; for those that were enqueued since, repeat it."
+        )
+
+
+def run(
+    errand: Errands, change: Change, verb: str, matching: int, *, limit: int | None = None
+) -> Changed:
+    """Change the jobs, and show how far that has come."""
+    changed = Changed()
+    with bar(verb, matching) as show_done:
+        for page in errand.run(change, limit=limit):
+            changed = changed.plus(page)
+            show_done(sum(changed))
+    return changed

@@ -1,0 +1,181 @@
+"""`dueline bench`: how fast this machine's queue is."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from dueline import Dueline
+from dueline.admin.throughput import throughput_of
+from dueline.api.connect import mask
+from dueline.api.task import Task
+from dueline.cli.errors import Exit
+from dueline.cli.output import Entry, Output, Value, note
+from dueline.cli.progress_bar import bar
+from dueline.cli.session import session_of
+from dueline.coordination.worker_registry import present
+from dueline.core.clock import SECOND_US, to_datetime
+from dueline.core.errors import Conflict
+from dueline.core.queue_settings import check_queue_name
+from dueline.jobs.counts import count
+from dueline.jobs.history import attempts
+from dueline.jobs.queue import Queues
+
+CHUNK = 500
+SINGLES_MAX = 200
+SCHEDULED = 100
+EVERY_US = 20_000
+HEAD_START_US = SECOND_US // 2
+POLL_S = 0.05
+WAIT_US_MAX = 60 * SECOND_US
+
+bench = typer.Typer(help="Measure how fast the queue is.")
+
+
+@bench.command("run")
+def run_bench(
+    context: typer.Context,
+    *,
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", min=1, max=1_000_000, help="In bulk.")
+    ] = 10_000,
+    queue: Annotated[
+        str, typer.Option("--queue", metavar="NAME", help="Where the jobs go; it must be empty.")
+    ] = "bench",
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, help="Handlers at once.")
+    ] = 16,
+) -> int:
+    """Enqueue jobs that do nothing, run them here, and print how fast and how late that was.
+
+    In a temporary file, or in the store of --store, whose other queues are not touched. Jobs are
+    enqueued in bulk, then some one by one, all are drained; then one is due every 20 ms.
+
+    Example: dueline bench run --jobs 50000 --store "sqlite:///bench.db?synchronous=NORMAL"
+    """
+    check_queue_name(queue)
+    with _place(session_of(context).store) as url, closing(Dueline(url)) as app:
+        check_unused(app.queues, queue)
+
+        @app.task(name="bench.noop", queue=queue)
+        def noop() -> None:
+            """Do nothing."""
+
+        measured: dict[str, Value] = {
+            "store": app.queues.engine.store.describe()["store"],
+            "jobs": jobs,
+        }
+        try:
+            measured |= _rates(app, noop, queue, jobs, concurrency)
+            measured |= _lateness(app, noop, queue)
+        except KeyboardInterrupt:
+            note(f"Jobs may be left: see `dueline queues purge {queue}`.")
+            return Exit.INTERRUPTED
+        told = {"command": context.command_path.partition(" ")[2], "store": mask(url)}
+        Output(session_of(context).form, app.queues.engine.time.latest_us(), told).entry(measured)
+    return Exit.DONE
+
+
+def check_unused(queues: Queues, queue: str) -> None:
+    """Make sure that a queue holds no job, and that nobody serves it; it is not made.
+
+    Raises: Conflict: it is in use; nothing was changed.
+    """
+    if queue not in queues.engine.catalog.names():
+        return
+    counts = count(queues.engine, queue, present(queues.engine.store), most=1)
+    if counts.living() or counts.dead or counts.workers:
+        raise Conflict(
+            f"The queue {queue} is in use: it holds jobs, or a worker serves it.",
+            hint="Name another with --queue, or leave --store away.",
+        )
+
+
+@contextmanager
+def _place(url: str | None) -> Iterator[str]:
+    """Give the store's address, or one of a file that goes with the end of the block."""
+    if url is not None:
+        yield url
+        return
+    with TemporaryDirectory(prefix="dueline-bench-") as folder:
+        path = Path(folder) / "jobs.db"
+        note(f"The jobs go into a temporary file, {path}.")
+        yield f"sqlite:///{path}"
+
+
+def _rates(app: Dueline, noop: Task[[], None], queue: str, jobs: int, concurrency: int) -> Entry:
+    """Measure how fast jobs are enqueued and drained.
+
+    Raises: KeyboardInterrupt: a signal came between.
+    """
+    clock = app.clock
+    app.queues.engine.catalog.settings(queue)  # makes the queue
+    began_us = clock.monotonic_us()
+    with bar("enqueue", jobs) as show_done:
+        for start in range(0, jobs, CHUNK):
+            noop.enqueue_many([()] * min(CHUNK, jobs - start))
+            show_done(start)
+    bulk_us = clock.monotonic_us() - began_us
+    singles = min(SINGLES_MAX, jobs)
+    began_us = clock.monotonic_us()
+    for _ in range(singles):
+        noop.enqueue()
+    single_us = clock.monotonic_us() - began_us
+    note(f"Draining {jobs + singles} jobs.")
+    began_us = clock.monotonic_us()
+    if app.run_worker([queue], concurrency=concurrency, burst=True, monitor=False) is not None:
+        raise KeyboardInterrupt
+    drain_us = clock.monotonic_us() - began_us
+    return {
+        "bulk_enqueue_per_second": _per_s(jobs, bulk_us),
+        "enqueue_per_second": _per_s(singles, single_us),
+        "drain_per_second": _per_s(jobs + singles, drain_us),
+    }
+
+
+def _lateness(app: Dueline, noop: Task[[], None], queue: str) -> Entry:
+    """Measure how late jobs of a light schedule start, by the history of the queue."""
+    queues = app.queues
+    began_us = queues.engine.time.earliest_us()
+    noop.enqueue()
+    each_us = queues.engine.time.latest_us() - began_us
+    due_us = queues.engine.time.latest_us() + HEAD_START_US + 2 * each_us * SCHEDULED
+    for number in range(SCHEDULED):
+        noop.using(due=to_datetime(due_us + number * EVERY_US)).enqueue()
+    asyncio.run(_work(app, queue, until_us=due_us + SCHEDULED * EVERY_US))
+    shards = queues.engine.catalog.settings(queue).shards_read
+    ended = attempts(queues.engine.store, queue, shards, since_us=began_us)
+    scheduled = [one for one in ended if one.due_us >= due_us]
+    late = throughput_of(scheduled, SCHEDULED * EVERY_US)
+    return {
+        "scheduled": len(scheduled),
+        "late_p50_ms": _ms(late.late_p50_us),
+        "late_p99_ms": _ms(late.late_p99_us),
+        "early": sum(one.started_us < one.due_us for one in scheduled),
+    }
+
+
+async def _work(app: Dueline, queue: str, *, until_us: int) -> None:
+    """Run a worker beside, until nothing is left of a schedule, and somewhat longer."""
+    queues = app.queues
+    with bar("jobs due every 20 ms", SCHEDULED) as show_done:
+        async with app.worker([queue]):
+            while left := await asyncio.to_thread(
+                lambda: sum(1 for _ in queues.engine.jobs_of(queue))
+            ):
+                show_done(max(0, SCHEDULED - left))
+                if queues.engine.time.earliest_us() > until_us + WAIT_US_MAX:
+                    return
+                await asyncio.sleep(POLL_S)
+
+
+def _per_s(jobs: int, took_us: int) -> int:
+    return round(jobs * SECOND_US / max(1, took_us))
+
+
+def _ms(span_us: int | None) -> float | None:
+    return None if span_us is None else span_us / 1000

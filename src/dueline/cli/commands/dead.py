@@ -1,0 +1,153 @@
+"""`dueline dead`: see, retry, forget dead jobs."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from dueline.admin.bulk_runs import Errands
+from dueline.admin.search import Like, search
+from dueline.api.job_handle import parse_id
+from dueline.cli import job_rows
+from dueline.cli.bulk_actions import run, tell
+from dueline.cli.commands.jobs import show_job, tell_rest
+from dueline.cli.confirm import is_agreed, refuse
+from dueline.cli.errors import Exit
+from dueline.cli.options import (
+    LIMIT,
+    DryRunOption,
+    IdArgument,
+    LimitOption,
+    QueueOption,
+    State,
+    TaskOption,
+    TenantOption,
+    YesOption,
+)
+from dueline.cli.output import Entry, Output, note
+from dueline.cli.progress_bar import bar
+from dueline.cli.session import session_of
+from dueline.core.durations import parse_span
+from dueline.core.errors import BadInput, Conflict
+from dueline.core.job import Job
+from dueline.core.job import State as RowState
+from dueline.jobs.bulk import dead_before, drop_dead, retry_all
+from dueline.jobs.queue import Queues
+
+dead = typer.Typer(help="See dead jobs, run them again, or forget them.")
+
+
+@dead.command("list")
+def list_dead(
+    context: typer.Context,
+    *,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    limit: LimitOption = LIMIT,
+) -> None:
+    """List dead jobs, those that died first first."""
+    with session_of(context).queues() as queues:
+        rows = search(queues.engine, Like(State.DEAD, queue, task, tenant), limit=limit)
+        now_us = queues.engine.time.latest_us()
+        shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
+        Output.of(context, queues.engine).entries(
+            shown, job_rows.DEAD_COLUMNS, count=len(shown), more=rows.more, capped=rows.is_capped
+        )
+    tell_rest(len(shown), more=rows.more, is_capped=rows.is_capped)
+
+
+@dead.command()
+def show(context: typer.Context, job: IdArgument) -> None:
+    """Show all that is known of a dead job."""
+    show_job(context, parse_id(job), state=State.DEAD)
+
+
+@dead.command()
+def retry(
+    context: typer.Context,
+    job: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Jobs' ids.")] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All dead jobs, of all queues.")] = False,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Run dead jobs again, with their errors and crashes at 0.
+
+    Give their ids, or all that are like --queue, --task and --tenant, or --all. For all, the
+    number is printed first, and somebody has to say yes.
+    """
+    is_mass = every or any((queue, task, tenant))
+    if is_mass == bool(job):
+        raise BadInput(
+            "Either ids are given, or --all or a filter.",
+            hint="Write `dueline dead retry ID...`, or `dueline dead retry --queue NAME`.",
+        )
+    with session_of(context).queues() as queues:
+        if job:
+            rows = _named(queues, job)
+            matching, count = len(rows), 0 if dry_run else queues.retry_all(rows)
+        else:
+            errand = Errands(queues.engine, Like(State.DEAD, queue, task, tenant), "retry ")
+            matching, count = errand.count(), 0
+            tell(errand, "Dead jobs that match", matching)
+            if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
+                return refuse("retried", matching)
+            if not dry_run:
+                count = run(errand, partial(retry_all, queues), "retry", matching).done
+        entry = {"matching": matching, "retried": count, "dry_run": dry_run}
+        Output.of(context, queues.engine).entry(entry)
+    return Exit.DONE
+
+
+@dead.command()
+def purge(
+    context: typer.Context,
+    *,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Only those that died so long ago: 90s 12h 30d.")
+    ],
+    queue: QueueOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Forget dead jobs, which then cannot be retried any more.
+
+    The number is printed first, and somebody has to say yes.
+
+    Example: dueline dead purge --older-than 30d
+    """
+    span_us = parse_span(older_than)
+    with session_of(context).queues() as queues:
+        before_us = queues.engine.time.latest_us() - span_us
+        matching = sum(1 for _ in dead_before(queues.engine, queue, before_us))
+        note(f"Dead jobs that match: {matching}.")
+        if matching and not dry_run and not is_agreed("Forget them?", yes=yes):
+            return refuse("forgotten", matching)
+        forgotten = 0
+        if not dry_run:
+            with bar("purging dead jobs", matching) as show_done:
+                for page in drop_dead(queues.engine, dead_before(queues.engine, queue, before_us)):
+                    forgotten += page.done
+                    show_done(forgotten)
+        entry: Entry = {"matching": matching, "forgotten": forgotten, "dry_run": dry_run}
+        Output.of(context, queues.engine).entry(entry)
+    return Exit.DONE
+
+
+def _named(queues: Queues, ids: Sequence[str]) -> list[Job]:
+    """Look dead jobs up; all must be there before the first is changed."""
+    rows: list[Job] = []
+    for job_id in dict.fromkeys(parse_id(text) for text in ids):
+        found = queues.find(job_id)
+        if found.row is None or found.row.state != RowState.DEAD:
+            raise Conflict(
+                f"The job {job_id.hex()} is {found.status}, not dead.",
+                hint=f"See `dueline jobs explain {job_id.hex()}`.",
+            )
+        rows.append(found.row)
+    return rows

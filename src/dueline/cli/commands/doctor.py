@@ -1,0 +1,55 @@
+"""`dueline doctor`: look for what is wrong."""
+
+from typing import Annotated
+
+import typer
+
+from dueline.admin.health import examine
+from dueline.cli.commands.queues import WORKER_COLUMNS, worker_entry
+from dueline.cli.errors import Exit, say_failure
+from dueline.cli.output import Output, Part
+from dueline.cli.session import session_of
+from dueline.core.durations import parse_span
+
+TIME = "10s"
+
+
+def doctor(
+    context: typer.Context,
+    *,
+    time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"Limit the comparison of indexes ({TIME})."),
+    ] = None,
+) -> int:
+    """Look for what is wrong; exits 6 if something is.
+
+    Looks at the store, the clocks, the workers and whether every queue is served, and prints
+    what the store promises: what it survives, and what it does not. In a SQLite file all indexes
+    are compared with their tables, if there is time.
+
+    Example: dueline doctor --time 10m
+    """
+    compare_us = parse_span(time or TIME)
+    with session_of(context).engine() as engine:
+        report = examine(engine, compare_us=compare_us)
+        checks = [
+            {"check": one.name, "verdict": one.verdict, "finding": one.finding}
+            for one in report.checks
+        ]
+        store = [{"store": name, "answer": text} for name, text in report.store.items()]
+        workers = [worker_entry(one) for one in report.workers]
+        parts = [
+            Part("store", store, ("store", "answer")),
+            Part("checks", checks, ("check", "verdict", "finding")),
+            Part("workers", workers, WORKER_COLUMNS),
+        ]
+        output = Output.of(context, engine)
+        output.tables(parts)
+        output.data({"store": report.store, "checks": checks, "workers": workers})
+    for one in report.checks:
+        if one.verdict != "good":
+            say_failure(
+                f"{one.name}: {one.verdict}", why=one.finding, attempt=one.advice, code=Exit.CHECK
+            )
+    return Exit.CHECK if report.is_bad() else Exit.DONE

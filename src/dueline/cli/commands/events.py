@@ -1,0 +1,55 @@
+"""What happens to jobs."""
+
+from typing import Annotated
+
+import typer
+
+from dueline.cli import job_rows
+from dueline.cli.errors import Exit
+from dueline.cli.output import Output
+from dueline.cli.session import session_of
+from dueline.core.clock import SystemClock
+from dueline.core.durations import parse_span
+from dueline.jobs.history import Events
+
+EVERY_S = 0.5
+
+
+def events(
+    context: typer.Context,
+    *,
+    queue: Annotated[
+        str | None,
+        typer.Option("-q", "--queue", metavar="NAME", help="Only jobs of this queue."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="SPAN", help="How far back to begin, such as 10m or 2d.")
+    ] = "1h",
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C (exit 130).")
+    ] = False,
+) -> int:
+    """Print what happened to jobs, in order: attempts, and in queues with history=all everything.
+
+    Nothing is missed, however late it was written.
+
+    Example: dueline events --follow -q mail -o ndjson
+    """
+    clock = SystemClock()
+    with session_of(context).engine() as engine:
+        engine.catalog.chosen(queue)
+        output = Output.of(context, engine)
+        since_us = engine.time.latest_us() - parse_span(since)
+        reader = Events(engine.store, since_us=since_us, time=engine.time, clock=clock)
+        try:
+            while True:
+                names = engine.catalog.names() if queue is None else [queue]
+                shards = {name: engine.catalog.settings(name).shards_read for name in names}
+                for one in reader.read(shards):
+                    shown = job_rows.of_tailed(one)
+                    output.line(shown, job_rows.TAIL_COLUMNS, job_rows.TAIL_WIDTHS)
+                if not follow:
+                    return Exit.DONE
+                clock.sleep(EVERY_S)
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED

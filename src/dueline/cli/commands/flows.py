@@ -1,0 +1,194 @@
+"""`dueline flows`: workflows, and what becomes of them."""
+
+import json
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from dueline.api.job_handle import parse_id
+from dueline.cli.options import LIMIT, DryRunOption, LimitOption
+from dueline.cli.output import Entry, Instant, Output, Part, Raw, Span, Value, note
+from dueline.cli.session import Format, session_of
+from dueline.cli.workflow_tree import COLUMNS as STEP_COLUMNS
+from dueline.cli.workflow_tree import drawn, entry
+from dueline.core.codec import encode_result
+from dueline.core.errors import BadInput, NotFound
+from dueline.core.job import JobId
+from dueline.jobs import workflow_control
+from dueline.jobs.queue import Queues
+from dueline.workflows import records as recipe
+from dueline.workflows import workflow as engine
+from dueline.workflows.readiness import Failure
+from dueline.workflows.status import Stand, stands
+from dueline.workflows.workflow import Look
+
+COLUMNS = ("id", "name", "state", "steps", "left", "started")
+
+flows = typer.Typer(help="See and change workflows.")
+
+FlowArgument = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
+StepOption = Annotated[
+    int | None, typer.Option("--step", metavar="N", help="Only this step, and those that need it.")
+]
+
+
+@flows.command("list")
+def list_flows(context: typer.Context, *, limit: LimitOption = LIMIT) -> None:
+    """List the workflows of which something is kept, the newest first.
+
+    Example: dueline flows list --limit 10
+    """
+    with session_of(context).queues() as queues:
+        listed = recipe.listed(queues.engine.store)
+        found = [_look(queues, flow) for flow, _ in islice(listed, limit)]
+        shown = [_entry(look) for look in found if look is not None]
+        more = next(listed, None) is not None
+        Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown), more=more)
+    if more:
+        note(f"Only {len(shown)} are shown; there are more (--limit).")
+    elif not shown:
+        note("There is no workflow; app.start(...) starts one.")
+
+
+@flows.command()
+def show(
+    context: typer.Context,
+    flow: FlowArgument,
+    *,
+    whole: Annotated[
+        bool, typer.Option("--all", help="A line a step, however many are alike.")
+    ] = False,
+) -> None:
+    """Draw a workflow as the tree of its parts, with the states of its steps.
+
+    Of many steps that are alike there is one line for all. As JSON there is one a step.
+
+    Example: dueline flows show 0196f2...
+    """
+    with session_of(context).queues() as queues:
+        look = Look(queues.engine, parse_id(flow))
+        every = stands(queues.engine, look)
+        output = Output.of(context, queues.engine)
+        shown = {**_entry(look), **_more(look, every)}
+        if session_of(context).form is Format.TABLE:
+            lines = list(drawn(look.layout, every, whole=whole))
+            output.entry(shown, parts=[Part("steps", lines, STEP_COLUMNS)])
+        else:
+            nodes = look.layout.nodes
+            needs = (sorted(set(node.needs())) for node in nodes)
+            ids = (recipe.job_of(look.flow, number).hex() for number in range(len(nodes)))
+            steps = [
+                {**entry(look.layout, one), "needs": need, "job": job}
+                for one, need, job in zip(every, needs, ids, strict=True)
+            ]
+            output.data({**shown, "count": shown["steps"], "steps": steps})
+
+
+@flows.command()
+def cancel(
+    context: typer.Context,
+    flow: FlowArgument,
+    *,
+    step: StepOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """End the steps that wait, and ask for the end of those that run.
+
+    Example: dueline flows cancel 0196f2... --step 3
+    """
+    with session_of(context).queues() as queues:
+        look = Look(queues.engine, parse_id(flow))
+        ends = look.ends()
+        living = sum(number not in ends for number in look.branch(step))
+        shown: dict[str, Value] = {"id": look.flow.hex(), "matching": living}
+        if not dry_run:
+            changed = workflow_control.cancel(queues, look, step)
+            shown |= {"cancelled": changed.done, "asked_to_stop": changed.asked}
+        Output.of(context, queues.engine).entry({**shown, "dry_run": dry_run})
+
+
+@flows.command()
+def retry(
+    context: typer.Context,
+    flow: FlowArgument,
+    *,
+    step: StepOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Run the dead steps anew; what waits for them goes on then.
+
+    Example: dueline flows retry 0196f2...
+    """
+    with session_of(context).queues() as queues:
+        look = Look(queues.engine, parse_id(flow))
+        branch = set(look.branch(step))
+        dead = sum(one.state == "dead" for one in stands(queues.engine, look) if one.step in branch)
+        shown: dict[str, Value] = {"id": look.flow.hex(), "matching": dead}
+        if not dry_run:
+            shown["retried"] = workflow_control.retry(queues, look, step).done
+        Output.of(context, queues.engine).entry({**shown, "dry_run": dry_run})
+
+
+@flows.command()
+def signal(
+    context: typer.Context,
+    flow: FlowArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the steps wait for.")],
+    *,
+    value: Annotated[
+        str, typer.Option(metavar="JSON", help="What they give; null if nothing is said.")
+    ] = "null",
+) -> None:
+    """Let the steps go on that wait for a signal; the first value counts.
+
+    Example: dueline flows signal 0196f2... approved --value '{"by": "ann"}'
+    """
+    try:
+        read = json.loads(value)
+    except RecursionError as error:
+        raise BadInput(f"{value!r:.80} is nested too deeply.") from error
+    except ValueError as error:
+        raise BadInput(
+            f"{value!r:.80} is not JSON: {error}.", hint="""Texts are quoted: --value '"yes"'."""
+        ) from error
+    written = encode_result(read, f"the signal {name:.80}")
+    with session_of(context).queues() as queues:
+        look = Look(queues.engine, parse_id(flow))
+        engine.signal(queues.engine, look, name, written)
+        shown: Entry = {"id": look.flow.hex(), "signal": name, "value": Raw(written.decode())}
+        Output.of(context, queues.engine).entry(shown)
+
+
+def _look(queues: Queues, flow: JobId) -> Look | None:
+    try:
+        return Look(queues.engine, flow)
+    except NotFound:  # it is just being forgotten
+        return None
+
+
+def _entry(look: Look) -> dict[str, Value]:
+    progress = look.progress()
+    return {
+        "id": look.flow.hex(),
+        "name": look.layout.name,
+        "state": look.status(),
+        "steps": progress.total,
+        **progress.ended,
+        "left": progress.left,
+        "started": Instant(look.layout.started_us),
+    }
+
+
+def _more(look: Look, every: list[Stand]) -> dict[str, Value]:
+    """Tell how long it took, and what it gives, or why nothing."""
+    shown: dict[str, Value] = {}
+    last_us = max((one.at_us for one in every), default=0)
+    if not look.progress().left and last_us:
+        shown["took"] = Span(max(0, last_us - look.layout.started_us))
+    outcome = look.outcome()
+    if isinstance(outcome, Failure):
+        shown["why"] = look.why(outcome)
+    elif outcome is not None:
+        shown["result"] = Raw(outcome)
+    return shown

@@ -1,0 +1,58 @@
+"""`dueline health`: yes or no, for probes."""
+
+from typing import Annotated
+
+import typer
+
+from dueline.admin.health import elected, is_ready, is_writable
+from dueline.cli.errors import Exit
+from dueline.cli.output import Entry, Output
+from dueline.cli.session import session_of
+from dueline.coordination.live_workers import live_workers
+from dueline.core.check import Check
+from dueline.core.durations import parse_span
+from dueline.core.errors import StoreCorrupt, StoreUnavailable
+
+MAX_AGE = "5m"
+
+
+def health(
+    context: typer.Context,
+    *,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Look also whether jobs are being served.")
+    ] = False,
+    max_age: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"With --ready: a job may wait so long ({MAX_AGE})."),
+    ] = None,
+) -> int:
+    """Say in one line whether the store can be written; exits 6 if not.
+
+    With --ready also whether every queue that is not paused has its oldest ready job served in
+    time, and a live worker where jobs are ready, and whether jobs of schedules are stored.
+
+    Example: dueline health --ready --max-age 10m
+    """
+    limit_us = parse_span(max_age or MAX_AGE)
+    session = session_of(context)
+    checks: list[Check] = []
+    try:
+        with session.engine() as engine:
+            output = Output.of(context, engine)
+            checks = [is_writable(engine), elected(engine, live_workers(engine))]
+            if ready or max_age is not None:
+                checks += is_ready(engine, max_age_us=limit_us)
+    except (StoreUnavailable, StoreCorrupt) as error:
+        checks = [Check("store", "bad", error.message, error.hint)]
+        output = Output(session.form, 0, {"command": "health"})
+    bad = [one for one in checks if one.verdict == "bad"]
+    text = "; ".join(f"{one.name}: {one.finding}" for one in bad or checks)
+    entry: Entry = {
+        "healthy": not bad,
+        "checks": [
+            {"check": one.name, "verdict": one.verdict, "finding": one.finding} for one in checks
+        ],
+    }
+    output.text(f"{'bad' if bad else 'good'}: {' '.join(text.split())}", entry)
+    return Exit.CHECK if bad else Exit.DONE

@@ -1,0 +1,419 @@
+"""`dueline jobs`: see and change single jobs."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from dueline.admin.bulk_runs import Change
+from dueline.admin.search import ENDED_STATES, Like, attempts_of, search, search_ended
+from dueline.api.job_handle import parse_id
+from dueline.cli import job_rows
+from dueline.cli.bulk_actions import change_matching, check_which, like_of
+from dueline.cli.errors import Exit, show_error
+from dueline.cli.options import (
+    LIMIT,
+    LIMIT_MAX,
+    AllMatchingOption,
+    DryRunOption,
+    DueBeforeOption,
+    IdArgument,
+    IdsArgument,
+    LimitOption,
+    MassLimitOption,
+    MaybeIdsArgument,
+    QueueOption,
+    State,
+    StateOption,
+    TagOption,
+    TagsOption,
+    TaskOption,
+    TenantOption,
+    YesOption,
+    read_instant,
+)
+from dueline.cli.output import Entry, Output, Part, note
+from dueline.cli.session import session_of
+from dueline.core.clock import SystemClock, asked_instant_us
+from dueline.core.durations import parse_span
+from dueline.core.errors import BadInput, Conflict, NotFound
+from dueline.core.job import JobId
+from dueline.core.lane import living_queue
+from dueline.jobs import claim_order, progress_records
+from dueline.jobs.bulk import cancel_all, reschedule_all, retry_all
+from dueline.jobs.explain import explain as explain_job
+from dueline.jobs.history import Follower
+from dueline.jobs.queue import Queues
+
+ATTEMPTS_SHOWN = 20
+TAIL_EVERY_S = 0.5
+
+jobs = typer.Typer(help="See and change jobs.")
+
+
+@jobs.command("list")
+def list_jobs(
+    context: typer.Context,
+    *,
+    state: StateOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    tag: TagOption = None,
+    limit: LimitOption = LIMIT,
+) -> None:
+    """List jobs by their times, the earliest first; ended ones by --state, the latest first.
+
+    A job's time is when it is due, or when its lease ends. See `dueline jobs next` for the order
+    in which ready jobs start.
+    """
+    like = Like(state, queue, task, tenant, tag=tag)
+    with session_of(context).queues() as queues:
+        output = Output.of(context, queues.engine)
+        now_us = queues.engine.time.latest_us()
+        if state in ENDED_STATES:
+            past = search_ended(queues.engine, like, limit=limit)
+            shown = [job_rows.of_attempt(one) for one in past.attempts]
+            columns, more, is_capped = job_rows.ENDED_COLUMNS, past.more, past.is_capped
+        else:
+            rows = search(queues.engine, like, limit=limit)
+            shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
+            columns, more, is_capped = job_rows.LIST_COLUMNS, rows.more, rows.is_capped
+        output.entries(shown, columns, count=len(shown), more=more, capped=is_capped)
+    tell_rest(len(shown), more=more, is_capped=is_capped)
+
+
+@jobs.command("next")
+def next_jobs(
+    context: typer.Context,
+    queue: Annotated[str, typer.Option("-q", "--queue", metavar="NAME", help="Of this queue.")],
+    *,
+    limit: LimitOption = LIMIT,
+) -> None:
+    """List ready jobs in the order in which they start.
+
+    As a worker that serves this queue alone, with one slot, claims them: by priority, aged where
+    the queue says so, tenants in turn. Jobs that a pause or a limit keeps are left out.
+
+    Example: dueline jobs next -q mail
+    """
+    with session_of(context).queues() as queues:
+        (name,) = queues.engine.catalog.chosen(queue)
+        now_us = queues.engine.time.latest_us()
+        found = claim_order.next_jobs(queues.engine, name, now_us, limit=limit + 1)
+        shown = [job_rows.of_row(one, now_us) for one in found[:limit]]
+        more = len(found) > limit
+        output = Output.of(context, queues.engine)
+        output.entries(shown, job_rows.LIST_COLUMNS, count=len(shown), more=more)
+    tell_rest(len(shown), more=more, is_capped=False)
+
+
+def tell_rest(count: int, *, more: bool, is_capped: bool) -> None:
+    """Say on stderr that a list is empty, or does not hold everything."""
+    if is_capped:
+        note("Not all jobs were read, there are too many: use --queue, --task or --tenant.")
+    elif more:
+        note(f"Only {count} are shown; there are more (--limit).")
+    elif not count:
+        note("There is no such job.")
+
+
+@jobs.command()
+def show(context: typer.Context, job: IdArgument) -> None:
+    """Show all that is known of a job: its row, result and attempts."""
+    show_job(context, parse_id(job), state=None)
+
+
+def show_job(context: typer.Context, job_id: JobId, *, state: State | None) -> None:
+    """Show a job, and its latest attempts.
+
+    Raises: NotFound: there is none, or it is not in the state that is asked for.
+    """
+    with session_of(context).queues() as queues:
+        output = Output.of(context, queues.engine)
+        found = queues.find(job_id)
+        if state is not None and found.status != state:
+            raise NotFound(
+                f"The job {job_id.hex()} is {found.status}, not {state}.",
+                hint=f"See `dueline jobs show {job_id.hex()}`.",
+            )
+        if found.row is not None:
+            row = found.row
+            shown = job_rows.of_row(row, queues.engine.time.latest_us()) | job_rows.body_of(row)
+            queue: str | None = living_queue(row.lane.queue)
+        else:
+            assert found.outcome is not None
+            shown, queue = job_rows.of_outcome(job_id, found.outcome), None
+        if (progress := progress_records.read(queues.engine.store, job_id)) is not None:
+            shown["progress"] = job_rows.of_progress(progress)
+        past = attempts_of(queues.engine, job_id, queue, limit=ATTEMPTS_SHOWN)
+        attempts = [job_rows.attempt_entry(one) for one in past.attempts]
+        output.entry(shown, parts=[Part("attempts", attempts, job_rows.ATTEMPT_COLUMNS)])
+
+
+@jobs.command()
+def history(context: typer.Context, job: IdArgument) -> None:
+    """List all attempts of a job that have ended, the first first.
+
+    Example: dueline jobs history 0196f2...
+    """
+    job_id = parse_id(job)
+    with session_of(context).queues() as queues:
+        past = attempts_of(queues.engine, job_id, None, limit=LIMIT_MAX)
+        if not past.attempts:
+            queues.find(job_id)
+        shown = [job_rows.attempt_entry(one) for one in reversed(past.attempts)]
+        output = Output.of(context, queues.engine)
+        columns = (*job_rows.ATTEMPT_COLUMNS, "error")
+        output.entries(shown, columns, count=len(shown), capped=past.is_capped)
+    if past.is_capped:
+        note("Not all of the history was read, there is too much.")
+    elif not shown:
+        note("No attempt of it has ended yet, or the queue keeps no history.")
+
+
+@jobs.command()
+def tail(
+    context: typer.Context,
+    *,
+    queue: Annotated[
+        str | None,
+        typer.Option("-q", "--queue", metavar="NAME", help="Only jobs of this queue."),
+    ] = None,
+    task: TaskOption = None,
+) -> int:
+    """Print attempts as they end, until Ctrl-C (exit 130).
+
+    Example: dueline jobs tail -q mail -o ndjson
+    """
+    clock = SystemClock()
+    with session_of(context).queues() as queues:
+        queues.engine.catalog.chosen(queue)
+        output = Output.of(context, queues.engine)
+        follower = Follower(queues.engine.store, since_us=queues.engine.time.latest_us())
+        note("Attempts are printed as they end; Ctrl-C ends this.")
+        try:
+            while True:
+                names = queues.engine.catalog.names() if queue is None else [queue]
+                shards = {name: queues.engine.catalog.settings(name).shards_read for name in names}
+                for one in follower.read(shards):
+                    if task in (None, one.task):
+                        shown = job_rows.of_tailed(one)
+                        output.line(shown, job_rows.TAIL_COLUMNS, job_rows.TAIL_WIDTHS)
+                clock.sleep(TAIL_EVERY_S)
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+
+
+@jobs.command()
+def explain(context: typer.Context, job: IdArgument) -> int:
+    """Name the one reason why a job is not running."""
+    job_id = parse_id(job)
+    with session_of(context).queues() as queues:
+        explanation = explain_job(queues, job_id)
+        if explanation.reason == "unknown":
+            raise NotFound(
+                f"No job {job_id.hex()} is known.",
+                hint="It ended and its result is no longer kept, or this is another store.",
+            )
+        entry: Entry = {
+            "id": job_id.hex(),
+            "reason": explanation.reason,
+            "sentence": explanation.sentence,
+            "facts": job_rows.facts_of(explanation.facts),
+        }
+        Output.of(context, queues.engine).text(explanation.sentence, entry)
+    return Exit.DONE
+
+
+@jobs.command()
+def cancel(
+    context: typer.Context,
+    job: MaybeIdsArgument = None,
+    *,
+    every: AllMatchingOption = False,
+    state: StateOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    tag: TagOption = None,
+    due_before: DueBeforeOption = None,
+    limit: MassLimitOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """End waiting jobs, which then never run; ask for the end of running ones.
+
+    Give their ids, or --all-matching and filters. For all, the number is printed first, and
+    somebody has to say yes.
+
+    Example: dueline jobs cancel --all-matching --queue mail --dry-run
+    """
+    like = like_of(
+        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
+    )
+    check_which(job, like, every=every, about=context.command_path)
+    if state == State.DEAD:
+        raise BadInput("Dead jobs cannot be cancelled.", hint="See `dueline dead purge`.")
+    if every:
+        words = ("cancel", "cancelled")
+        return change_matching(
+            context,
+            like,
+            lambda queues, _: partial(cancel_all, queues),
+            words=words,
+            limit=limit,
+            yes=yes,
+            dry_run=dry_run,
+        )
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        return "cancelled" if queues.cancel(job_id) else "asked to stop"
+
+    return _each(context, job or (), change)
+
+
+@jobs.command()
+def retry(
+    context: typer.Context,
+    job: MaybeIdsArgument = None,
+    *,
+    every: AllMatchingOption = False,
+    state: StateOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    tag: TagOption = None,
+    due_before: DueBeforeOption = None,
+    limit: MassLimitOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Run waiting or dead jobs as soon as possible.
+
+    Give their ids, or --all-matching and filters, as for `jobs cancel`; dead ones by --state.
+
+    Example: dueline jobs retry --all-matching --state retrying --task tasks.send
+    """
+    like = like_of(
+        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
+    )
+    check_which(job, like, every=every, about=context.command_path)
+    if every:
+        words = ("retry", "retried")
+        return change_matching(
+            context,
+            like,
+            lambda queues, _: partial(retry_all, queues),
+            words=words,
+            limit=limit,
+            yes=yes,
+            dry_run=dry_run,
+        )
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        queues.retry(job_id)
+        return "retried"
+
+    return _each(context, job or (), change)
+
+
+@jobs.command()
+def reschedule(
+    context: typer.Context,
+    job: MaybeIdsArgument = None,
+    *,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Due so long from now: 90s 10m 2h 3d.")
+    ] = None,
+    due: Annotated[
+        str | None,
+        typer.Option(metavar="ISO", help="Due at this instant: 2027-01-01T09:00:00+02:00."),
+    ] = None,
+    every: AllMatchingOption = False,
+    state: StateOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    tenant: TenantOption = None,
+    tag: TagOption = None,
+    due_before: DueBeforeOption = None,
+    limit: MassLimitOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Let waiting jobs be due at another time.
+
+    Give their ids, or --all-matching and filters, as for `jobs cancel`.
+
+    Example: dueline jobs reschedule --all-matching --queue mail --after 10m
+    """
+    if (after is None) == (due is None):
+        raise BadInput("Not one of --after and --due is given.", hint="Give one of them.")
+    at_us = None if due is None else asked_instant_us(read_instant(due), "--due")
+    span_us = 0 if after is None else parse_span(after)
+    like = like_of(
+        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
+    )
+    check_which(job, like, every=every, about=context.command_path)
+    if state == State.DEAD:
+        raise BadInput("Dead jobs have no due time.", hint="See `dueline dead retry`.")
+
+    if every:
+
+        def change_all(queues: Queues, began_us: int) -> Change:
+            chosen_us = began_us + span_us if at_us is None else at_us
+            return lambda rows: reschedule_all(queues, rows, chosen_us)
+
+        words = ("reschedule", "rescheduled")
+        how = f"{after} {at_us}"
+        return change_matching(
+            context, like, change_all, words=words, how=how, limit=limit, yes=yes, dry_run=dry_run
+        )
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        chosen_us = queues.engine.time.latest_us() + span_us if at_us is None else at_us
+        queues.reschedule(job_id, chosen_us)
+        return "rescheduled"
+
+    return _each(context, job or (), change)
+
+
+@jobs.command()
+def change(
+    context: typer.Context,
+    job: IdsArgument,
+    *,
+    priority: Annotated[int | None, typer.Option(metavar="N", help="Larger runs first.")] = None,
+    tag: TagsOption = None,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Take its tags away.")] = False,
+) -> int:
+    """Give waiting jobs another priority, or other tags in place of theirs."""
+    if tag and no_tags:
+        raise BadInput("Both --tag and --no-tags are given.", hint="Give one of them.")
+    tags = [] if no_tags else tag or None
+
+    def change(queues: Queues, job_id: JobId) -> str:
+        queues.change(job_id, priority=priority, tags=tags)
+        return "changed"
+
+    return _each(context, job, change)
+
+
+def _each(
+    context: typer.Context, ids: Sequence[str], change: Callable[[Queues, JobId], str]
+) -> int:
+    """Change jobs one by one; those that refuse are told of, and give the exit code."""
+    job_ids = [parse_id(text) for text in ids]
+    code: int = Exit.DONE
+    with session_of(context).queues() as queues:
+        done = []
+        for job_id in job_ids:
+            try:
+                done.append((job_id, change(queues, job_id)))
+            except (NotFound, Conflict) as error:
+                failed = show_error(error, about=context.command_path)
+                code = code or failed
+        shown = [{"id": job_id.hex(), "change": word} for job_id, word in done]
+        Output.of(context, queues.engine).entries(shown, ("id", "change"), count=len(done))
+    return code

@@ -1,0 +1,131 @@
+"""`dueline pipeline replay`: jobs of the past, enqueued again."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dueline.cli.confirm import is_agreed, refuse
+from dueline.cli.errors import Exit
+from dueline.cli.options import DryRunOption, TaskOption, YesOption
+from dueline.cli.output import Entry, Instant, Output, Part, note
+from dueline.cli.pipeline_options import (
+    OUT,
+    ConfOption,
+    Engine,
+    EngineOption,
+    MasterOption,
+    OutOption,
+    QueuesOption,
+    SinceOption,
+    UntilOption,
+    open_pipeline,
+    progress,
+    read_period,
+)
+from dueline.cli.session import session_of
+from dueline.core.errors import Conflict
+
+if TYPE_CHECKING:
+    from dueline.spark.pipeline.replaying import Found
+
+SHOWN = 20
+
+
+def replay(
+    context: typer.Context,
+    *,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The replay's: it puts each job once.")
+    ],
+    archive: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="An archive, and not the tables; repeatable."),
+    ] = None,
+    out: OutOption = OUT,
+    queue: QueuesOption = None,
+    task: TaskOption = None,
+    outcome: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHAT", help="How they ended; repeatable. done by default."),
+    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", help="N jobs a second; all at once by default.")
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    engine: EngineOption = Engine.ARROW,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+) -> int:
+    """Enqueue jobs again that ended in a period, as new jobs with the same arguments.
+
+    Each job once under a name, however often this is repeated. Only queues whose history is
+    `arguments` keep them; what cannot be replayed is counted, and named. The number is printed
+    first, and somebody has to say yes.
+
+    Example: dueline pipeline replay --name again --archive october --task tasks.send --rate 50
+    """
+    since_us, until_us = read_period(since, until)
+    made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
+    from dueline.spark.pipeline import replaying  # noqa: PLC0415  (may not be installed)
+
+    chosen = replaying.chosen_of(task, outcome, since_us, until_us)
+    with session_of(context).queues() as queues:
+        order = replaying.order_of(name, queues.engine.time.latest_us(), rate)
+        found = made.replayable(chosen, archive or ())
+        matching = found.count("replayable")
+        _say(found, matching)
+        if not matching and found.count("jobs"):
+            raise Conflict("None of these jobs can be replayed.", hint=_what_to_set(found))
+        if matching and not dry_run and not is_agreed("Enqueue them?", yes=yes):
+            return refuse("enqueued", matching)
+        added = 0
+        if matching and not dry_run:
+            added = made.replay(chosen, order, progress(time.monotonic()), archive or ()).added
+        Output.of(context, queues.engine).entry(
+            {
+                "name": name,
+                "matching": matching,
+                "left_out": found.count("jobs") - matching,
+                "added": added,
+                "until": Instant(order.start_us + int(max(matching - 1, 0) * order.gap_us)),
+                "dry_run": dry_run,
+            },
+            parts=_parts(found),
+        )
+    return Exit.DONE
+
+
+def _say(found: "Found", matching: int) -> None:
+    jobs = found.count("jobs")
+    note(f"Jobs that ended so: {jobs}; of those can be replayed: {matching}.")
+    if matching < jobs:
+        note(
+            f"Left out: {found.count('too_large')} whose arguments are too large to be kept,"
+            f" {found.count('not_kept')} whose arguments were not kept. {_what_to_set(found)}"
+        )
+
+
+def _parts(found: "Found") -> list[Part]:
+    kinds: list[Entry] = [one._asdict() for one in found.kinds]
+    left_out: list[Entry] = [one._asdict() for one in found.left_out]
+    columns = ("queue", "task", "outcome", "jobs", "replayable", "too_large", "not_kept")
+    cannot = Part("cannot", left_out[:SHOWN], ("queue", "job_id", "why"))
+    return [Part("kinds", kinds, columns), cannot]
+
+
+def _what_to_set(found: "Found") -> str:
+    """Say what keeps arguments from now on, where that would have helped."""
+    names: Sequence[str] = sorted({one.queue for one in found.kinds if one.not_kept})
+    if not names:
+        return ""
+    return (
+        f"Set `dueline queues set {names[0]} --history arguments`: jobs of {', '.join(names)}"
+        " that are enqueued from then on can be replayed, and their births are looked for in"
+        " the same tables or archives."
+    )

@@ -1,0 +1,219 @@
+"""`dueline schedules`: calls that recur."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dueline.admin.health import recurring
+from dueline.cli.commands.enqueue import read_arguments
+from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
+from dueline.cli.session import session_of
+from dueline.coordination.live_workers import live_workers
+from dueline.core.codec import JSON
+from dueline.core.durations import instant_text, parse_span
+from dueline.jobs.queue import Queues
+from dueline.schedules import scheduler as engine
+from dueline.schedules.schedule import Schedule, Timing, coming
+
+COLUMNS = ("schedule", "task", "when", "next", "paused", "stored", "skipped")
+NEXT_MAX = 1000
+
+schedules = typer.Typer(help="See and change calls that recur.")
+
+
+class CatchUp(StrEnum):
+    """Which missed times are made up for."""
+
+    SKIP = "skip"
+    LAST = "last"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """What becomes of a time while the job before it waits or runs."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    WAIT = "wait"
+    REPLACE = "replace"
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+
+@schedules.command("list")
+def list_schedules(context: typer.Context) -> None:
+    """List all schedules, and when each is next.
+
+    Example: dueline schedules list
+    """
+    with session_of(context).queues() as queues:
+        now_us = queues.engine.time.latest_us()
+        shown = [_entry(one.name, one.schedule, now_us) for one in engine.everything(queues.engine)]
+        Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown))
+        for check in recurring(queues.engine, live_workers(queues.engine)):
+            note(f"{check.finding[0].upper()}{check.finding[1:]}. {check.advice}")
+    if not shown:
+        note("There is no schedule yet; `dueline schedules add` or app.schedule(...) makes one.")
+
+
+@schedules.command("show")
+def show(context: typer.Context, name: NameArgument) -> None:
+    """Show all that is known of a schedule.
+
+    Example: dueline schedules show nightly
+    """
+    with session_of(context).queues() as queues:
+        found = engine.find(queues.engine, name)
+        template, timing = found.template, found.timing
+        more: Entry = {
+            "queue": template.queue,
+            "args": Raw(template.body.decode()) if template.codec == JSON else "(encoded)",
+            "priority": template.priority,
+            "tenant": template.tenant,
+            "tags": ", ".join(template.tags),
+            "catch_up": timing.catch_up,
+            "catch_up_max": timing.catch_up_max if timing.catch_up == "all" else None,
+            "overlap": timing.overlap,
+            "waits_since": Instant(found.held_us) if found.held_us else None,
+            "expires_after": Span(template.expires_us) if template.expires_us else None,
+            "window": Span(template.window_us) if template.window_us else None,
+        }
+        Output.of(context, queues.engine).entry(
+            {**_entry(name, found, queues.engine.time.latest_us()), **more}
+        )
+
+
+@schedules.command("next")
+def tell_next(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1, max=NEXT_MAX, help="How many times.")
+    ] = 5,
+) -> None:
+    """Tell the next times of a schedule; none while it is paused.
+
+    Example: dueline schedules next nightly -n 3
+    """
+    with session_of(context).queues() as queues:
+        times = coming(engine.find(queues.engine, name), queues.engine.time.latest_us(), count)
+        shown: list[Entry] = [{"time": instant_text(us), "at": Instant(us)} for us in times]
+        Output.of(context, queues.engine).entries(shown, ("time", "at"), count=len(shown))
+    if not shown:
+        note(f"{name} is paused.")
+
+
+@schedules.command("add")
+def add(
+    context: typer.Context,
+    name: NameArgument,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the application.")],
+    argument: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARG", help="JSON, or NAME=JSON; other words are texts."),
+    ] = None,
+    *,
+    cron: Annotated[
+        str | None, typer.Option(metavar="EXPR", help='Such as "30 3 * * mon-fri".')
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The interval: 90s 10m 2h 3d.")
+    ] = None,
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="Of --cron: Europe/Vilnius.")] = "UTC",
+    catch_up: Annotated[
+        CatchUp, typer.Option("--catch-up", help="What becomes of times that were missed.")
+    ] = CatchUp.SKIP,
+    overlap: Annotated[
+        Overlap,
+        typer.Option("--overlap", help="Of a time that comes while the job before it lives."),
+    ] = Overlap.ALLOW,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another queue than the task's own.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="N", help="Larger runs first; 0 is the default.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose jobs they are.")] = None,
+) -> None:
+    """Make a schedule, or change the one of this name.
+
+    Example: dueline schedules add nightly tasks.report '"all"' --cron "30 3 * * *"
+    """
+    args, kwargs = read_arguments(argument or ())
+    app = session_of(context).application()
+    try:
+        using = app.task_named(task).using(queue=queue, priority=priority, tenant=tenant)
+        template = using.recurring(args, kwargs)
+        every_us = 0 if every is None else parse_span(every)
+        timing = Timing(cron or "", tz, every_us, catch_up=catch_up.value, overlap=overlap.value)
+        engine.put(app.queues, name, template, timing)
+        _show(context, app.queues, name)
+    finally:
+        app.close()
+
+
+@schedules.command("pause")
+def pause(context: typer.Context, name: NameArgument) -> None:
+    """Let no more jobs come of a schedule, until it is resumed.
+
+    Example: dueline schedules pause nightly
+    """
+    with session_of(context).queues() as queues:
+        engine.pause(queues, name)
+        _show(context, queues, name)
+
+
+@schedules.command("resume")
+def resume(context: typer.Context, name: NameArgument) -> None:
+    """Go on with the next time; what the pause left out is not made up for.
+
+    Example: dueline schedules resume nightly
+    """
+    with session_of(context).queues() as queues:
+        engine.resume(queues, name)
+        _show(context, queues, name)
+
+
+@schedules.command("trigger")
+def trigger(context: typer.Context, name: NameArgument) -> None:
+    """Store one job of a schedule, due now, beside those of its times; prints its id.
+
+    Example: dueline schedules trigger nightly
+    """
+    with session_of(context).queues() as queues:
+        job_id = engine.trigger(queues, name).id.hex()
+        Output.of(context, queues.engine).text(job_id, {"id": job_id, "schedule": name})
+
+
+@schedules.command("remove")
+def remove(context: typer.Context, name: NameArgument) -> None:
+    """Take a schedule away; one that code declares comes back with the next process.
+
+    Example: dueline schedules remove nightly
+    """
+    with session_of(context).queues() as queues:
+        engine.remove(queues, name)
+        Output.of(context, queues.engine).entry({"schedule": name, "removed": True})
+
+
+def _show(context: typer.Context, queues: Queues, name: str) -> None:
+    """Show a schedule as it is now."""
+    entry = _entry(name, engine.find(queues.engine, name), queues.engine.time.latest_us())
+    Output.of(context, queues.engine).entry(entry)
+
+
+def _entry(name: str, found: Schedule, now_us: int) -> Entry:
+    timing, times = found.timing, coming(found, now_us, 1)
+    return {
+        "schedule": name,
+        "task": found.template.task,
+        "when": f"{timing.cron} ({timing.zone})" if timing.cron else None,
+        "every": None if timing.cron else Span(timing.every_us),
+        "next": Instant(times[0]) if times else None,
+        "paused": found.is_paused,
+        "stored": found.stored,
+        "skipped": found.skipped,
+    }

@@ -1,0 +1,176 @@
+"""`dueline shards`: how work is cut, who holds which part, how late each is."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from dueline.cli.output import Entry, Instant, Output, Span, note
+from dueline.cli.session import session_of
+from dueline.coordination.election import OFFICES
+from dueline.coordination.leases import Grant, grants, set_free
+from dueline.core.engine import Engine
+from dueline.core.errors import NotFound
+from dueline.jobs.shard_status import Shard, shards_of
+from dueline.streams import groups, resharding
+
+COLUMNS = ("queue", "shard", "takes_new", "lanes", "swept", "closed", "lag")
+LAG_COLUMNS = ("queue", "shard", "lag", "ready_since", "lanes")
+OWNER_COLUMNS = ("scope", "name", "holder", "epoch", "until", "is_held")
+
+shards = typer.Typer(help="See shards of queues, and who holds what by lease.")
+
+QueueOption = Annotated[
+    str | None, typer.Option("-q", "--queue", metavar="NAME", help="Only this queue.")
+]
+ScopeOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SCOPE", help="Only leases of this scope."),
+]
+
+
+@shards.command("list")
+def list_shards(context: typer.Context, *, queue: QueueOption = None) -> None:
+    """List the shards of queues: their lanes, their marks, whether new jobs come to them.
+
+    One that is left over from a larger number of shards takes no new jobs and is only read.
+
+    Example: dueline shards list -q mail
+    """
+    with session_of(context).engine() as engine:
+        now_us = engine.time.latest_us()
+        shown = [_entry(one, now_us) for one in _shards(engine, queue)]
+        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
+
+
+@shards.command()
+def lag(context: typer.Context, *, queue: QueueOption = None) -> None:
+    """List the shards in which jobs are ready, the latest first.
+
+    Example: dueline shards lag
+    """
+    with session_of(context).engine() as engine:
+        now_us = engine.time.latest_us()
+        late = [one for one in _shards(engine, queue) if one.ready_since_us is not None]
+        late.sort(key=lambda one: -one.lag_us(now_us))
+        shown = [_entry(one, now_us) for one in late]
+        Output.of(context, engine).entries(shown, LAG_COLUMNS, count=len(shown))
+    if not late:
+        note("Nothing is ready.")
+
+
+@shards.command()
+def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
+    """List who holds what by lease: the office of the monitor, the shards of streams.
+
+    A queue's shards have no owner: any worker may claim from any of them.
+
+    Example: dueline shards owners --scope stream-leases/clicks/billing
+    """
+    with session_of(context).engine() as engine:
+        now_us = engine.time.earliest_us()
+        shown = [
+            _owner(one, name, grant, now_us)
+            for one in scope or [OFFICES, *_scopes(engine)]
+            for name, grant in grants(engine.store, one).items()
+        ]
+        Output.of(context, engine).entries(shown, OWNER_COLUMNS, count=len(shown))
+    if not shown:
+        note("Nobody ever held one.")
+
+
+@shards.command()
+def release(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A lease, such as `monitor`.")],
+    *,
+    scope: Annotated[str, typer.Option(metavar="SCOPE", help="Its scope.")] = OFFICES,
+) -> None:
+    """Take a lease from whoever holds it, so that others may take it at once.
+
+    Who held it finds it lost at its next beat; what it still writes under it is refused as soon
+    as another has begun.
+
+    Example: dueline shards release monitor
+    """
+    with session_of(context).engine() as engine:
+        grant = set_free(engine.store, scope, name, version=engine.ids.token())
+        if grant is None:
+            raise NotFound(
+                f"There is no lease {name} in {scope}, or it changed just now.",
+                hint="See `dueline shards owners`.",
+            )
+        freed = replace(grant, until_us=0)
+        now_us = engine.time.earliest_us()
+        Output.of(context, engine).entry(_owner(scope, name, freed, now_us))
+
+
+@shards.command()
+def rebalance(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="STREAM/GROUP", help="A group's name.")],
+) -> None:
+    """Take a stream's shards from members that hold more than their share, or are gone.
+
+    Members share shards fairly by themselves; this is for one that is stuck. The others take
+    what it held within a beat, and what it still writes is refused.
+
+    Example: dueline shards rebalance clicks/billing
+    """
+    stream, _, group = name.partition("/")
+    with session_of(context).engine() as engine:
+        store, scope = engine.store, groups.leases_at(stream, group)
+        settings = resharding.settings_of(store, stream)
+        if settings is None or group not in groups.registered(store, stream):
+            raise NotFound(f"There is no group {name}.", hint="See `dueline streams list`.")
+        now_us = engine.time.earliest_us()
+        found = {key: one for key, one in grants(store, scope).items() if one.until_us > now_us}
+        members = [one.name for one in groups.members(store, stream, group)]
+        held = {int(key): one.holder for key, one in found.items()}
+        surplus = groups.too_many(held, members, resharding.shards_of(settings))
+        freed: list[Entry] = []
+        for shard, _holder in surplus:
+            grant = set_free(store, scope, str(shard), version=engine.ids.token())
+            if grant is not None:
+                freed.append(_owner(scope, str(shard), replace(grant, until_us=0), now_us))
+        Output.of(context, engine).entries(freed, OWNER_COLUMNS, count=len(freed))
+    if not freed:
+        note("Nobody holds more than its share.")
+
+
+def _scopes(engine: Engine) -> Iterator[str]:
+    for stream, _ in resharding.streams(engine.store):
+        for group in sorted(groups.registered(engine.store, stream)):
+            yield groups.leases_at(stream, group)
+
+
+def _shards(engine: Engine, queue: str | None) -> Iterator[Shard]:
+    for name in engine.catalog.chosen(queue):
+        yield from shards_of(engine, name)
+
+
+def _entry(one: Shard, now_us: int) -> Entry:
+    since_us = one.ready_since_us
+    return {
+        "queue": one.queue,
+        "shard": one.number,
+        "takes_new": one.takes_new,
+        "lanes": one.lanes,
+        "swept": one.marks.swept,
+        "closed": one.marks.closed,
+        "lag": Span(one.lag_us(now_us)),
+        "ready_since": None if since_us is None else Instant(since_us),
+        "capped": one.is_capped,
+    }
+
+
+def _owner(scope: str, name: str, grant: Grant, now_us: int) -> Entry:
+    return {
+        "scope": scope,
+        "name": name,
+        "holder": grant.holder,
+        "epoch": grant.epoch,
+        "until": Instant(grant.until_us) if grant.until_us else None,
+        "is_held": grant.until_us > now_us,
+    }

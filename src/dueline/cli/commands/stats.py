@@ -1,0 +1,72 @@
+"""`dueline stats`: how much is where, how fast it goes."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dueline.admin.throughput import Throughput, recent
+from dueline.cli.commands.queues import COLUMNS, numbers_of
+from dueline.cli.errors import Exit
+from dueline.cli.output import Entry, Output, Part, Span
+from dueline.cli.session import session_of
+from dueline.coordination.worker_registry import present
+from dueline.core.clock import SystemClock
+from dueline.core.durations import parse_span
+from dueline.core.engine import Engine
+from dueline.jobs.counts import count
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def stats(
+    context: typer.Context,
+    *,
+    watch: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Print it again every so often: 2, 10s.")
+    ] = None,
+) -> int:
+    """Count jobs by queue and state, and say how fast and how late they ran of late.
+
+    Throughput and lateness are those of the last 10 seconds, or of the last one or five minutes
+    where little has ended; they are read from the history.
+
+    Example: dueline stats --watch 2
+    """
+    every_s = None if watch is None else max(0.1, parse_span(watch) / 1e6)
+    clock = SystemClock()
+    with session_of(context).engine() as engine:
+        try:
+            while True:
+                if every_s is not None and sys.stdout.isatty():
+                    print(_CLEAR, end="")  # noqa: T201
+                _show(context, engine)
+                sys.stdout.flush()
+                if every_s is None:
+                    return Exit.DONE
+                clock.sleep(every_s)
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+
+
+def _show(context: typer.Context, engine: Engine) -> None:
+    workers = present(engine.store)
+    names = engine.catalog.names()
+    shown = [numbers_of(count(engine, name, workers)) for name in names]
+    Output.of(context, engine).entry(
+        throughput_entry(recent(engine, names)), parts=[Part("queues", shown, COLUMNS)]
+    )
+
+
+def throughput_entry(one: Throughput) -> Entry:
+    """Show how fast jobs ended, and how late they started."""
+    return {
+        "span": Span(one.span_us),
+        "done_per_second": round(one.per_s(), 2),
+        "ended": one.ended,
+        "done": one.done,
+        "failed": one.failed,
+        "late_p50": None if one.late_p50_us is None else Span(one.late_p50_us),
+        "late_p99": None if one.late_p99_us is None else Span(one.late_p99_us),
+        "capped": one.is_capped,
+    }

@@ -1,0 +1,247 @@
+"""`dueline streams`: what is in a stream, and who has come how far in it."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice, takewhile
+from typing import Annotated
+
+import typer
+
+from dueline.cli.commands.streams import NameArgument, lag_entries, settings_of
+from dueline.cli.errors import Exit
+from dueline.cli.output import Entry, Instant, Output, Part, Raw, Span, note
+from dueline.cli.session import session_of
+from dueline.cli.stream_positions import read_place
+from dueline.core.clock import Clock, SystemClock
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, NotFound
+from dueline.core.queue_settings import StreamSettings
+from dueline.log.checkpoint import Place
+from dueline.log.reader import ShardReader, merged
+from dueline.streams import dead_letters, groups, resharding
+from dueline.streams.event import Event, Position
+from dueline.streams.seek import seek as seek_group
+
+COLUMNS = ("at", "shard", "key", "position", "value")
+WIDTHS = (20, 5, 12, 49, 0)
+GROUP_COLUMNS = ("group", "members", "behind", "waits", "parked")
+MEMBER_COLUMNS = ("group", "member", "shards", "beat", "busy")
+SHARD_COLUMNS = ("group", "shard", "holder", "position", "behind", "waits", "parked")
+SOUGHT_COLUMNS = ("shard", "before", "position", "behind")
+
+EVERY_S = 0.5
+
+GroupOption = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Whose place.")]
+
+
+def read(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    since: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="From there on: oldest, newest, 10m, ISO, a position."),
+    ] = "oldest",
+    until: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="Up to there, written in the same way.")
+    ] = None,
+    shard: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="Only this shard; repeatable.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only events with this ordering key.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="At most so many; all by default.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C (exit 130).")
+    ] = False,
+) -> int:
+    """Print a stream's events in order, up to the present: when, where, their values.
+
+    Reading moves no group. With -o ndjson an event is a JSON object on a line of its own.
+
+    Example: dueline streams read clicks --since 10m -o ndjson
+    """
+    if follow and until is not None:
+        raise BadInput("--follow goes on, so there is no --until.", hint="Leave one of them out.")
+    clock = SystemClock()
+    with session_of(context).engine() as engine:
+        _expect_shards(name, settings_of(engine, name), shard or [])
+        output = Output.of(context, engine)
+        now_us = engine.time.latest_us()
+        end = None if until is None else read_place(until, now_us)
+        reading = _Reading(engine, clock, name, read_place(since, now_us), shard)
+        events = islice(_chosen(reading, key, end, follow=follow, clock=clock), limit)
+        try:
+            for event in events:
+                output.line(_event_entry(event), COLUMNS, WIDTHS)
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+    return Exit.DONE
+
+
+def list_groups(context: typer.Context, name: NameArgument) -> None:
+    """Show who reads a stream: each group's members, its place and lag in each shard.
+
+    Example: dueline streams groups clicks
+    """
+    with session_of(context).engine() as engine:
+        settings = settings_of(engine, name)
+        known = sorted(groups.registered(engine.store, name))
+        shards = [one for group in known for one in _shard_entries(engine, name, settings, group)]
+        members = [one for group in known for one in _member_entries(engine, name, group)]
+        shown = [_group_entry(group, shards, members) for group in known]
+        parts = [
+            Part("groups", shown, GROUP_COLUMNS),
+            Part("members", members, MEMBER_COLUMNS),
+            Part("shards", shards, SHARD_COLUMNS),
+        ]
+        Output.of(context, engine).entry({"stream": name}, parts=parts)
+    if not known:
+        note("No group reads it; the first start of a consumer registers one.")
+
+
+def seek(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    group: GroupOption,
+    to: Annotated[
+        str, typer.Option(metavar="PLACE", help="oldest, newest, 10m, ISO, or a position.")
+    ],
+) -> None:
+    """Let a group go on at another place, in all shards: it handles again what lies behind it.
+
+    Or skips what lies before. Stop its consumers first: it is refused while one is there. Where
+    products were stored with their position they are made again, too.
+
+    Example: dueline streams seek clicks --group billing --to 2h
+    """
+    with session_of(context).engine() as engine:
+        place = read_place(to, engine.time.earliest_us())
+        moved = seek_group(engine, SystemClock(), name, group, (place.at_us, place.id))
+        settings = settings_of(engine, name)
+        behind = {one["shard"]: one["behind"] for one in lag_entries(engine, name, settings, group)}
+        shown = [
+            {
+                "shard": one.shard,
+                "before": _place_text(one.before),
+                "position": _place_text(one.place),
+                "behind": behind.get(one.shard),
+            }
+            for one in moved
+        ]
+        Output.of(context, engine).entries(shown, SOUGHT_COLUMNS, count=len(shown))
+
+
+# Events
+
+
+def _expect_shards(name: str, settings: StreamSettings, only: list[int]) -> None:
+    for shard in set(only).difference(resharding.shards_of(settings)):
+        raise NotFound(
+            f"The stream {name} has no shard {shard}.", hint=f"See `dueline streams groups {name}`."
+        )
+
+
+class _Reading:
+    """Reads the shards of a stream on and on, those of later cuts too."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, name: str, after: Position, only: list[int] | None
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._name = name
+        self._after = (after.at_us, after.id)
+        self._only = only
+        self._readers: dict[int, ShardReader] = {}
+
+    def events(self) -> Iterator[Event]:
+        """Read what there is, in order."""
+        for shard in self._only or resharding.shards_of(settings_of(self._engine, self._name)):
+            if shard not in self._readers:
+                self._readers[shard] = self._reader(shard)
+        return map(Event, merged(list(self._readers.values())))
+
+    def _reader(self, shard: int) -> ShardReader:
+        engine = self._engine
+        return ShardReader(
+            engine.store, self._name, shard, after=self._after, time=engine.time, clock=self._clock
+        )
+
+
+def _chosen(
+    reading: _Reading, key: str | None, end: Position | None, *, follow: bool, clock: Clock
+) -> Iterator[Event]:
+    while True:
+        found = reading.events()
+        if end is not None:
+            found = takewhile(lambda event: event.position <= end, found)
+        yield from (event for event in found if key is None or event.key == key)
+        if not follow:
+            return
+        clock.sleep(EVERY_S)
+
+
+def _event_entry(event: Event) -> Entry:
+    return {
+        "at": Instant(event.row.at_us),
+        "shard": event.shard,
+        "key": event.key,
+        "id": event.id,
+        "position": str(event.position),
+        "value": Raw(json.dumps(event.value, ensure_ascii=False)),
+    }
+
+
+# Groups
+
+
+def _group_entry(group: str, shards: list[Entry], members: list[Entry]) -> Entry:
+    own = [one for one in shards if one["group"] == group]
+    waits = [one["waits"] for one in own]
+    return {
+        "group": group,
+        "members": sum(one["group"] == group for one in members),
+        "behind": sum(one["behind"] for one in own if isinstance(one["behind"], int)),
+        "waits": Span(max((one.us for one in waits if isinstance(one, Span)), default=0)),
+        "parked": sum(one["parked"] for one in own if isinstance(one["parked"], int)),
+    }
+
+
+def _member_entries(engine: Engine, name: str, group: str) -> Iterator[Entry]:
+    for one in groups.members(engine.store, name, group):
+        yield {
+            "group": group,
+            "member": one.name,
+            "shards": list(one.shards),
+            "beat": Instant(one.beat_us),
+            "busy": Span(one.beat_us - one.busy_us) if one.busy_us else None,
+        }
+
+
+def _shard_entries(
+    engine: Engine, name: str, settings: StreamSettings, group: str
+) -> Iterator[Entry]:
+    """Show how far a group is in each shard; parked: how many keys are set aside."""
+    places = groups.places(engine.store, name, group)
+    for lag in lag_entries(engine, name, settings, group):
+        shard = lag["shard"]
+        assert isinstance(shard, int)
+        present = places.get(shard)
+        yield {
+            **lag,
+            "position": None if present is None else _place_text(present.place),
+            "epoch": 0 if present is None else present.epoch,
+            "parked": 0 if present is None else len(dead_letters.read_note(present.note).parked),
+        }
+
+
+def _place_text(place: Place | None) -> str | None:
+    """Write a place as `--to` and `--since` read it."""
+    if place is None:
+        return None
+    return "the end" if place >= resharding.END else str(Position(*place))

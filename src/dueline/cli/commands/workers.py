@@ -1,0 +1,25 @@
+"""`dueline workers`: who is alive."""
+
+import typer
+
+from dueline.cli.commands.queues import worker_entry
+from dueline.cli.output import Output, note
+from dueline.cli.session import session_of
+from dueline.coordination.live_workers import live_workers
+
+COLUMNS = ("worker", "queues", "held", "running", "slots", "version", "clock_offset", "beat")
+
+workers = typer.Typer(help="See workers.")
+
+
+@workers.command("list")
+def list_workers(context: typer.Context) -> None:
+    """List the live workers: what they serve and hold, how far their clocks are off.
+
+    Example: dueline workers list
+    """
+    with session_of(context).engine() as engine:
+        shown = [worker_entry(one) for one in live_workers(engine)]
+        Output.of(context, engine).entries(shown, COLUMNS, count=len(shown))
+    if not shown:
+        note("No worker is alive.")

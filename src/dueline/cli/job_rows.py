@@ -1,0 +1,140 @@
+"""What is shown of a job."""
+
+from contextlib import suppress
+
+from dueline.cli.output import Entry, Instant, Raw, Span, Value
+from dueline.core.attempt import Attempt, Outcome, read_epitaph
+from dueline.core.call_options import read_options, tags_of
+from dueline.core.deadlines import deadline_of, late_us
+from dueline.core.errors import BadInput, StoreCorrupt
+from dueline.core.job import Job, JobId
+from dueline.core.job_status import status_of
+from dueline.core.lane import limits_of, living_queue, tenant_of
+from dueline.jobs.explanation import Facts
+from dueline.tasks.payload_codecs import as_json
+from dueline.tasks.progress import Progress
+from dueline.workflows.records import step_of
+
+LIST_COLUMNS = ("id", "state", "at", "priority", "queue", "task")
+ENDED_COLUMNS = ("id", "state", "ended", "took", "queue", "task")
+DEAD_COLUMNS = ("id", "at", "task", "error")
+TAIL_COLUMNS = ("ended", "outcome", "took", "queue", "task", "id", "error")
+TAIL_WIDTHS = (20, 10, 7, 12, 24, 32, 0)
+ATTEMPT_COLUMNS = ("attempt", "outcome", "ended", "took", "worker")
+
+
+def of_row(job: Job, now_us: int) -> dict[str, Value]:
+    """Show a job that has a row; `at`: the instant at which it is next touched, or died."""
+    return {
+        "id": job.id.hex(),
+        "state": status_of(job, now_us),
+        "queue": living_queue(job.lane.queue),
+        "task": job.task,
+        "tenant": tenant_of(job.lane),
+        "priority": job.lane.priority,
+        "at": Instant(job.at_us),
+        "due": Instant(job.due_us),
+        "enqueued": Instant(job.enqueued_us),
+        "errors": job.errors,
+        "crashes": job.crashes,
+        "alone": job.alone,
+        "claims": job.fence,
+        "claimed": Instant(job.claimed_us) if job.claimed_us else None,
+        "worker": job.worker,
+        "error": read_epitaph(job.error)[0],
+        "tags": list(tags_of(job)),
+        "limits": list(limits_of(job.lane)),
+    }
+
+
+def body_of(job: Job) -> dict[str, Value]:
+    """Show a job's arguments, what else its call asked for, and of what it died."""
+    try:
+        shown: dict[str, Value] = {"arguments": Raw(as_json(job.codec, job.body))}
+    except BadInput as error:  # nor are they opened here: whoever sealed them had a reason
+        shown = {"arguments": f"({len(job.body)} bytes that cannot be shown: {error.message})"}
+    deadline_us = deadline_of(job.lane.priority)
+    if deadline_us is not None:
+        shown["deadline"] = Instant(deadline_us)
+    with suppress(StoreCorrupt):  # whoever runs it says so
+        options = read_options(job.opts)
+        if options.expires_us is not None:
+            shown["expires"] = Instant(options.expires_us)
+        if (found := step_of(job)) is not None:
+            shown |= {"workflow": found[0].hex(), "step": found[1]}
+        if options.unique is not None:
+            shown["unique"] = options.unique.key
+    if traceback := read_epitaph(job.error)[1]:
+        shown["traceback"] = f"\n{traceback.rstrip()}"
+    return shown
+
+
+def of_attempt(attempt: Attempt) -> dict[str, Value]:
+    """Show an attempt that ended as what its job then was."""
+    began_us = attempt.started_us
+    missed_us = late_us(attempt.priority, attempt.ended_us) if attempt.claimed_us else 0
+    return {
+        "id": attempt.job,
+        "state": attempt.outcome,
+        "queue": attempt.queue,
+        "task": attempt.task,
+        "tenant": attempt.tenant,
+        "priority": attempt.priority,
+        "ended": Instant(attempt.ended_us),
+        "due": Instant(attempt.due_us),
+        "enqueued": Instant(attempt.enqueued_us),
+        "claimed": Instant(attempt.claimed_us) if attempt.claimed_us else None,
+        "started": Instant(began_us) if began_us else None,
+        "took": Span(attempt.ended_us - began_us) if began_us else None,
+        "worker": attempt.worker,
+        "error": attempt.error,
+        **({"late": Span(missed_us)} if missed_us else {}),
+    }
+
+
+def attempt_entry(attempt: Attempt) -> Entry:
+    """Show one of a job's attempts; they are counted by claims."""
+    shown = of_attempt(attempt)
+    keys = ("ended", "claimed", "started", "took", "worker", "error")
+    return {"attempt": attempt.fence, "outcome": attempt.outcome, **{k: shown[k] for k in keys}}
+
+
+def of_tailed(attempt: Attempt) -> Entry:
+    """Show an attempt among those of others."""
+    shown = of_attempt(attempt)
+    del shown["state"]
+    return {**shown, "outcome": attempt.outcome, "attempt": attempt.fence}
+
+
+def of_outcome(job_id: JobId, outcome: Outcome) -> dict[str, Value]:
+    """Show a job that has ended and left its row."""
+    shown: dict[str, Value] = {
+        "id": job_id.hex(),
+        "state": outcome.state,
+        "ended": Instant(outcome.ended_us),
+    }
+    if outcome.value:
+        shown["result"] = Raw(outcome.value)
+    return shown | {"error": outcome.error}
+
+
+def of_progress(progress: Progress) -> Entry:
+    """Show how far a job has come."""
+    shown: dict[str, Value] = {"done": _amount(progress.done), "total": _amount(progress.total)}
+    if progress.total > 0:
+        shown["percent"] = round(100 * progress.done / progress.total, 1)
+    if progress.note:
+        shown["note"] = progress.note
+    return shown | {"at": Instant(progress.at_us)}
+
+
+def _amount(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+def facts_of(facts: Facts) -> Entry:
+    """Show what an explanation rests on; names that end in `_us` are instants."""
+    return {
+        name.removesuffix("_us"): Instant(int(value)) if name.endswith("_us") else value
+        for name, value in facts.items()
+    }

@@ -1,0 +1,167 @@
+"""The root of all commands."""
+
+import gc
+import platform
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from dueline import __version__
+from dueline.cli.errors import show_error, show_usage
+from dueline.cli.output import Output
+from dueline.cli.session import Format, Session, session_of
+from dueline.core.clock import SystemClock
+from dueline.core.errors import BadInput, DuelineError
+
+_PLACES = {
+    "init": "commands.init.init",
+    "worker": "commands.worker.worker",
+    "enqueue": "commands.enqueue.enqueue",
+    "jobs": "commands.jobs.jobs",
+    "dead": "commands.dead.dead",
+    "queues": "commands.queues.queues",
+    "queues set": "commands.settings.set_queue",
+    "limits": "commands.limits.limits",
+    "shards": "commands.shards.shards",
+    "streams": "commands.streams.streams",
+    "streams read": "commands.streams_read.read",
+    "streams groups": "commands.streams_read.list_groups",
+    "streams seek": "commands.streams_read.seek",
+    "schedules": "commands.schedules.schedules",
+    "flows": "commands.flows.flows",
+    "workers": "commands.workers.workers",
+    "stats": "commands.stats.stats",
+    "top": "commands.top.top",
+    "events": "commands.events.events",
+    "health": "commands.health.health",
+    "monitor": "commands.monitor.monitor",
+    "migrate": "commands.migrate.migrate",
+    "doctor": "commands.doctor.doctor",
+    "bench": "commands.bench.bench",
+    "pipeline": "commands.pipeline.pipeline",
+    "pipeline archive": "commands.pipeline_archive.archive",
+    "pipeline redrive": "commands.pipeline_redrive.redrive",
+    "pipeline replay": "commands.pipeline_replay.replay",
+    "pipeline compact": "commands.pipeline_compact.compact",
+    "version": "main.version",
+}
+"""By command or group: the module and the name in it. Loading them all takes 0.1 s."""
+
+
+def root_with(word: str | None = None) -> typer.Typer:
+    """Make the root of all commands.
+
+    Args: word: a command or group, the only one that is loaded then; all are where none is
+      called that.
+    """
+    root = typer.Typer(
+        name="dueline",
+        help="A durable, time-based priority job queue in the store you already run.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    root.callback()(options)
+    names = [name for name in _PLACES if " " not in name]
+    for name in (word,) if word in names else names:
+        found = _loaded(name)
+        if isinstance(found, typer.Typer):
+            root.add_typer(found, name=name)
+        else:
+            root.command(name)(found)
+    return root
+
+
+@cache
+def _loaded(name: str) -> Any:  # noqa: ANN401  (a command's function, or a group)
+    found = _at(_PLACES[name])
+    for words, place in _PLACES.items():
+        if words.startswith(f"{name} "):
+            found.command(words.removeprefix(f"{name} "))(_at(place))
+    return found
+
+
+def _at(place: str) -> Any:  # noqa: ANN401  (see above)
+    module, _, attribute = place.rpartition(".")
+    return getattr(import_module(f"dueline.cli.{module}"), attribute)
+
+
+def options(
+    context: typer.Context,
+    *,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="The store, such as sqlite:///jobs.db.")
+    ] = None,
+    app: Annotated[str | None, typer.Option(metavar="MODULE:ATTR", help="The application.")] = None,
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="How results are written.")
+    ] = Format.TABLE,
+) -> None:
+    """Keep the options that hold for every command; they may also stand after it."""
+    context.obj = Session(store, app, output)
+
+
+def version(context: typer.Context) -> None:
+    """Print the version of dueline."""
+    Output(session_of(context).form, SystemClock().wall_us(), {"command": "version"}).text(
+        f"dueline {__version__}", {"version": __version__, "python": platform.python_version()}
+    )
+
+
+_ANYWHERE = ("--store", "--app", "--output", "-o")
+_GROUPS = (
+    "jobs", "dead", "queues", "limits", "shards", "schedules", "flows",
+    "workers", "bench", "pipeline",
+)  # fmt: skip
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Take the options of the whole command out of the rest, from wherever they stand.
+
+    Raises: BadInput: one of them has no value.
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    left = iter(arguments)
+    for word in left:
+        if word == "--":
+            rest += [word, *left]
+        elif word in _ANYWHERE:
+            value = next(left, None)
+            if value is None:
+                raise BadInput(f"Nothing follows {word}.", hint="Write it as `--store URL`.")
+            front += [word, value]
+        elif word.startswith(tuple(f"{name}=" for name in _ANYWHERE[:-1])):
+            front.append(word)
+        else:
+            rest.append(word)
+    return front, rest
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what a command line says; answer its exit code."""
+    about = "dueline"
+    try:
+        front, rest = _split(arguments)
+        if rest == ["--version"]:  # as most programs have it
+            rest = ["version"]
+        about = " ".join([about, *rest[: 2 if rest[:1] and rest[0] in _GROUPS else 1]])
+        root = root_with(rest[0] if rest else None)
+        code = root(front + (rest or ["--help"]), prog_name="dueline", standalone_mode=False)
+    except DuelineError as error:
+        return show_error(error, about=about)
+    except typer.TyperException as error:
+        return show_usage(error)
+    return code if isinstance(code, int) else 0
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    code = run(sys.argv[1:])
+    gc.freeze()  # or the end of the process would look all through what it loaded, several times
+    sys.exit(code)

@@ -1,0 +1,123 @@
+"""What commands on a pipeline's tables share."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dueline.api.connect import mask
+from dueline.cli.options import read_instant
+from dueline.cli.output import Output, note
+from dueline.cli.session import session_of
+from dueline.core.clock import SystemClock, asked_instant_us
+from dueline.core.errors import BadInput, ConfigError
+
+if TYPE_CHECKING:
+    from dueline.spark.pipeline.pipeline import Pipeline
+
+
+class Engine(StrEnum):
+    """What makes the tables."""
+
+    SPARK = "spark"
+    ARROW = "arrow"
+
+
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the tables.")]
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", help="Spark, or this process alone (arrow).")
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], spark://...")
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; repeatable."),
+]
+QueuesOption = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="NAME", help="Only this queue; repeatable. All by default."),
+]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="ISO", help="Only from this instant on.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="ISO", help="Only before this instant.")
+]
+OUT = Path("lake")
+
+
+def open_pipeline(
+    context: typer.Context,
+    out: Path,
+    queues: Sequence[str] | None,
+    engine: Engine,
+    *,
+    master: str = "local[*]",
+    conf: Sequence[str] | None = None,
+    target_us: int = 1_000_000,
+    objective: float = 0.99,
+) -> "Pipeline":
+    """Make the pipeline; what it needs is looked for first.
+
+    Raises: ConfigError: something is not installed.
+    """
+    need("pyarrow", *(("pyspark", "pandas") if engine is Engine.SPARK else ()))
+    from dueline.spark.pipeline.engine import Settings  # noqa: PLC0415  (may not be installed)
+    from dueline.spark.pipeline.pipeline import pipeline as make  # noqa: PLC0415
+
+    settings = Settings(session_of(context).address, queues or (), target_us, objective)
+    return make(out, settings, engine=engine.value, master=master, conf=_conf_of(conf or ()))
+
+
+def need(*packages: str) -> None:
+    """See that some packages are installed.
+
+    Raises: ConfigError: one is not.
+    """
+    for name in packages:
+        if find_spec(name) is None:
+            raise ConfigError(
+                f"The pipeline needs {name}, which is not installed.",
+                hint="pip install 'dueline[spark]'",
+            )
+
+
+def _conf_of(words: Sequence[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise BadInput(f"--conf {key!r} has no value.", hint="Write --conf KEY=VALUE.")
+    return {key: value for key, _, value in pairs}
+
+
+def progress(begun: float) -> Callable[[str], None]:
+    """Make what shows how far a step has come, and how long that took."""
+    return lambda text: note(f"{time.monotonic() - begun:6.1f} s  {text}")
+
+
+def output_of(context: typer.Context) -> Output:
+    """Make what shows a command's answer; the store stays closed, and need not be named."""
+    session = session_of(context)
+    command = context.command_path.partition(" ")[2]
+    meta = {"command": command}
+    with suppress(ConfigError):
+        meta["store"] = mask(session.address)
+    return Output(session.form, SystemClock().wall_us(), meta)
+
+
+def read_period(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """Read the bounds of a period; either may be open.
+
+    Raises: BadInput: one is no instant, or nothing lies between them.
+    """
+    since_us = None if since is None else asked_instant_us(read_instant(since), "--since")
+    until_us = None if until is None else asked_instant_us(read_instant(until), "--until")
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise BadInput("--since is not before --until.", hint="Give the earlier as --since.")
+    return since_us, until_us

@@ -1,0 +1,135 @@
+"""A workflow drawn as the tree of its parts."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from dueline.cli.output import Entry, Instant
+from dueline.workflows.graph import Layout
+from dueline.workflows.status import Stand
+
+COLUMNS = ("step", "part", "state", "at", "why")
+ALIKE_MAX = 4
+"""Of more parts that are alike, side by side, there is one line for all."""
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A part, or several that are alike: its label, the steps if it is one, the parts in it."""
+
+    label: str
+    steps: list[int] = field(default_factory=list)
+    parts: "list[_Branch]" = field(default_factory=list)
+    count: int = 1
+
+    def shape(self) -> object:
+        """Tell what it has in common with those that are alike."""
+        return (self.label, self.count, tuple(part.shape() for part in self.parts))
+
+
+def drawn(layout: Layout, stands: Sequence[Stand], *, whole: bool) -> Iterator[Entry]:
+    """Draw a workflow, a line a part. whole: also of many that are alike, one line each."""
+    root = _grown(layout)
+    if not whole:
+        _fold(root)
+    for part in root.parts:
+        yield from _lines(layout, part, stands, 0)
+
+
+def _grown(layout: Layout) -> _Branch:
+    """Put the steps into their parts."""
+    root = _Branch("")
+    open_parts = [(root, len(layout.nodes))]
+    spans = iter((*layout.parts, None))
+    span = next(spans)
+    for number in range(len(layout.nodes) + 1):
+        while span is not None and span.begin == number:
+            while open_parts[-1][1] <= number and len(open_parts) > 1:
+                open_parts.pop()
+            branch = _Branch(span.label)
+            open_parts[-1][0].parts.append(branch)
+            open_parts.append((branch, span.end))
+            span = next(spans)
+        while open_parts[-1][1] <= number and len(open_parts) > 1:
+            open_parts.pop()
+        if number < len(layout.nodes):
+            open_parts[-1][0].parts.append(_Branch(_label(layout, number), [number]))
+    return root
+
+
+def _label(layout: Layout, number: int) -> str:
+    node = layout.nodes[number]
+    if node.signal:
+        return f"wait for {node.signal}"
+    if not node.task:
+        return node.title
+    if node.undoes:
+        return f"undoes step {node.undoes[0]}: {node.task}"
+    return node.task if node.unless is None else f"on failure: {node.task}"
+
+
+def _fold(branch: _Branch) -> None:
+    """Make one part of many that are alike and run side by side."""
+    for part in branch.parts:
+        _fold(part)
+    if not branch.label.startswith("group"):
+        return
+    folded: list[_Branch] = []
+    for _, some in groupby(branch.parts, key=_Branch.shape):
+        alike = list(some)
+        is_many = len(alike) > 1 and sum(one.count for one in alike) > ALIKE_MAX
+        folded += [_merged(alike)] if is_many else alike
+    branch.parts = folded
+
+
+def _merged(alike: Sequence[_Branch]) -> _Branch:
+    first = alike[0]
+    steps = [step for one in alike for step in one.steps]
+    parts = [_merged([one.parts[place] for one in alike]) for place in range(len(first.parts))]
+    merged = _Branch(first.label, sorted(steps), parts, sum(one.count for one in alike))
+    _fold(merged)
+    return merged
+
+
+def _lines(layout: Layout, branch: _Branch, stands: Sequence[Stand], depth: int) -> Iterator[Entry]:
+    times = f"{branch.count:,} x " if branch.count > 1 else ""
+    part = f"{'  ' * depth}{times}{branch.label}"
+    some = [stands[step] for step in branch.steps]
+    if len(some) == 1:
+        yield {"part": part, **entry(layout, some[0])}
+    elif some:
+        yield {"part": part, **_summed(some)}
+    else:
+        yield {"part": part}
+    for one in branch.parts:
+        yield from _lines(layout, one, stands, depth + 1)
+
+
+def entry(layout: Layout, stand: Stand) -> Entry:
+    """Show one step."""
+    node = layout.nodes[stand.step]
+    tries = f" (attempt {stand.errors + 1})" if stand.errors else ""
+    return {
+        "step": stand.step,
+        "task": node.task or None,
+        "signal": node.signal or None,
+        "state": f"{stand.state}{tries}",
+        "at": Instant(stand.at_us) if stand.at_us else None,
+        "why": stand.why,
+    }
+
+
+def _summed(stands: Sequence[Stand]) -> Entry:
+    """Show many steps in one line: how many stand how, and of what the first of them failed."""
+    states = Counter(stand.state for stand in stands)
+    said = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
+    odd = next((one for one in stands if one.why and one.state not in ("done", "waiting")), None)
+    last_us = max(stand.at_us for stand in stands)
+    first, last = stands[0].step, stands[-1].step
+    return {
+        "step": f"{first}-{last}" if last - first < len(stands) else f"{first}..{last}",
+        "state": said,
+        "at": Instant(last_us) if len(states) == 1 and last_us else None,
+        "why": f"step {odd.step}: {odd.why}" if odd else "",
+    }

@@ -1,0 +1,313 @@
+"""Leases, and offices that one holds.
+
+A lease is for speed, its epoch for safety (rule L1): each grant raises the epoch by one, and
+whatever is written under a lease is refused once a later epoch has written. The record never
+expires, so that no epoch is ever given twice. Two that both believe to hold a lease cost work, not
+correctness.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from dueline.core.clock import SECOND_US, Clock, StoreTime
+from dueline.core.codec import decode, encode
+from dueline.core.errors import Unknown
+from dueline.core.ids import Ids
+from dueline.core.pagination import record_at, records_in
+from dueline.core.store import NO_VERSION, Put, Record, Records
+
+TTL_US_MIN: Final = 2 * SECOND_US
+"""Half of it is the least time that a beat has to come through."""
+
+MARGIN_US_MIN: Final = SECOND_US
+BEATS_A_TTL: Final = 4
+"""How often a lease should be renewed while it lasts."""
+
+LAPSED_US: Final = 1
+"""When a lease lapsed that its holder could have given back: long ago, so it is free."""
+
+_ROUND_TRIPS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a lease's record says.
+
+    epoch: how often the lease was granted. until_us: when it lapses by the store's clock;
+    0 where its holder gave it back, LAPSED_US where it did so for a holder that could not.
+    """
+
+    epoch: int
+    holder: str
+    ttl_us: int
+    until_us: int
+
+
+def grants(records: Records, scope: str) -> Mapping[str, Grant]:
+    """Read all leases of a scope that were ever granted, by name, without holding any."""
+    return {record.key: decode(record.value, Grant) for record in records_in(records, scope)}
+
+
+def set_free(
+    records: Records, scope: str, name: str, *, version: bytes, holder: str | None = None
+) -> Grant | None:
+    """Take a lease from whoever holds it, who finds it lost at the next beat; version: random.
+
+    Until then both it and the next holder may believe to hold it: its epoch refuses what it
+    writes from then on.
+
+    Args: holder: only if it is held by this one.
+
+    Returns: what was granted; None: nobody ever had it, or it changed just now.
+    """
+    record = record_at(records, scope, name)
+    if record is None:
+        return None
+    grant = decode(record.value, Grant)
+    if holder not in (None, grant.holder):
+        return None
+    put = Put(name, version, encode(replace(grant, until_us=0)), expect=record.version)
+    return grant if records.commit(scope, (put,)) else None
+
+
+class _Sight(NamedTuple):
+    """A record as it was read, and since when it was seen unchanged, on this machine's clock."""
+
+    grant: Grant
+    version: bytes
+    since_us: int
+
+
+class _Holding(NamedTuple):
+    """A lease that is held: until when that is sure, on this machine's monotonic clock."""
+
+    grant: Grant
+    version: bytes
+    sure_until_us: int
+
+
+class Leases:
+    """The leases of one scope, as one holder sees them; steps, and no thread of its own.
+
+    A scope is a partition of records: the shards of a consumer group, or a single office.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        scope: str,
+        holder: str,
+        *,
+        ttl_us: int,
+        time: StoreTime,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        """Take the records, whose leases these are, and for whom; reads nothing yet.
+
+        Args:
+          holder: another one for each process and each try, such as `<host>:<pid>:<random>`.
+          ttl_us: how long a grant lasts without a beat, at least TTL_US_MIN.
+        """
+        assert ttl_us >= TTL_US_MIN
+        self.holder = holder
+        self.ttl_us = ttl_us
+        self._records = records
+        self._scope = scope
+        self._time = time
+        self._clock = clock
+        self._ids = ids
+        self._seen: dict[str, _Sight] = {}
+        self._held: dict[str, _Holding] = {}
+        self._lapsed: set[str] = set()
+        self._round_trips_us: deque[int] = deque(maxlen=_ROUND_TRIPS)
+
+    # What is known
+
+    def look(self) -> Mapping[str, Grant]:
+        """Read all leases of the scope that were ever granted."""
+        found = {record.key: record for record in self._all()}
+        now_us = self._clock.monotonic_us()  # after the answer: a beat may be as young as that
+        for record in found.values():
+            self._note(record, now_us)
+        return {name: self._seen[name].grant for name in found}
+
+    def seen(self, name: str) -> Grant | None:
+        """Return what was granted, as it was last read."""
+        sight = self._seen.get(name)
+        return None if sight is None else sight.grant
+
+    def is_free(self, name: str) -> bool:
+        """Tell whether a lease can be taken, as far as was last seen.
+
+        It was given back, it has lapsed by the store's clock, or its record was seen unchanged
+        for 1.25 times its length on this machine's own clock: no wall clocks are compared (rule
+        L3).
+        """
+        sight = self._seen.get(name)
+        if sight is None:
+            return True
+        grant, _, since_us = sight
+        if grant.holder == self.holder:
+            return name not in self.held
+        has_lapsed = grant.until_us <= self._time.earliest_us()
+        return has_lapsed or self._clock.monotonic_us() - since_us >= grant.ttl_us * 5 // 4
+
+    @property
+    def held(self) -> Collection[str]:
+        """The leases that are held beyond doubt."""
+        now_us = self._clock.monotonic_us()
+        return [name for name, one in self._held.items() if now_us < one.sure_until_us]
+
+    def epoch(self, name: str) -> int | None:
+        """Tell under which epoch a lease is held; None where it is not, or that is in doubt."""
+        one = self._held.get(name)
+        if one is None or self._clock.monotonic_us() >= one.sure_until_us:
+            return None
+        return one.grant.epoch
+
+    def has_lapsed(self, name: str) -> bool:
+        """Return whether the holder before did not give the lease back, up to `forget_lapse`."""
+        return name in self._lapsed
+
+    def forget_lapse(self, name: str) -> None:
+        """Note that what the holder before was at has been done since."""
+        self._lapsed.discard(name)
+
+    def sure_us(self, name: str) -> int:
+        """Tell for how long a lease is held beyond doubt, if no beat comes through."""
+        one = self._held.get(name)
+        return 0 if one is None else max(0, one.sure_until_us - self._clock.monotonic_us())
+
+    # Changes
+
+    def take(self, name: str) -> int | None:
+        """Take a lease that is free as far as was last seen.
+
+        Returns: its epoch, larger than every one before; None: somebody else was first, or the
+          store does not say who: then it is nobody's until it lapses.
+        """
+        self._drop_doubtful()
+        if not self.is_free(name):
+            return None
+        sight = self._seen.get(name)
+        epoch = 1 if sight is None else sight.grant.epoch + 1
+        grant = Grant(epoch, self.holder, self.ttl_us, 0)
+        expect = NO_VERSION if sight is None else sight.version
+        if sight is None or not sight.grant.until_us:
+            self._lapsed.discard(name)
+        else:
+            self._lapsed.add(name)
+        if self._write({name: _Holding(grant, expect, 0)}):
+            return epoch
+        self._read_back(name)
+        return self.epoch(name)
+
+    def renew(self) -> list[str]:
+        """Beat: let all leases that are held last longer, in one call.
+
+        One that has come into doubt is not renewed any more: whoever held it has stopped.
+
+        Returns: the names of those that are lost.
+        """
+        before = set(self._held)
+        self._drop_doubtful()
+        if self._held and not self._write(dict(self._held)):
+            for name in list(self._held):  # one of them is gone, or nobody knows
+                self._read_back(name)
+            if self._held:
+                self._write(dict(self._held))
+        return sorted(before - set(self.held))
+
+    def release(self, names: Collection[str], *, lapsed: Collection[str] = ()) -> None:
+        """Give leases back, so that others need not wait until they lapse.
+
+        Args: lapsed: those that for the next holder are to have lapsed; see `has_lapsed`.
+        """
+        for name in names:
+            one = self._held.pop(name, None)
+            if one is not None:
+                until_us = LAPSED_US if name in lapsed else 0
+                put = self._put(name, replace(one.grant, until_us=until_us), one.version)
+                self._records.commit(self._scope, (put,))
+
+    def stand(self, name: str) -> int | None:
+        """Stand for an office: hold it, or take it if it is free.
+
+        Returns: the epoch of the one who holds it; None where that is somebody else.
+        """
+        self.renew()
+        if self.epoch(name) is None:
+            self.look()
+            return self.take(name)
+        return self.epoch(name)
+
+    # Steps
+
+    def _write(self, wanted: Mapping[str, _Holding]) -> bool:
+        """Write grants that last from now on, each on its version; all of them or none."""
+        sent_us = self._clock.monotonic_us()  # before it is sent: rule L4
+        until_us = self._time.latest_us() + self.ttl_us
+        puts = [
+            self._put(name, replace(one.grant, until_us=until_us), one.version)
+            for name, one in wanted.items()
+        ]
+        sure_until_us = sent_us + self.ttl_us - self._margin_us()
+        written = {
+            put.key: _Holding(decode(put.value, Grant), put.version, sure_until_us) for put in puts
+        }
+        try:
+            is_written = self._records.commit(self._scope, puts)
+        except Unknown:
+            is_written = self._stand_as(written)
+        self._round_trips_us.append(self._clock.monotonic_us() - sent_us)
+        if is_written:
+            self._held.update(written)
+        return is_written
+
+    def _stand_as(self, written: Mapping[str, _Holding]) -> bool:
+        """Tell whether the records stand as they were written; raises where that is unknown."""
+        present = {record.key: record.version for record in self._all()}
+        return all(present.get(name) == one.version for name, one in written.items())
+
+    def _read_back(self, name: str) -> None:
+        """See whose a lease is: an epoch is granted once, so it tells."""
+        record = next((one for one in self._all() if one.key == name), None)
+        held = self._held.get(name)
+        if record is not None:
+            self._note(record, self._clock.monotonic_us())
+        if held is None:
+            return
+        grant = self._seen[name].grant if record is not None else None
+        if record is None or grant is None or not _is_same(grant, held.grant):
+            del self._held[name]
+        else:  # a beat of before came through late; how long it lasts is not known any better
+            self._held[name] = held._replace(version=record.version)
+
+    def _drop_doubtful(self) -> None:
+        sure = self.held
+        self._held = {name: one for name, one in self._held.items() if name in sure}
+
+    def _put(self, name: str, grant: Grant, expect: bytes) -> Put:
+        return Put(name, self._ids.token(), encode(grant), expect=expect)
+
+    def _margin_us(self) -> int:
+        """Tell how long before its end a lease is in doubt: four slow round trips, or more."""
+        trips = sorted(self._round_trips_us)
+        slow_us = trips[(len(trips) - 1) * 99 // 100] if trips else 0
+        wanted_us = max(self.ttl_us // 10, 4 * slow_us, MARGIN_US_MIN)
+        return min(wanted_us, self.ttl_us // 2)
+
+    def _note(self, record: Record, now_us: int) -> None:
+        known = self._seen.get(record.key)
+        if known is None or known.version != record.version:
+            self._seen[record.key] = _Sight(decode(record.value, Grant), record.version, now_us)
+
+    def _all(self) -> Iterator[Record]:
+        return records_in(self._records, self._scope)
+
+
+def _is_same(one: Grant, other: Grant) -> bool:
+    return (one.epoch, one.holder) == (other.epoch, other.holder) and one.until_us > 0

@@ -1,0 +1,1 @@
+"""Jobs, lanes, settings, the store protocol, the clock and errors."""

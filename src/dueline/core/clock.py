@@ -1,0 +1,212 @@
+"""Where time comes from."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, Protocol
+
+from dueline.core.errors import BadInput, StoreUnavailable
+
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+DRIFT = 5_000  # a bad quartz is off by a ten-thousandth; that much again for its own reckoning
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_WAIT_S = (0.005, 0.25)  # the first pause between two looks, and the longest
+
+
+class Clock(Protocol):
+    """A machine's time; passed in, so that tests and the simulation own it."""
+
+    def wall_us(self) -> int:
+        """Read the wall clock: microseconds UTC since 1970."""
+        ...
+
+    def monotonic_us(self) -> int:
+        """Read a clock that never jumps: microseconds since some instant."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def wall_us(self) -> int:
+        """Read the wall clock: microseconds UTC since 1970."""
+        return time.time_ns() // 1000
+
+    def monotonic_us(self) -> int:
+        """Read the monotonic clock, in microseconds."""
+        return time.monotonic_ns() // 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so many seconds."""
+        time.sleep(seconds)
+
+
+JUMP_US_MIN: Final = 50_000
+"""A wall clock that moved by more against the monotonic one was set, not slewed."""
+
+
+class StoreTime:
+    """The store's time as this process estimates it.
+
+    Keeps (store - own monotonic) from the round trip with the least delay, so that a machine
+    whose wall clock is minutes off neither starts a job early nor loses one (rule L3).
+    A reading is replaced when it is older than `renew_us`, since clocks drift: 100 ppm, bad
+    for a quartz, make 1 ms in 10 s, which is the allowance of invariant 4. It is replaced at once
+    when this machine's wall clock was set, since that may be the store's clock too. While the
+    store does not answer the last reading goes on, with an error that grows as much: whoever asks
+    for the time has no part in an outage.
+    """
+
+    def __init__(
+        self, read_store_us: Callable[[], int], clock: Clock, *, renew_us: int = 10 * SECOND_US
+    ) -> None:
+        """Take the store's clock and the machine's own; reads neither yet."""
+        self._read_store_us = read_store_us
+        self._clock = clock
+        self._renew_us = renew_us
+        self._kept: _Reading | None = None  # replaced as one: threads share this
+        self._again_us = 0
+
+    def sample(self) -> None:
+        """Read the store's clock once; keep the reading if it is the surest so far."""
+        sent = self._clock.monotonic_us()
+        store_us = self._read_store_us()
+        came = self._clock.monotonic_us()
+        error_us = (came - sent + 1) // 2
+        wall_us = self._clock.wall_us() - came
+        kept = self._kept
+        if (
+            kept is None
+            or error_us <= kept.error_us
+            or came - kept.taken_us > self._renew_us
+            or abs(wall_us - kept.wall_us) > JUMP_US_MIN
+        ):
+            self._kept = _Reading(store_us - (sent + came) // 2, error_us, came, wall_us)
+
+    def _reading(self) -> "_Reading":
+        """Give the reading as it is worth now."""
+        kept = self._kept
+        if kept is None:
+            self.sample()
+            kept = self._kept
+            assert kept is not None
+            return kept
+        now_us = self._clock.monotonic_us()
+        has_jumped = abs(self._clock.wall_us() - now_us - kept.wall_us) > JUMP_US_MIN
+        if now_us - kept.taken_us <= self._renew_us and not has_jumped:
+            return kept
+        if now_us >= self._again_us:
+            self._again_us = now_us + SECOND_US  # others need not wait for the same answer
+            with suppress(StoreUnavailable):
+                self.sample()
+                kept = self._kept or kept
+        overdue_us = max(0, now_us - kept.taken_us - self._renew_us)
+        return kept._replace(error_us=kept.error_us + overdue_us // DRIFT)
+
+    def earliest_us(self) -> int:
+        """Tell the least that the store's time can be now: what claims are judged by."""
+        offset_us, error_us, *_ = self._reading()
+        return self._clock.monotonic_us() + offset_us - error_us
+
+    def latest_us(self) -> int:
+        """Tell the most that the store's time can be now: what deadlines are counted from."""
+        offset_us, error_us, *_ = self._reading()
+        return self._clock.monotonic_us() + offset_us + error_us
+
+    def skew_us(self) -> int:
+        """Tell how far the machine's wall clock is ahead of the store's (negative: behind)."""
+        offset_us = self._reading().offset_us
+        return self._clock.wall_us() - self._clock.monotonic_us() - offset_us
+
+
+class _Reading(NamedTuple):
+    """The store's time less the monotonic clock, give or take the error, as read then.
+
+    wall_us: this machine's wall clock less its monotonic clock then.
+    """
+
+    offset_us: int
+    error_us: int
+    taken_us: int
+    wall_us: int
+
+
+def to_us(instant: datetime) -> int:
+    """Turn an aware datetime into microseconds UTC, without rounding through a float."""
+    return (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def to_datetime(instant_us: int) -> datetime:
+    """Return microseconds UTC as an aware datetime; the first or last there is if out of range.
+
+    A stored row can hold any number, and a page that shows the row must not fail on it.
+    """
+    try:
+        return EPOCH + timedelta(microseconds=instant_us)
+    except OverflowError:
+        end, start = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
+        return end if instant_us > 0 else start
+
+
+def duration_us(span: timedelta | float) -> int:
+    """Turn a timedelta or a number of seconds into microseconds.
+
+    Raises: BadInput: it is neither, or no finite number.
+    """
+    if isinstance(span, timedelta):
+        return span // timedelta(microseconds=1)
+    seconds: object = span
+    try:
+        if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+            return round(seconds * SECOND_US)
+    except (ValueError, OverflowError) as error:
+        raise BadInput(f"{span!r} is not a length of time.", hint="Use seconds.") from error
+    raise BadInput(
+        f"{span!r:.80} is not a length of time.", hint="Use a timedelta, or a number of seconds."
+    )
+
+
+def asked_instant_us(instant: object, name: str) -> int:
+    """Read an instant given as the argument `name`: an aware datetime."""
+    if not isinstance(instant, datetime) or instant.tzinfo is None or instant.utcoffset() is None:
+        raise BadInput(
+            f"{name}={instant!r} is not an aware datetime: it does not say in which time zone "
+            "it is.",
+            hint="Write datetime.now(UTC), or datetime(2027, 1, 1, tzinfo=ZoneInfo(...)).",
+        )
+    return to_us(instant)
+
+
+def asked_span_us(span: object, name: str) -> int:
+    """Read a length of time given as the argument `name`: a timedelta or seconds, 0 or more."""
+    if isinstance(span, bool) or not isinstance(span, (int, float, timedelta)):
+        raise BadInput(f"{name}={span!r} is neither a timedelta nor a number of seconds.")
+    try:
+        span_us = duration_us(span)
+    except (ValueError, OverflowError):
+        span_us = -1
+    if span_us < 0:
+        raise BadInput(f"{name}={span!r} is not a time to wait.", hint="Use 0 or more.")
+    return span_us
+
+
+def pauses(clock: Clock, timeout_s: float | None) -> Iterator[float | None]:
+    """Say how many seconds to wait before each next look at something; None after the last.
+
+    Args: timeout_s: of all of them; None for ever.
+    """
+    give_up_us = None
+    if timeout_s is not None:
+        give_up_us = clock.monotonic_us() + round(timeout_s * SECOND_US)
+    pause_s, most_s = _WAIT_S
+    while give_up_us is None or clock.monotonic_us() < give_up_us:
+        yield pause_s
+        pause_s = min(pause_s * 1.5, most_s)
+    yield None

@@ -1,0 +1,69 @@
+"""Time as people write it."""
+
+import re
+
+from dueline.core.clock import DAY_US, SECOND_US, to_datetime
+from dueline.core.errors import BadInput
+
+_UNITS_US = {
+    "ms": 1000,
+    "s": SECOND_US,
+    "m": 60 * SECOND_US,
+    "h": 3600 * SECOND_US,
+    "d": DAY_US,
+    "w": 7 * DAY_US,
+}
+_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
+_SPAN = re.compile(rf"(?:{_PART.pattern}){{1,6}}")
+_SPAN_US_MAX = 1_000_000 * DAY_US
+
+
+def parse_span(text: str) -> int:
+    """Read a length of time, such as 90s, 10m, 2h, 3d or 1h30m, as microseconds.
+
+    A bare number counts seconds.
+
+    Raises: BadInput: it is none, or longer than a million days.
+    """
+    spelt = text if text[-1:].isalpha() else f"{text}s"
+    if not _SPAN.fullmatch(spelt):
+        raise BadInput(
+            f"{text!r:.80} is not a length of time.", hint="Write it as 90s, 10m, 2h, 3d or 1h30m."
+        )
+    span_us = sum(round(float(number) * _UNITS_US[unit]) for number, unit in _PART.findall(spelt))
+    if span_us > _SPAN_US_MAX:
+        raise BadInput(f"{text!r} is too long a time.", hint="Use at most a million days.")
+    return span_us
+
+
+def span_text(span_us: int, *, units: int = 2) -> str:
+    """Write a length of time in its largest units: 1h30m, 12s, 40ms."""
+    span_us = abs(span_us)
+    if span_us < SECOND_US:
+        return f"{span_us // 1000}ms"
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s"):
+        number, span_us = divmod(span_us, _UNITS_US[unit])
+        if number:
+            parts.append(f"{number}{unit}")
+        elif parts:
+            break
+    return "".join(parts[:units])
+
+
+def distance_text(instant_us: int, now_us: int, *, units: int = 2) -> str:
+    """Write how far an instant lies from now: in 5m, 3s ago, now."""
+    if abs(instant_us - now_us) < SECOND_US // 2:
+        return "now"
+    span = span_text(instant_us - now_us, units=units)
+    return f"in {span}" if instant_us > now_us else f"{span} ago"
+
+
+def instant_text(instant_us: int) -> str:
+    """Write an instant as ISO 8601 in UTC, to the second: 2027-01-01T00:00:00Z."""
+    return to_datetime(instant_us).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def exact_text(instant_us: int) -> str:
+    """Write an instant as ISO 8601 in UTC, to the microsecond."""
+    return to_datetime(instant_us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,77 @@
+"""The engine: a store, and what every operation on it needs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dueline.core.clock import Clock, StoreTime
+from dueline.core.errors import EnqueueUnknown, Unknown
+from dueline.core.ids import Ids
+from dueline.core.job import Job
+from dueline.core.lane import Lane, living_queue
+from dueline.core.pagination import EVER, jobs_in, lane_pages
+from dueline.core.queue_catalog import Catalog
+from dueline.core.store import LanePage, Store
+from dueline.core.tuples import field
+from dueline.core.wakeup import Waker, wake_before
+
+_when_of = field(Job, "lane", "at_us")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Engine:
+    """A store, its time, its queues' settings, and how its workers are woken. Threads may share it.
+
+    Attributes:
+      store: Reads, and writes that the history does not record.
+      recording_store: The same store, for inserts and changes of jobs: it records them in the
+        history of queues that keep one of everything.
+      clock: This machine's clock.
+      time: The store's time.
+      ids: Source of ids and tokens.
+      catalog: The queues and their settings.
+      waker: Wakes workers of the store.
+    """
+
+    store: Store
+    recording_store: Store
+    clock: Clock
+    time: StoreTime
+    ids: Ids
+    catalog: Catalog
+    waker: Waker
+
+    def wake(self, places: Iterable[tuple[str, int]]) -> None:
+        """Wake the workers of queues in which a job may soon be claimed: queue and `at_us`."""
+        wake_before(self.waker, places, now_us=self.time.latest_us())
+
+    def announce(self, jobs: Sequence[Job]) -> None:
+        """Wake the workers of jobs that were stored, and keep their queues in the catalog.
+
+        Raises:
+          EnqueueUnknown: The store did not say whether the queues are still there.
+        """
+        places = set(map(_when_of, jobs))
+        self.wake({(lane.queue, at_us) for lane, at_us in places})
+        try:
+            self.catalog.used(lane for lane, _ in places)
+        except Unknown as error:
+            raise EnqueueUnknown.about(jobs) from error
+
+    def pages_of(self, queue: str, until_bucket: int) -> Iterator[LanePage]:
+        """Yield the lane lists of all shards of a queue, up to a listing bucket."""
+        for shard in range(self.catalog.settings(living_queue(queue)).shards_read):
+            yield from lane_pages(self.store, queue, shard, until_bucket=until_bucket)
+
+    def lanes_of(self, queue: str) -> Iterator[Lane]:
+        """Yield each listed lane of a queue once, future ones included."""
+        seen: set[Lane] = set()
+        for page in self.pages_of(queue, EVER):
+            for _, lane in page.pointers:
+                if lane not in seen:
+                    seen.add(lane)
+                    yield lane
+
+    def jobs_of(self, queue: str) -> Iterator[Job]:
+        """Yield all rows of a queue, lane by lane."""
+        for lane in self.lanes_of(queue):
+            yield from jobs_in(self.store, lane)

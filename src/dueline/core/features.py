@@ -1,0 +1,94 @@
+"""Features that a store uses, so that older processes refuse it.
+
+A feature is named here when it changes what stored rows mean. The first process that uses one
+writes its name into the store. Every process reads the names together with a queue's settings,
+and refuses a store that names a feature it does not know (rules V1 and V2).
+"""
+
+from copy import copy
+from typing import Final
+
+from dueline.core.codec import encode
+from dueline.core.errors import SchemaMismatch, StoreUnavailable, Unknown
+from dueline.core.ids import Ids
+from dueline.core.pagination import records_in
+from dueline.core.store import NO_VERSION, Put, Records
+from dueline.core.version import VERSION
+
+PARTITION: Final = "features"
+
+BUNDLES: Final = "history bundles"
+LIMITS: Final = "limits"
+SCHEDULES: Final = "schedules"
+WORKFLOWS: Final = "workflows"
+
+BASELINE: Final = frozenset({BUNDLES, LIMITS, SCHEDULES, WORKFLOWS})
+"""Features known to every version that reads the names at all."""
+
+KNOWN: Final = BASELINE
+"""Features that this version reads and writes."""
+
+
+class Features:
+    """The features of one store; threads may share it."""
+
+    def __init__(self, records: Records, *, ids: Ids) -> None:
+        """Take the store's records, and a source of versions; nothing is read yet."""
+        self._records = records
+        self._ids = ids
+        self._used: frozenset[str] = frozenset()
+
+    def inside(self, records: Records) -> "Features":
+        """Return the same features as an open transaction sees them: it may be rolled back."""
+        inside = copy(self)
+        inside._records = records  # noqa: SLF001  (one of its own kind)
+        return inside
+
+    def check(self) -> None:
+        """Read the names.
+
+        Raises:
+          SchemaMismatch: the store uses a feature that this version does not know.
+        """
+        names = names_of(self._records)
+        if unknown := sorted(names - KNOWN):
+            raise SchemaMismatch(
+                f"The store uses what dueline {VERSION} does not know: {', '.join(unknown)}.",
+                hint="A newer version works on it: upgrade this process.",
+            )
+        self._used = names
+
+    def use(self, name: str) -> bool:
+        """Write a feature's name into the store, if it is not there.
+
+        Args:
+          name: one of KNOWN.
+
+        Returns:
+          Whether other processes have to read the names again before rows of the feature are
+          written: it is new here, and some of them may not know it.
+
+        Raises:
+          SchemaMismatch: as `check`.
+          StoreUnavailable: the store cannot be had; only the name may have been written.
+        """
+        assert name in KNOWN, name
+        if name in self._used:
+            return False
+        self.check()
+        if name in self._used:
+            return False
+        put = Put(name, self._ids.token(), encode({"version": VERSION}), expect=NO_VERSION)
+        try:
+            is_new = self._records.commit(PARTITION, (put,))
+        except Unknown as error:  # the next use looks again
+            raise StoreUnavailable(
+                f"The store did not say whether it has noted the feature {name}."
+            ) from error
+        self._used |= {name}
+        return is_new and name not in BASELINE
+
+
+def names_of(records: Records) -> frozenset[str]:
+    """Return the names of the features that a store uses."""
+    return frozenset(record.key for record in records_in(records, PARTITION))

@@ -1,0 +1,40 @@
+"""A job's state, for people."""
+
+from contextlib import suppress
+
+from dueline.core.call_options import is_past
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Job
+from dueline.core.lane import DEAD_SUFFIX
+
+
+def status_of(job: Job, now_us: int) -> str:
+    """Name the state of a job that has a row, as shown to people.
+
+    One that waits past its expiry is called expired: no worker runs it any more.
+    """
+    if job.lane.queue.endswith(DEAD_SUFFIX):
+        return "dead"
+    if job.is_claimed() and job.at_us > now_us:
+        return "running"
+    if not job.is_claimed() and _is_expired(job, now_us):
+        return "expired"
+    if job.at_us <= now_us:
+        return "ready"
+    return "retrying" if job.errors or job.crashes else "scheduled"
+
+
+def ahead_of(job: Job, now_us: int) -> int:
+    """Return how far ahead of now a row was written by its own times, in microseconds.
+
+    It is 0 below a second, which clocks in step may differ by.
+    """
+    ahead_us = max(job.enqueued_us, job.claimed_us) - now_us
+    return ahead_us if ahead_us > SECOND_US else 0
+
+
+def _is_expired(job: Job, now_us: int) -> bool:
+    with suppress(StoreCorrupt):  # whoever claims it says so
+        return is_past(job, now_us)
+    return False

@@ -1,0 +1,95 @@
+"""What a store answers page by page: all of it, or one record."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dueline.core.job import Job
+from dueline.core.lane import Lane, Pointer
+from dueline.core.store import Jobs, LanePage, Record, Records, Row, Streams
+
+RECORDS_A_PAGE: Final = 1000
+LANES_A_PAGE: Final = 1000
+JOBS_A_PAGE: Final = 500
+ROWS_A_PAGE: Final = 1000
+
+EVER: Final = 2**62
+"""A bucket behind all there are."""
+
+
+def record_at(records: Records, partition: str, key: str) -> Record | None:
+    """Read one record; None where there is none, or it has expired."""
+    for record in records.read(partition, after=_before(key), limit=1):
+        if record.key == key:
+            return record
+    return None
+
+
+def _before(key: str) -> str | None:
+    """Give a text right before a key: nothing lies between them but what holds U+10FFFF."""
+    if not key:
+        return None
+    last = chr(ord(key[-1]) - 1)
+    if last == "\udfff":  # a surrogate is no character
+        last = "\ud7ff"
+    return key[:-1] + last + "\U0010ffff"
+
+
+def records_in(
+    records: Records, partition: str, *, after: str | None = None, page_size: int = RECORDS_A_PAGE
+) -> Iterator[Record]:
+    """Read a partition of records in key order, past the key `after`, to its end.
+
+    Args: page_size: how many are read at once; few where records are large.
+    """
+    while True:
+        page = records.read(partition, after=after, limit=page_size)
+        yield from page
+        if len(page) < page_size:
+            return
+        after = page[-1].key
+
+
+def lane_pages(
+    jobs: Jobs,
+    queue: str,
+    shard: int,
+    *,
+    until_bucket: int,
+    after: Pointer | None = None,
+    page_size: int = LANES_A_PAGE,
+) -> Iterator[LanePage]:
+    """Read the lane list of a shard, up to a listing bucket; there is one page at least."""
+    while True:
+        page = jobs.lanes(queue, shard, until_bucket=until_bucket, after=after, limit=page_size)
+        yield page
+        after = page.after
+        if after is None:
+            return
+
+
+def jobs_in(jobs: Jobs, lane: Lane) -> Iterator[Job]:
+    """Read all rows of a lane, in (at, id) order."""
+    after = None
+    while True:
+        page = jobs.scan(lane, after=after, until_us=None, limit=JOBS_A_PAGE)
+        yield from page.jobs
+        after = page.after
+        if after is None:
+            return
+
+
+def rows_in(
+    streams: Streams,
+    stream: str,
+    shard: int,
+    *,
+    after: tuple[int, bytes] | None,
+    page_size: int = ROWS_A_PAGE,
+) -> Iterator[Row]:
+    """Read the rows of a shard in order, past `after`, to its end; beyond its mark not all."""
+    while True:
+        page = streams.tail(stream, shard, after=after, limit=page_size)
+        yield from page.rows
+        if len(page.rows) < page_size:
+            return
+        after = page.after

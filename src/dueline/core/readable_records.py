@@ -1,0 +1,48 @@
+"""Records of one kind, without those that are damaged.
+
+A record that cannot be read must not keep its neighbours from being read. `dueline doctor` names
+those that are skipped here.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+from dueline.core.codec import decode
+from dueline.core.errors import StoreCorrupt
+from dueline.core.pagination import records_in
+from dueline.core.store import Record, Records
+
+T = TypeVar("T")
+
+
+class Unreadable(NamedTuple):
+    """A record or a job that cannot be read. place: where it is. why: what is wrong with it."""
+
+    place: str
+    why: str
+
+
+def readable(records: Records, partition: str, kind: type[T]) -> Iterator[tuple[Record, T]]:
+    """Yield the records of a partition and their values; damaged ones are skipped."""
+    for record in records_in(records, partition):
+        try:
+            value = decode(record.value, kind)
+        except StoreCorrupt:
+            continue
+        yield record, value
+
+
+def unreadable(records: Records, partition: str, kind: type[T]) -> Iterator[Unreadable]:
+    """Yield the damaged records of a partition."""
+    return unreadable_by(records, partition, lambda record: decode(record.value, kind))
+
+
+def unreadable_by(
+    records: Records, partition: str, read: Callable[[Record], object]
+) -> Iterator[Unreadable]:
+    """Yield the records of a partition for which `read` raises StoreCorrupt."""
+    for record in records_in(records, partition):
+        try:
+            read(record)
+        except StoreCorrupt as error:
+            yield Unreadable(f"record {partition}/{record.key}", error.message)

@@ -1,0 +1,234 @@
+"""What a failure becomes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dueline.core.attempt import (
+    ERROR_CHARACTERS_MAX,
+    Cancelled,
+    Crashed,
+    Done,
+    Each,
+    Ended,
+    Ending,
+    Expired,
+    Failed,
+    GivenBack,
+    Outcome,
+    Settled,
+    Snoozed,
+    epitaph_of,
+)
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.errors import BadInput
+from dueline.core.job import Job
+from dueline.core.user_code import Raised, contain
+
+CRASHES_MAX = 3
+"""Claims of a job that may die on it before it is taken for poison."""
+
+ATTEMPTS_MAX = 100
+
+RUN_KEPT = 0.97
+"""How much of what is known of run times outlives one shorter job: half is gone after 23."""
+WAIT_US_MAX = 3660 * DAY_US
+"""No wait is longer: ten years, as far ahead as a job may be due. Stores keep 64-bit instants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and how soon, a failed job is tried again.
+
+    attempts: handler calls that may fail before the job is dead, 1 to 100.
+    base, cap: seconds; the n-th failure waits a random part of min(cap, base * 2**(n-1))
+      (full jitter: aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter).
+    on, unless: which exceptions are tried again; anything else is dead at once.
+    """
+
+    attempts: int = 8
+    base: float = 2.0
+    cap: float = 3600.0
+    on: tuple[type[BaseException], ...] = (Exception,)
+    unless: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        kinds: tuple[object, ...] = (self.on, self.unless)
+        if not all(isinstance(some, tuple) and all(map(_is_error, some)) for some in kinds):
+            raise BadInput("on and unless are tuples of exception classes.")
+        if type(self.attempts) is not int or not all(map(_is_number, (self.base, self.cap))):
+            raise BadInput("attempts is a whole number, base and cap are seconds.")
+        if not 1 <= self.attempts <= ATTEMPTS_MAX:
+            raise BadInput(f"attempts is {self.attempts}.", hint=f"Use 1 to {ATTEMPTS_MAX}.")
+        if not (0 <= self.base < math.inf and 0 <= self.cap < math.inf):
+            raise BadInput(
+                f"base and cap are {self.base} and {self.cap}.", hint="Use seconds, 0 or more."
+            )
+
+    def wants(self, error: BaseException) -> bool:
+        """Tell whether this error is one to try again."""
+        return isinstance(error, self.on) and not isinstance(error, self.unless)
+
+    def wait_us(self, errors: int, chance: float) -> int:
+        """Tell how long the n-th failure waits; chance is random in [0, 1)."""
+        bound_s = min(self.cap, self.base * 2.0 ** (errors - 1))
+        return round(bound_s * chance * SECOND_US)
+
+
+def wants(retry: Retry, error: BaseException) -> bool:
+    """Return whether a policy wants an error retried; it does where asking it raises."""
+    answer = contain(lambda: bool(retry.wants(error)))
+    return isinstance(answer, Raised) or answer
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The job stays and is next touched at `at_us`; word is what history calls the attempt."""
+
+    at_us: int
+    errors: int
+    crashes: int
+    alone: bool
+    error: str
+    word: str
+
+
+Decision = Outcome | Again
+
+
+def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) -> Decision:
+    """Say what becomes of a job whose attempt is over.
+
+    Args:
+      ended: the attempt. retry: its task's policy. chance: random in [0, 1), for the jitter.
+      is_once: its queue delivers at most once.
+    """
+    job, ending, now_us = ended.job, ended.ending, ended.ended_us
+    if is_once and (outcome := _ended_once(ending, now_us)):
+        return outcome
+    match ending:
+        case Done(value):
+            return Outcome("done", now_us, value=value.decode())
+        case Failed():
+            return _failed(job, ending, retry, chance, now_us)
+        case Cancelled(reason):
+            return Outcome("cancelled", now_us, error=_cut(reason))
+        case Expired():
+            return Outcome("expired", now_us)
+        case Snoozed(after_us):
+            return _as_it_was(job, _later(now_us, after_us), "snoozed")
+        case GivenBack(after_us):
+            at_us = _later(now_us, after_us) if after_us else _own_place(job, now_us)
+            return _as_it_was(job, at_us, "given_back")
+        case Crashed(detail):
+            crashes = job.crashes + 1
+            if is_poison(crashes):
+                return dead_of_poison(crashes, now_us, detail)
+            return Again(
+                now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
+            )
+        case Settled() | Each():
+            raise AssertionError("what is settled, or many endings, is not decided here")
+
+
+def _ended_once(ending: Ending, now_us: int) -> Outcome | None:
+    """Say how a job ended whose handler was called and is never called again; None: it was not."""
+    match ending:
+        case Failed():
+            return _dead(ending, now_us)
+        case Snoozed():
+            error = "It asked to be run again, but its queue delivers at most once."
+            return Outcome("dead", now_us, error=error)
+        case Crashed(detail):
+            return lost(now_us, detail)
+    return None
+
+
+def lost(now_us: int, detail: str = "The worker died, or lost its lease.") -> Outcome:
+    """Say how a job of an at-most-once queue ended whose handler was called and never heard of."""
+    return Outcome("lost", now_us, error=_cut(f"{detail} It may have run."))
+
+
+def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) -> Decision:
+    errors = job.errors + 1
+    error = _error_of(ending)
+    if not ending.retry or errors >= retry.attempts:
+        return _dead(ending, now_us)
+    wait_us = ending.retry_after_us
+    if wait_us is None:
+        wait_us = retry.wait_us(errors, chance)
+    # An error shows that the job does not kill its process: it need not run alone any more.
+    at_us = _later(now_us, wait_us)
+    return Again(at_us, errors, job.crashes, alone=False, error=error, word="retried")
+
+
+def _dead(ending: Failed, now_us: int) -> Outcome:
+    error, traceback = epitaph_of(_error_of(ending), ending.traceback, ending.message)
+    return Outcome("dead", now_us, error=error, traceback=traceback)
+
+
+def _error_of(ending: Failed) -> str:
+    return _cut(f"{ending.error_type}: {ending.message}" if ending.message else ending.error_type)
+
+
+def _is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _later(now_us: int, wait_us: int) -> int:
+    return now_us + min(max(wait_us, 0), WAIT_US_MAX)
+
+
+def _as_it_was(job: Job, at_us: int, word: str) -> Again:
+    return Again(at_us, job.errors, job.crashes, alone=job.alone, error=job.error, word=word)
+
+
+def _own_place(job: Job, now_us: int) -> int:
+    """Put a job that was given back where it stood, so that it is not overtaken."""
+    return now_us if job.errors or job.crashes else min(job.pos_us, now_us)
+
+
+def is_poison(crashes: int) -> bool:
+    """Tell whether a job took so many processes with it that it runs no more (rule A1)."""
+    return crashes >= CRASHES_MAX
+
+
+def dead_of_poison(crashes: int, now_us: int, detail: str = "") -> Outcome:
+    """Say how such a job ended."""
+    return Outcome("dead", now_us, error=_cut(f"Poison: {crashes} workers died on it. {detail}"))
+
+
+def cancelled(now_us: int, error: str) -> Outcome:
+    """Say how a job ended that would be tried again, if its end were not wished for."""
+    return Outcome("cancelled", now_us, error=_cut(f"Its end was asked for. {error}".rstrip()))
+
+
+def _cut(text: str) -> str:
+    return text[:ERROR_CHARACTERS_MAX]
+
+
+def learn_run_us(known_us: float, took_us: Sequence[int]) -> float:
+    """Learn how long jobs run from some that ended: up at once, down slowly.
+
+    An average that falls as fast as it rises takes two seconds of work for 50 ms of it as soon
+    as a few short jobs come in a row (`make demo`, November 2026: waits of 150 ms between claim
+    and start at the median, 6 ms this way).
+
+    Args: known_us: what was learnt before, 0 for nothing. took_us: run times, at least one.
+    """
+    mean_us = sum(took_us) / len(took_us)
+    keep = RUN_KEPT ** len(took_us)
+    return max(mean_us, keep * known_us + (1 - keep) * mean_us)
+
+
+def buffer_size(run_us: float, threads: int, *, work_us: int = 50_000, most: int = 1000) -> int:
+    """Tell how many jobs to hold beyond the running ones: `work_us` of work, at most `most`.
+
+    Args: run_us: mean run time of a job, 0 while unknown. threads: that run them.
+    """
+    return min(most, int(work_us * threads / run_us)) if run_us else 0

@@ -1,0 +1,85 @@
+"""Calls of the application's code, which may raise whatever it likes."""
+
+import logging
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Final, NamedTuple, ParamSpec, TypeVar
+
+from dueline.core.text import indented
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+UNREADABLE: Final = "(its text cannot be shown)"
+
+
+class Raised(NamedTuple):
+    """What a call raised in place of returning a value."""
+
+    error: BaseException
+
+
+def contain(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Raised:
+    """Call code of the application; return its value, or what it raised.
+
+    SystemExit, KeyboardInterrupt, GeneratorExit and asyncio.CancelledError are failures of that
+    code like any other: none of them may end a thread that works for other jobs, too.
+
+    Raises: KeyboardInterrupt: Ctrl-C was pressed; see `raise_interrupt`.
+    """
+    try:
+        return function(*args, **kwargs)
+    except BaseException as error:  # noqa: BLE001  (see above)
+        raise_interrupt(error)
+        return Raised(error)
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise an exception again if it is a Ctrl-C, and not something that code raised by itself.
+
+    Python turns SIGINT into KeyboardInterrupt in the main thread, while no other handler of the
+    signal is set. Workers and consumers set one: what is raised there comes from the application.
+    """
+    if (
+        type(error) is KeyboardInterrupt
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):
+        raise error
+
+
+def name_of(error: BaseException) -> str:
+    """Return the name of an exception's class, which a metaclass cannot hide."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return _storable(name)
+
+
+def text_of(error: object) -> str:
+    """Return what `str` makes of a value, also where its `__str__` raises."""
+    text = contain(lambda: _storable(str(error)))
+    return UNREADABLE if isinstance(text, Raised) else text
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return an exception's traceback; of one that cannot be shown, where it was raised."""
+    text = contain(lambda: _storable("".join(traceback.format_exception(error))))
+    if isinstance(text, Raised):
+        frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
+        return f"{''.join(frames)}{name_of(error)}: {UNREADABLE}\n"
+    return text
+
+
+def log_raised(log: logging.Logger, raised: Raised, message: str, *args: object) -> None:
+    """Log at level ERROR what code of the application raised, with its traceback."""
+    error = raised.error
+    # A formatter asks the exception for its text, its notes and its cause: code of theirs, too.
+    logged = contain(log.error, message, *args, exc_info=(type(error), error, error.__traceback__))
+    if isinstance(logged, Raised):
+        log.error(f"{message}\n%s", *args, indented(traceback_of(error)))  # noqa: G004
+
+
+def _storable(text: str) -> str:
+    """Replace lone surrogates, as in file names that are not UTF-8: no store can keep them."""
+    return str.encode(text, errors="backslashreplace").decode()

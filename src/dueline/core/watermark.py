@@ -1,0 +1,143 @@
+"""The mark of a stream's shard, late rows.
+
+What every store without transactions runs, one step at a time, over a few primitives of its own:
+how an append is acknowledged (rule F1), and how the mark is raised (rule F2). A producer inserts
+and *then looks*: its row counts where the mark is still below it, and is appended again just above
+the mark otherwise. A reader raises the mark and *then reads*. Right without any bound on clocks or
+pauses: a producer whose look saw the mark below its row had written it before the mark passed, so
+the read sees it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from dueline.core.errors import StoreUnavailable
+from dueline.core.store import Row
+
+NOTHING_CLOSED: Final = -1
+ROUNDS_MAX: Final = 5
+"""How often a row is appended again before it is called unknown."""
+
+SEALED_US: Final = 253_402_300_799_999_999
+"""The last instant of the year 9999: a mark there closes a shard for good (rule F5)."""
+
+MARK_MAX: Final = 2**62
+"""Greater marks are damage: no row lies above them, so rows that are appended stay unknown."""
+
+MARK_DAMAGED: Final = MARK_MAX + 1
+"""What a mark without a value reads as."""
+
+SHARDS_KNOWN_MAX: Final = 10_000
+
+
+class Shelf(NamedTuple):
+    """A stream's shard."""
+
+    stream: str
+    shard: int
+
+
+class Shelves(Protocol):
+    """Where rows and marks lie, in steps that stand alone; each has happened when it returns."""
+
+    def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+        """Read the mark of each shard; NOTHING_CLOSED where it has none."""
+        ...
+
+    def mark_of(self, shelf: Shelf) -> int:
+        """Read a mark, no older than any write of it that has returned."""
+        ...
+
+    def raise_mark(self, shelf: Shelf, *, old: int, new: int) -> bool:
+        """Write a mark if it still is `old`."""
+        ...
+
+    def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
+        """Insert rows; one that is there stays as it is. Per row: whether that is sure."""
+        ...
+
+
+class Frontier:
+    """The two algorithms over shelves; threads may share it.
+
+    It remembers the marks that it has seen, so that a late row is seldom written twice.
+    """
+
+    def __init__(self, shelves: Shelves) -> None:
+        """Take the shelves; reads nothing yet."""
+        self._shelves = shelves
+        self._seen: dict[Shelf, int] = {}
+
+    def append(self, rows: Sequence[Row]) -> list[int | None]:
+        """Insert rows, then look, and append those again that came too late.
+
+        Raises: StoreUnavailable: nothing was written.
+        """
+        places: list[int | None] = [None] * len(rows)
+        waiting = {number: _above(row, self._seen) for number, row in enumerate(rows)}
+        for again in range(ROUNDS_MAX):
+            sure = self._insert(waiting, is_first=not again)
+            written = {number: row for number, row in waiting.items() if number in sure}
+            marks = self._look(written.values())
+            if marks is None:
+                break
+            waiting = {}
+            for number, row in written.items():
+                if marks.get(_shelf_of(row), NOTHING_CLOSED) > MARK_MAX:
+                    continue
+                moved = _above(row, marks)
+                if moved is row:
+                    places[number] = row.at_us
+                else:
+                    waiting[number] = moved
+            if not waiting:
+                break
+        return places
+
+    def close_until(self, shelf: Shelf, at_us: int) -> int:
+        """Raise a mark to at least `at_us`; give up where others raise it all the time."""
+        for _ in range(ROUNDS_MAX):
+            present = self._shelves.mark_of(shelf)
+            self._note(shelf, present)
+            if at_us <= present or self._shelves.raise_mark(shelf, old=present, new=at_us):
+                self._note(shelf, at_us)
+                return max(at_us, present)
+        return present
+
+    def _insert(self, rows: dict[int, Row], *, is_first: bool) -> set[int]:
+        try:
+            sure = self._shelves.put_rows(list(rows.values()))
+        except StoreUnavailable:
+            if is_first:
+                raise
+            return set()  # what was written before may be there or not
+        return {number for number, is_sure in zip(rows, sure, strict=True) if is_sure}
+
+    def _look(self, rows: Iterable[Row]) -> Mapping[Shelf, int] | None:
+        """Read the marks of the shards of rows; None: they could not be read."""
+        shelves = sorted({_shelf_of(row) for row in rows})
+        if not shelves:
+            return {}
+        with suppress(StoreUnavailable):  # after the write, that is no worse than unknown
+            marks = dict(zip(shelves, self._shelves.marks_of(shelves), strict=True))
+            for shelf, mark in marks.items():
+                self._note(shelf, mark)
+            return marks
+        return None
+
+    def _note(self, shelf: Shelf, mark: int) -> None:
+        if len(self._seen) > SHARDS_KNOWN_MAX:
+            self._seen.clear()
+        if self._seen.get(shelf, NOTHING_CLOSED) < mark <= MARK_MAX:
+            self._seen[shelf] = mark
+
+
+def _above(row: Row, marks: Mapping[Shelf, int]) -> Row:
+    """Place a row above the mark of its shard."""
+    mark = marks.get(_shelf_of(row), NOTHING_CLOSED)
+    return row if row.at_us > mark else row._replace(at_us=mark + 1)
+
+
+def _shelf_of(row: Row) -> Shelf:
+    return Shelf(row.stream, row.shard)

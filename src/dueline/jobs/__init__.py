@@ -1,0 +1,1 @@
+"""Enqueue, find, claim and complete jobs; their history."""

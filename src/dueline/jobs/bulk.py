@@ -1,0 +1,166 @@
+"""Changes to many jobs.
+
+Each page of jobs is changed by itself: what was changed stays so if the rest is not come to, and
+whoever repeats the call goes on with the rest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
+
+from dueline.core.attempt import Outcome
+from dueline.core.clock import Clock
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict, NotFound
+from dueline.core.job import Job
+from dueline.core.job_status import status_of
+from dueline.core.lane import dead_queue
+from dueline.core.store import Drop
+from dueline.jobs.completion import Finished, finish, finish_of
+from dueline.jobs.counts import Counts, count
+from dueline.jobs.queue import Queues
+from dueline.workflows.records import Layouts
+from dueline.workflows.release import advance
+
+PAGE = 500
+COUNT_EVERY_S = 0.5
+COUNT_SHARE = 5
+"""Who waits for an empty queue counts its jobs for a fifth of the time at most."""
+
+
+class Changed(NamedTuple):
+    """What became of a page of jobs.
+
+    done: changed. asked: they run, and their handlers are asked to stop. left: they ended, or
+    were changed by somebody else, before they were come to.
+    """
+
+    done: int = 0
+    asked: int = 0
+    left: int = 0
+
+    def plus(self, other: "Changed") -> "Changed":
+        """Add what became of another page."""
+        return Changed(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
+    """End jobs that wait, and ask for the end of those that run; page by page."""
+    for page in _pages(rows):
+        now_us = queues.engine.time.latest_us()
+        running = [row for row in page if status_of(row, now_us) == "running"]
+        waiting = [row for row in page if status_of(row, now_us) not in ("running", "dead")]
+        changed = Changed(left=len(page)).plus(_cancel_waiting(queues, waiting))
+        for row in running:
+            changed = changed.plus(_cancel_running(queues, row))
+        yield changed
+
+
+def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> Changed:
+    outcome = Outcome("cancelled", queues.engine.time.latest_us())
+    settings = queues.engine.catalog.settings
+    ends = [
+        Finished(row, finish_of(row, outcome, None, settings(row.lane.queue)))
+        for row in rows
+        if not row.outcome
+    ]
+    done = sum(finish(queues.engine.store, ends, ())) if ends else 0
+    advance(queues.engine, Layouts(), [job for job, _ in ends])
+    return Changed(done=done, left=-done)
+
+
+def _cancel_running(queues: Queues, row: Job) -> Changed:
+    try:
+        has_ended = queues.cancel(row.id)
+    except (NotFound, Conflict):  # it ended first
+        return Changed()
+    return Changed(done=1, left=-1) if has_ended else Changed(asked=1, left=-1)
+
+
+def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
+    """Run waiting or dead jobs as soon as possible; page by page."""
+    for page in _pages(rows):
+        now_us = queues.engine.time.latest_us()
+        some = [row for row in page if status_of(row, now_us) not in ("running", "expired")]
+        done = queues.retry_all(some)
+        yield Changed(done=done, left=len(page) - done)
+
+
+def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[Changed]:
+    """Let jobs that wait be due at another time; page by page.
+
+    Raises: BadInput: the time is out of range, or behind the expiry of a job; those before it
+    are changed.
+    """
+    for page in _pages(rows):
+        done = sum(_is_rescheduled(queues, row, at_us) for row in page)
+        yield Changed(done=done, left=len(page) - done)
+
+
+def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
+    try:
+        queues.reschedule(row.id, at_us)
+    except (NotFound, Conflict):  # it runs, or ended first
+        return False
+    return True
+
+
+def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[Changed]:
+    """Forget dead jobs: they cannot be retried any more; page by page."""
+    for page in _pages(rows):
+        done = sum(engine.store.settle([Drop(row) for row in page]))
+        yield Changed(done=done, left=len(page) - done)
+
+
+def _pages(rows: Iterable[Job]) -> Iterator[list[Job]]:
+    left = iter(rows)
+    while page := list(islice(left, PAGE)):
+        yield page
+
+
+def waiting_in(engine: Engine, queue: str) -> Iterator[Job]:
+    """Read the jobs of a queue that wait: all but those that run, or have ended."""
+    for row in engine.jobs_of(queue):
+        if not row.outcome and status_of(row, engine.time.latest_us()) != "running":
+            yield row
+
+
+def dead_before(engine: Engine, queue: str | None, before_us: int) -> Iterator[Job]:
+    """Read the jobs that died before an instant, of one queue or of all.
+
+    Raises: NotFound: no such queue.
+    """
+    names = engine.catalog.chosen(queue)
+    rows = chain.from_iterable(engine.jobs_of(dead_queue(name)) for name in names)
+    return (row for row in rows if not row.outcome and row.at_us < before_us)
+
+
+def drain(
+    engine: Engine,
+    queue: str,
+    clock: Clock,
+    *,
+    timeout_us: int | None,
+    tell: Callable[[Counts], None],
+) -> Counts:
+    """Wait until a queue holds no job that waits or runs; answer the last count.
+
+    Args:
+      timeout_us: how long to wait at most. tell: is called with each count.
+
+    Returns: what was left when the time ran out; nothing that lives otherwise.
+    """
+    began_us = clock.monotonic_us()
+    while True:
+        asked_us = clock.monotonic_us()
+        counts = count(engine, queue, ())
+        tell(counts)
+        now_us = clock.monotonic_us()
+        if not counts.living():
+            return counts
+        if timeout_us is not None and now_us - began_us >= timeout_us:
+            return counts
+        wait_s = max(COUNT_EVERY_S, COUNT_SHARE * (now_us - asked_us) / 1e6)
+        if timeout_us is not None:
+            wait_s = min(wait_s, (began_us + timeout_us - now_us) / 1e6)
+        clock.sleep(wait_s)

@@ -1,0 +1,74 @@
+"""Which running jobs shall end.
+
+A wish is written twice: under the job, where whoever claims it next looks before running it, and
+under the worker that holds it, which reads its own while it runs anything.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from dueline.core.clock import DAY_US
+from dueline.core.ids import born_us
+from dueline.core.job import Claim, Job, JobId
+from dueline.core.pagination import records_in
+from dueline.core.store import Delete, Put, Records
+
+KEEP_US = 7 * DAY_US
+"""How long a wish holds for later claims."""
+
+HELD_US = DAY_US
+"""How long a worker's copy is kept: no claim outlives it without a beat."""
+
+_HOUR_US = 3600 * 1_000_000
+_PAGE = 1000
+
+
+def _place(job_id: JobId) -> str:
+    """Name the partition of an hour's jobs: few of them are ever cancelled while they run."""
+    return f"cancels/{born_us(job_id) // _HOUR_US}"
+
+
+def _desk(worker: str) -> str:
+    return f"cancels-at/{worker}"
+
+
+def ask(records: Records, job: Job, *, now_us: int, version: bytes) -> None:
+    """Wish for the end of a claimed job. version: random, for the records."""
+    key = job.id.hex()
+    put = Put(key, version, b"1", expires_us=now_us + KEEP_US)
+    records.commit(_place(job.id), (put,))
+    copy = Put(f"{key}/{job.fence}", version, b"1", expires_us=now_us + HELD_US)
+    records.commit(_desk(job.worker), (copy,))
+
+
+def asked(records: Records, job_ids: Iterable[JobId]) -> set[JobId]:
+    """Find the jobs among these whose end is wished for."""
+    by_place: dict[str, dict[str, JobId]] = {}
+    for job_id in job_ids:
+        by_place.setdefault(_place(job_id), {})[job_id.hex()] = job_id
+    return {
+        wanted[record.key]
+        for place, wanted in by_place.items()
+        for record in records_in(records, place)
+        if record.key in wanted
+    }
+
+
+def withdraw(records: Records, job_ids: Iterable[JobId]) -> None:
+    """Forget such wishes: somebody wants the jobs to run again."""
+    for job_id in sorted(asked(records, job_ids)):
+        records.commit(_place(job_id), (Delete(job_id.hex()),))
+
+
+def of_worker(records: Records, worker: str) -> list[Claim]:
+    """Read which claims of a worker shall end, as far as it has not taken note of them."""
+    claims = []
+    for record in records.read(_desk(worker), after=None, limit=_PAGE):
+        job_id, _, fence = record.key.partition("/")
+        claims.append(Claim(JobId(bytes.fromhex(job_id)), int(fence)))
+    return claims
+
+
+def note(records: Records, worker: str, claims: Sequence[Claim]) -> None:
+    """Clear a worker's desk of what it has taken note of."""
+    deletes = [Delete(f"{claim.job_id.hex()}/{claim.fence}") for claim in claims]
+    records.commit(_desk(worker), deletes)

@@ -1,0 +1,185 @@
+"""In which order workers claim ready jobs."""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from dueline.core.engine import Engine
+from dueline.core.job import Job
+from dueline.core.job_status import status_of
+from dueline.core.lane import PRIORITY_MIN, Lane, bucket_of, limits_of, tenant_of
+from dueline.core.queue_settings import QueueSettings
+from dueline.jobs.lane_planner import aged
+from dueline.limits.usage import Waiting
+
+AHEAD_MAX: Final = 10_000
+"""Maximum number of rows that are read to find which jobs come first."""
+
+_PAGE: Final = 500
+
+
+class Ahead(NamedTuple):
+    """The ready jobs that a worker claims before one job.
+
+    by_queue: how many, for each queue that has some. is_capped: there may be more. has_turns:
+    tenants take turns, so the numbers are upper bounds; estimates where jobs age as well.
+    """
+
+    by_queue: Mapping[str, int]
+    is_capped: bool
+    has_turns: bool
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are in all queues."""
+        return sum(self.by_queue.values())
+
+
+def jobs_before(engine: Engine, job: Job, names: Collection[str], now_us: int) -> Ahead:
+    """Count the jobs that a worker of some queues claims before a ready one.
+
+    Jobs that cannot be claimed now do not count: those of paused queues, tenants and tasks,
+    those whose limits allow nothing, and expired ones.
+
+    Args:
+      names: the queues that the worker serves, the job's own among them.
+    """
+    ready = _Ready(engine, names, now_us)
+    least, mine = ready.rank(job), tenant_of(job.lane)
+    rows = list(ready.rows(job.lane, least))
+    place = next((one.place for one in rows if one.job.id == job.id), None)
+    earlier: Counter[str] = Counter()  # of larger priorities, and of its own tenant
+    others: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    own = 0
+    for one in rows:
+        tenant, queue = tenant_of(one.job.lane), one.job.lane.queue
+        if one.rank > least:
+            earlier[queue] += 1
+        elif tenant != mine:
+            others[tenant][queue] += 1
+        elif place is not None and one.place < place:
+            earlier[queue] += 1
+            own += 1
+    for tenant, counts in others.items():
+        # The tenant that came last has its turn last, so the other one is taken to be first.
+        turns = own * ready.weight(tenant) // ready.weight(mine) + 1
+        for queue, count in counts.items():
+            earlier[queue] += min(turns, count)
+            turns -= min(turns, count)
+    found = {queue: count for queue, count in earlier.items() if count}
+    return Ahead(found, ready.is_capped, bool(others))
+
+
+def next_jobs(engine: Engine, name: str, now_us: int, *, limit: int) -> list[Job]:
+    """Return the ready jobs of a queue in the order in which a worker with one slot claims them.
+
+    Jobs that cannot be claimed now are left out, see `jobs_before`.
+    """
+    ready = _Ready(engine, [name], now_us)
+    by_rank: defaultdict[int, defaultdict[str, list[_Row]]]
+    by_rank = defaultdict(lambda: defaultdict(list))
+    for one in ready.rows(None, PRIORITY_MIN):
+        by_rank[one.rank][tenant_of(one.job.lane)].append(one)
+    ranks = (by_rank[rank] for rank in sorted(by_rank, reverse=True))
+    return list(islice(chain.from_iterable(_in_turns(one, ready) for one in ranks), limit))
+
+
+def _in_turns(tenants: Mapping[str, list["_Row"]], ready: "_Ready") -> Iterator[Job]:
+    """Yield the rows of each tenant in order, tenants in turn by their weights."""
+    left = {tenant: iter(sorted(rows, key=_place_of)) for tenant, rows in tenants.items()}
+    heap = [(0.0, tenant) for tenant in sorted(left)]
+    while heap:
+        had, tenant = heap[0]
+        one = next(left[tenant], None)
+        if one is None:
+            heapq.heappop(heap)
+        else:
+            yield one.job
+            heapq.heapreplace(heap, (had + 1 / ready.weight(tenant), tenant))
+
+
+class _Row(NamedTuple):
+    """A ready job. rank: its priority as it has aged. place: among those of its tenant."""
+
+    rank: int
+    place: tuple[int, Lane, int, bytes]
+    job: Job
+
+
+def _place_of(row: _Row) -> tuple[int, Lane, int, bytes]:
+    return row.place
+
+
+class _Ready:
+    """The ready jobs of some queues, as `planner` orders them.
+
+    is_capped: not all rows were read.
+    """
+
+    def __init__(self, engine: Engine, names: Collection[str], now_us: int) -> None:
+        self._engine = engine
+        self._now_us = now_us
+        self._settings = {name: engine.catalog.settings(name) for name in sorted(names)}
+        self._weights = dict(chain.from_iterable(one.weights for one in self._settings.values()))
+        self._waiting = Waiting(engine)
+        self._left = AHEAD_MAX
+
+    @property
+    def is_capped(self) -> bool:
+        return self._left <= 0
+
+    def weight(self, tenant: str) -> int:
+        return self._weights.get(tenant, 1)
+
+    def rank(self, row: Job) -> int:
+        aging_us = self._settings[row.lane.queue].aging_us
+        return aged(row.lane.priority, self._now_us - row.at_us, aging_us)
+
+    def rows(self, mine: Lane | None, least: int) -> Iterator[_Row]:
+        """Yield the rows of a rank of at least `least`; a lane of one's own is read anyway."""
+        for lane, listing in self._lanes(mine, least):
+            for row in self._scan(lane):
+                rank = self.rank(row)
+                if rank < least:
+                    break  # as are all behind it: they wait for less long
+                if self._is_claimable(row):
+                    yield _Row(rank, (listing, lane, row.at_us, row.id), row)
+
+    def _lanes(self, mine: Lane | None, least: int) -> Iterator[tuple[Lane, int]]:
+        """Yield the lanes that may be claimed from, each with its earliest listing."""
+        seen: set[Lane] = set()
+        for name, settings in self._settings.items():
+            if settings.is_paused:
+                continue
+            until = bucket_of(self._now_us, settings.width_us)
+            for page in self._engine.pages_of(name, until):
+                for listing, lane in page.pointers:
+                    if lane not in seen and page.heads.get(lane, 0) is not None:
+                        seen.add(lane)
+                        if self._is_open(lane, settings, mine, least):
+                            yield lane, listing
+
+    def _is_open(self, lane: Lane, settings: QueueSettings, mine: Lane | None, least: int) -> bool:
+        if tenant_of(lane) in settings.paused_tenants:
+            return False
+        if not settings.aging_us and lane.priority < least:
+            return False
+        return lane == mine or not (limits_of(lane) and self._waiting.has(lane))
+
+    def _scan(self, lane: Lane) -> Iterator[Job]:
+        after = None
+        while self._left > 0:
+            page = self._engine.store.scan(
+                lane, after=after, until_us=self._now_us, limit=min(_PAGE, self._left)
+            )
+            self._left -= len(page.jobs)
+            yield from page.jobs
+            after = page.after
+            if after is None:
+                return
+
+    def _is_claimable(self, row: Job) -> bool:
+        is_paused = row.task in self._settings[row.lane.queue].paused_tasks
+        return not (row.outcome or is_paused or status_of(row, self._now_us) == "expired")

@@ -1,0 +1,277 @@
+"""Ending a job for good: verdict and effects.
+
+Effects are what an ending leaves behind: its result, its row among the dead, its history row.
+Where `together` is a transaction, they and the `Drop` are one. Elsewhere the outcome comes
+first: written into the row under the claim's token, it decides who finished; then the effects,
+from the stored outcome, under derived ids; then the `Drop`. Whoever finds a row with an outcome
+repeats the effects, which adds nothing, and drops the row; the handler never runs again (rule P5).
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dueline.core.attempt import Attempt, Done, Ended, Outcome
+from dueline.core.call_options import Rule, read_options
+from dueline.core.codec import decode, encode
+from dueline.core.errors import StoreCorrupt, StoreUnavailable
+from dueline.core.ids import derived
+from dueline.core.job import BORN_TOKEN, Job, State, Token
+from dueline.core.lane import bucket_of, dead_queue
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.store import Commit, Drop, Group, Move, Store
+from dueline.core.tuples import field, made
+from dueline.jobs import results, unique_records
+from dueline.jobs.history import happened, row_of, rows_of_done
+from dueline.workflows import records
+
+OUTCOME_LEASE_US = 30_000_000
+"""How long the finisher has for the effects before others may repeat them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All that the effects of an ending depend on, beside the job's birth cells.
+
+    attempt: what history says, None for nothing. keep_us: how long the result is kept.
+    bucket: of the dead row. errors, crashes: with the last attempt counted. fence, claimed_us:
+    of the claim that ended; whoever repeats the effects has another. successor: the whole row
+    of a job that is born by this ending, and takes over its unique key.
+    """
+
+    outcome: Outcome
+    attempt: Attempt | None
+    keep_us: int
+    bucket: int
+    errors: int
+    crashes: int
+    fence: int
+    claimed_us: int
+    successor: Job | None = None
+
+
+class Finished(NamedTuple):
+    """A job that ends, and how."""
+
+    job: Job
+    finish: Finish
+
+
+def finish_of(
+    job: Job, outcome: Outcome, attempt: Attempt | None, settings: QueueSettings
+) -> Finish:
+    """Gather what the effects depend on; `job` with its last attempt counted."""
+    if attempt is None and settings.tells_all:  # it ends without having been claimed
+        attempt = happened(job, outcome.state, outcome.ended_us, error=outcome.error)
+    return Finish(
+        outcome,
+        attempt if settings.history != "off" else None,
+        settings.keep_us,
+        bucket_of(outcome.ended_us, settings.width_us),
+        job.errors,
+        job.crashes,
+        job.fence,
+        job.claimed_us,
+    )
+
+
+def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
+    """End jobs, and apply other groups beside them.
+
+    Args: others: groups of one verdict each, with rows to be appended before it.
+
+    Returns: per end, then per other group, whether its verdict held. Where it did not, nothing
+    of it was recorded, but for rows of other groups where there is no transaction: those are
+    told of once, by their ids, whoever else tells of them.
+    """
+    if store.transactional:
+        held = list(store.together([*map(end_of, ends), *others]))
+        _release(store, [one for one, sure in zip(ends, held, strict=False) if sure])
+        return held
+    rows = [row for group in others for row in group.rows]
+    if rows:
+        store.append(rows)
+    outright = [not any(effects(job, end)) for job, end in ends]
+    verdicts = [
+        Drop(job) if is_outright else _decide(job, end)
+        for (job, end), is_outright in zip(ends, outright, strict=True)
+    ]
+    more = [verdict for group in others for verdict in group.verdicts]
+    held = list(store.settle([*verdicts, *more]))
+    decided = [
+        Finished(verdict.job._replace(token=verdict.token, outcome=verdict.outcome), end)
+        for verdict, sure, (_, end) in zip(verdicts, held, ends, strict=False)
+        if sure and isinstance(verdict, Move)
+    ]
+    if decided:
+        with suppress(StoreUnavailable):  # decided all the same: the next claimer repeats this
+            complete(store, decided)
+    if any(outright):
+        gone = zip(ends, outright, held, strict=False)
+        with suppress(StoreUnavailable):
+            _release(store, [one for one, is_outright, sure in gone if is_outright and sure])
+    return held
+
+
+def _decide(job: Job, end: Finish) -> Move:
+    """Write an outcome, under a token by which every repeat of it knows its own (rule U5)."""
+    outcome = encode(end)
+    token = Token(derived(job.token + outcome, 0))
+    at_us = max(job.at_us, end.outcome.ended_us + OUTCOME_LEASE_US)
+    return Move(job, at_us, token, end.bucket, end.errors, end.crashes,
+                outcome=outcome, error=end.outcome.error)  # fmt: skip
+
+
+def stored(job: Job) -> Finished:
+    """Read how a row with an outcome ended."""
+    return Finished(job, decode(job.outcome, Finish))
+
+
+def complete(store: Store, ends: Sequence[Finished]) -> None:
+    """Repeat the effects of outcomes that are stored, then drop their rows."""
+    groups = [effects(job, end) for job, end in ends]
+    # First, so that who reads that a job has ended also reads who follows it.
+    for job, end in ends:
+        for commit in _takes(job, end):
+            store.commit(commit.partition, commit.writes)
+    for commit in results.merged([commit for group in groups for commit in group.commits]):
+        store.commit(commit.partition, commit.writes)
+    graves = [grave for group in groups for grave in group.jobs]
+    if graves and not all(store.add(graves)):
+        return  # unknown: the rows stay, and their next claimer repeats this
+    rows = [row for group in groups for row in group.rows]
+    if rows and None in store.append(rows):
+        return
+    store.settle([Drop(job) for job, _ in ends])
+    _release(store, ends)
+
+
+def effects(job: Job, end: Finish) -> Group:
+    """Make what an ending leaves behind; the same for every repeat."""
+    commits: tuple[Commit, ...] = ()
+    graves: tuple[Job, ...] = () if end.successor is None else (end.successor,)
+    if end.outcome.state == "dead":
+        graves = (*graves, _grave(job, end))
+    elif end.keep_us:
+        commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
+    if job.opts:  # it may be a workflow's (rule W2)
+        commits = (*commits, *records.record(job, end.outcome))
+    rows = () if end.attempt is None else (row_of(end.attempt, job),)
+    return Group(commits=commits, jobs=graves, rows=rows)
+
+
+def end_of(finished: Finished) -> Group:
+    """Make the group that ends a job, for a store where a group is a transaction."""
+    group = effects(*finished)
+    return group._replace(
+        verdicts=(Drop(finished.job),), commits=(*group.commits, *_takes(*finished))
+    )
+
+
+def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> Group:
+    """Make one group of jobs that are done, for a store where a group is a transaction.
+
+    The very effects that `finish` makes of each, without a Finish around each (10 us against
+    40 a job, November 2026). All or nothing: where it is refused, end each by itself.
+
+    Args: settings: of each queue among them.
+    """
+    told = {queue for queue, one in settings.items() if one.history != "off"}
+    kept = {queue: one.keep_us for queue, one in settings.items() if one.keep_us}
+    telling = done
+    if len(told) < len(settings):
+        telling = [one for one in done if one.job.lane.queue in told]
+    commits: list[Commit] = []
+    of_steps: list[tuple[Job, int, str]] = []
+    if kept or any(map(_opts_of, map(_job_of, done))):
+        for one in done:
+            job, keep_us = one.job, kept.get(one.job.lane.queue)
+            if keep_us:
+                commits.append(results.keep(job.id, _done(one), keep_us=keep_us))
+            if job.opts:
+                of_steps.append((job, one.ended_us, _value(one)))
+    commits += records.record_done(of_steps)
+    drops = made(Drop, [(one.job,) for one in done])
+    return Group(drops, commits, rows=rows_of_done(telling))
+
+
+_job_of, _opts_of = field(Ended, "job"), field(Job, "opts")
+
+
+def joined(groups: Sequence[Group]) -> Group:
+    """Make one group of several: all or nothing, where they were independent of each other."""
+    if len(groups) == 1:
+        return groups[0]._replace(commits=results.merged(groups[0].commits))
+    return Group(
+        [verdict for group in groups for verdict in group.verdicts],
+        results.merged([commit for group in groups for commit in group.commits]),
+        [job for group in groups for job in group.jobs],
+        [row for group in groups for row in group.rows],
+    )
+
+
+def _done(ended: Ended) -> Outcome:
+    return Outcome("done", ended.ended_us, value=_value(ended))
+
+
+def _value(ended: Ended) -> str:
+    assert isinstance(ended.ending, Done), "only successes are ended together"
+    return ended.ending.value.decode()
+
+
+def _takes(job: Job, end: Finish) -> Sequence[Commit]:
+    """Give the job's unique key to its successor; once: a repeat finds another version."""
+    if end.successor is None or (rule := _rule_of(end.successor)) is None:
+        return ()
+    return (unique_records.take(end.successor, rule, expect=job.id),)
+
+
+def _release(store: Store, ends: Sequence[Finished]) -> None:
+    release(store, [job for job, end in ends if job.opts and end.successor is None])
+
+
+def release(store: Store, jobs: Sequence[Job]) -> None:
+    """Let go of the unique keys of jobs that ended.
+
+    No part of their endings, since it must not stop one: a key is released while it is held by
+    this very job. One that stays behind is stale, and the next call for it sees that.
+    """
+    groups = []
+    for job in jobs:
+        rule = _rule_of(job)
+        if rule is not None and not rule.within_us:
+            groups.append(Group(commits=(unique_records.release(job, rule),)))
+    if groups:
+        with suppress(StoreUnavailable):
+            store.together(groups)
+
+
+def _rule_of(job: Job) -> Rule | None:
+    if not job.opts:
+        return None
+    try:
+        return read_options(job.opts).unique
+    except StoreCorrupt:
+        return None
+
+
+def _grave(job: Job, end: Finish) -> Job:
+    """Make the row of a dead job: in the reserved queue, at the time of its death."""
+    lane = job.lane._replace(queue=dead_queue(job.lane.queue), bucket=end.bucket)
+    return job._replace(
+        lane=lane,
+        pos_us=end.outcome.ended_us,
+        hop=job.hop + 1,
+        at_us=end.outcome.ended_us,
+        fence=end.fence,
+        token=BORN_TOKEN,
+        worker="",
+        claimed_us=end.claimed_us,
+        errors=end.errors,
+        crashes=end.crashes,
+        alone=False,
+        state=State.DEAD,
+        outcome=b"",
+        error=end.outcome.epitaph(),
+    )

@@ -1,0 +1,71 @@
+"""How many jobs are where."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from dueline.coordination.worker_registry import Presence
+from dueline.core.engine import Engine
+from dueline.core.job_status import status_of
+from dueline.core.lane import dead_queue
+
+SCAN_MAX = 100_000
+"""Rows of one queue that are read for a count."""
+
+WAITING_STATES = ("ready", "running", "scheduled", "retrying", "expired")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The jobs of one queue, by state.
+
+    expired: those that wait past their expiry; the next worker ends them.
+    oldest_ready_us: since when the one that waits longest has been ready; None without one.
+    workers: live ones that serve the queue.
+    is_capped: there are more jobs than were counted.
+    """
+
+    queue: str
+    ready: int
+    running: int
+    scheduled: int
+    retrying: int
+    expired: int
+    dead: int
+    oldest_ready_us: int | None
+    workers: int
+    is_capped: bool
+
+    def living(self) -> int:
+        """Tell how many jobs wait or run."""
+        return self.ready + self.running + self.scheduled + self.retrying + self.expired
+
+
+def count(
+    engine: Engine, queue: str, workers: Sequence[Presence], *, most: int = SCAN_MAX
+) -> Counts:
+    """Count a queue's jobs by reading them, at most `most` of the living and of the dead.
+
+    Args: workers: all live ones.
+    """
+    now_us = engine.time.latest_us()
+    by_state = dict.fromkeys(WAITING_STATES, 0)
+    oldest_us: int | None = None
+    read = 0
+    for job in islice(engine.jobs_of(queue), most):
+        read += 1
+        if job.outcome:  # it has ended; its row is about to go
+            continue
+        state = status_of(job, now_us)
+        by_state[state] += 1
+        if state == "ready":
+            oldest_us = job.at_us if oldest_us is None else min(oldest_us, job.at_us)
+    dead = sum(1 for _ in islice(engine.jobs_of(dead_queue(queue)), most))
+    return Counts(
+        queue,
+        **by_state,
+        dead=dead,
+        oldest_ready_us=oldest_us,
+        workers=sum(queue in one.queues for one in workers),
+        is_capped=most in (read, dead),
+    )

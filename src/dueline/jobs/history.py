@@ -1,0 +1,262 @@
+"""What happened, as a stream."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import astuple
+from itertools import groupby, islice
+from typing import Any
+
+from dueline.core.attempt import ARGUMENTS_BYTES_MAX, Attempt, Crashed, Done, Ended, Told, digest_of
+from dueline.core.clock import SECOND_US, Clock, StoreTime
+from dueline.core.codec import encode
+from dueline.core.ids import derived
+from dueline.core.job import Job
+from dueline.core.lane import Lane, living_queue, tenant_of
+from dueline.core.pagination import rows_in
+from dueline.core.store import Row, Store, Streams
+from dueline.core.tuples import field
+from dueline.jobs.history_batch import ATTEMPTS_MAX, attempts_in, bundle_of, instants, row_ids
+from dueline.log import trimming
+from dueline.log.reader import ShardReader
+
+HISTORY_SUFFIX = "!history"
+_PAGE = 1000
+_TOLD_MAX = 100_000
+"""How far back repeats are known, in rows."""
+
+_NO_CLAIM = -1
+
+Key = bytes | tuple[str, int, int]
+
+LATE_US = 5 * SECOND_US
+"""Who follows a history reads so far back again: rows are written some time after their end."""
+
+
+def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
+    """Say what history keeps of an attempt that a verdict ends."""
+    job, ending, started_us, ended_us = ended
+    lane = job.lane
+    digest = digest_of(ending.value) if isinstance(ending, Done) else ""
+    return Attempt(  # in the order of its fields: by name takes three times as long
+        job.id.hex(), job.task, lane.queue, tenant_of(lane), lane.priority, job.enqueued_us,
+        job.due_us, job.claimed_us, started_us, ended_us, outcome, error, job.worker, job.fence,
+        digest,
+    )  # fmt: skip
+
+
+def row_of(attempt: Attempt, job: Job) -> Row:
+    """Make an attempt's row: one for each claim, the same for every repeat."""
+    if not attempt.worker:
+        return row_of_happening(attempt, job, _once_enqueued(job))
+    stream = attempt.queue + HISTORY_SUFFIX
+    row_id = row_ids(job.id, attempt.fence, instants(attempt.enqueued_us, 1))
+    return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
+
+
+def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
+    """Say what history keeps of something that is no attempt: it has no worker."""
+    lane = job.lane
+    return Attempt(
+        job.id.hex(), job.task, living_queue(lane.queue), tenant_of(lane), lane.priority,
+        job.enqueued_us, job.due_us, 0, 0, at_us, what, error, "", job.fence,
+    )  # fmt: skip
+
+
+def row_of_birth(job: Job, *, with_arguments: bool) -> Row:
+    """Make the row of a job that was enqueued; its size is bounded, whatever the arguments' is."""
+    born = happened(job, "enqueued", job.enqueued_us)
+    if not with_arguments:
+        return row_of_happening(born, job, _once_enqueued(job))
+    told = Told(*astuple(born))
+    told.codec, told.size = job.codec, len(job.body)
+    told.payload = job.body if told.size <= ARGUMENTS_BYTES_MAX else None
+    return row_of_happening(told, job, _once_enqueued(job))
+
+
+def _once_enqueued(job: Job) -> bytes:
+    """Return what tells this run of a job id from one that was enqueued again after its end."""
+    return job.id + instants(job.enqueued_us, 1)
+
+
+def row_of_happening(told: Attempt, job: Job, cause: bytes) -> Row:
+    """Make its row: one for each cause, the same for every repeat."""
+    row_id = derived(cause + told.outcome.encode(), _NO_CLAIM)
+    return Row(told.queue + HISTORY_SUFFIX, job.lane.shard, told.ended_us, row_id, encode(told))
+
+
+def _key_of(row_id: bytes, told: Attempt) -> Key:
+    """Return what tells apart the claims, and the enqueue events, of a history; else the row's id.
+
+    Versions that ran side by side may have given rows of one claim different ids, and an older
+    one the same ids to those of two runs of a job.
+    """
+    if told.worker:
+        return told.job, told.enqueued_us, told.fence
+    if told.outcome == "enqueued":
+        return told.job, told.enqueued_us, _NO_CLAIM
+    return row_id
+
+
+def rows_of_done(done: Sequence[Ended]) -> list[Row]:
+    """Make the rows of attempts that succeeded, for a store where a group is a transaction.
+
+    They tell what `row_of` tells of each; attempts that were claimed at once share rows.
+    """
+    return [
+        _row_of_some(same[start : start + ATTEMPTS_MAX])
+        for same in _alike(done)
+        for start in range(0, len(same), ATTEMPTS_MAX)
+    ]
+
+
+def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
+    """Put attempts together that may share a row."""
+    jobs = list(map(_job_of, done))
+    kinds = zip(map(_claim_of, jobs), map(_shelf_of, map(_lane_of, jobs)), strict=True)
+    alike: dict[tuple[Any, ...], list[Ended]] = {}
+    rest = iter(done)
+    for kind, run in groupby(kinds):  # mostly one, or two
+        alike.setdefault(kind, []).extend(islice(rest, len(list(run))))
+    return alike.values()
+
+
+_job_of = field(Ended, "job")
+_claim_of = field(Job, "task", "fence", "worker", "claimed_us")
+_lane_of = field(Job, "lane")
+_shelf_of = field(Lane, "queue", "shard")
+
+
+def _row_of_some(done: Sequence[Ended]) -> Row:
+    if len(done) == 1:
+        return row_of(attempt_of(done[0], outcome="done", error=""), done[0].job)
+    return bundle_of(done, done[0].job.lane.queue + HISTORY_SUFFIX)
+
+
+def died(
+    before: Job, *, outcome: str = "crashed", error: str = "The worker died, or lost its lease."
+) -> Attempt:
+    """Say what history keeps of an attempt whose worker died: the next claimer writes it.
+
+    Args: before: the row as the dead worker's claim left it; the attempt ended with its lease.
+    """
+    ended = Ended(before, Crashed(error), started_us=0, ended_us=before.at_us)
+    return attempt_of(ended, outcome=outcome, error=error)
+
+
+def attempts(
+    streams: Streams,
+    queue: str,
+    shards: int,
+    *,
+    since_us: int | None = None,
+    everything: bool = False,
+) -> Iterator[Attempt]:
+    """Read a queue's attempts, shard by shard, each in the order of their ends.
+
+    Args: everything: with what is no attempt, in queues whose history is `all`.
+
+    A claim is told of once (rule F3): who ended it too late may have told of it beside its next
+    claimer.
+    """
+    for shard in range(shards):
+        told: set[Key] = set()
+        after = None if since_us is None else (since_us, b"")
+        for row in rows_in(streams, queue + HISTORY_SUFFIX, shard, after=after):
+            for row_id, one in attempts_in(row):
+                key = _key_of(row_id, one)
+                if key in told:
+                    continue
+                if len(told) >= _TOLD_MAX:
+                    told.clear()
+                told.add(key)
+                if everything or one.worker:
+                    yield one
+
+
+def forget(store: Store, queue: str, shards: int, *, before_us: int, version: bytes) -> None:
+    """Let go of a queue's history below an instant, in whole buckets; anyone may call this.
+
+    Args: version: random, for what says so.
+    """
+    for shard in range(shards):
+        trimming.let_go(store, queue + HISTORY_SUFFIX, shard, before_us=before_us, version=version)
+
+
+class Follower:
+    """Reads the attempts of queues as they end.
+
+    An attempt that is told of more than LATE_US after its end is missed: that of a worker which
+    died, or could not reach the store for so long.
+    """
+
+    def __init__(self, streams: Streams, *, since_us: int) -> None:
+        """Take the streams, and from when on attempts are told of; reads nothing yet."""
+        self._streams = streams
+        self._since_us = since_us
+        self._newest_us = since_us
+        self._told: dict[Key | tuple[int, bytes], int] = {}
+
+    def read(self, shards: Mapping[str, int]) -> list[Attempt]:
+        """Read what ended, and was not told of before, in the order of the ends.
+
+        Args: shards: of each queue to be read.
+        """
+        after_us = max(self._since_us, self._newest_us - LATE_US)
+        self._told = {key: at_us for key, at_us in self._told.items() if at_us >= after_us}
+        found: list[Attempt] = []
+        for queue, number in shards.items():
+            for shard in range(number):
+                stream = queue + HISTORY_SUFFIX
+                for row in rows_in(self._streams, stream, shard, after=(after_us, b"")):
+                    found += self._new(row)
+        found.sort(key=lambda one: one.ended_us)
+        if found:
+            self._newest_us = max(self._newest_us, found[-1].ended_us)
+        return found
+
+    def _new(self, row: Row) -> list[Attempt]:
+        place = row.at_us, row.id
+        if place in self._told:
+            return []
+        each = {_key_of(row_id, one): one for row_id, one in attempts_in(row)}
+        new = [one for key, one in each.items() if one.worker and key not in self._told]
+        self._told |= dict.fromkeys((place, *each), row.at_us)
+        return new
+
+
+class Events:
+    """Reads all that happens to the jobs of queues, each thing once, and misses none.
+
+    It reads up to the marks: what is written late comes to lie behind it.
+    """
+
+    def __init__(self, store: Store, *, since_us: int, time: StoreTime, clock: Clock) -> None:
+        """Take the store, and from when on to read; reads nothing yet."""
+        self._store = store
+        self._since_us = since_us
+        self._time = time
+        self._clock = clock
+        self._readers: dict[tuple[str, int], ShardReader] = {}
+
+    def read(self, shards: Mapping[str, int]) -> list[Attempt]:
+        """Read what is new, in the order in which it happened.
+
+        Args: shards: of each queue to be read.
+        """
+        found: list[Attempt] = []
+        for queue, number in shards.items():
+            for shard in range(number):
+                reader = self._readers.get((queue, shard)) or self._open(queue, shard)
+                while rows := reader.read(_PAGE):
+                    found += [one for row in rows for _, one in attempts_in(row)]
+        return sorted(found, key=lambda one: one.ended_us)
+
+    def _open(self, queue: str, shard: int) -> ShardReader:
+        reader = self._readers[queue, shard] = ShardReader(
+            self._store,
+            queue + HISTORY_SUFFIX,
+            shard,
+            after=(self._since_us, b""),
+            time=self._time,
+            clock=self._clock,
+        )
+        return reader

@@ -1,0 +1,165 @@
+"""Which lane to visit next."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dueline.core.lane import PRIORITY_MAX, Lane, Pointer, tenant_of
+from dueline.core.store import Want
+from dueline.core.tuples import field, made
+from dueline.jobs.tenant_weights import Weights
+
+SHARD_SHARE_MIN = 100
+"""Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
+
+
+class Prospect(NamedTuple):
+    """The oldest lane of a (queue, shard, priority, tenant) that may hold jobs that are due.
+
+    Jobs of a tenant with other limits have lanes, and so a prospect, of their own.
+    priority: the lane's, raised by what its head has waited where its queue lets jobs age.
+    """
+
+    priority: int
+    tenant: str
+    listing: int
+    lane: Lane
+
+
+NO_AGING: Mapping[str, int] = MappingProxyType({})
+NOT_KEPT: Mapping[Lane, int] = MappingProxyType({})
+
+
+def aged(priority: int, waited_us: int, aging_us: int) -> int:
+    """Raise a priority by a step for each `aging_us` waited; 0: never. At most the largest."""
+    if not aging_us:
+        return priority
+    return min(PRIORITY_MAX, priority + max(0, waited_us) // aging_us)
+
+
+def wait_bound(lower: int, higher: int, aging_us: int) -> int:
+    """Tell how much later jobs of a higher priority may become due and still go first.
+
+    Whatever of priority `higher` becomes due so many microseconds, or more, after a job of
+    priority `lower` did, is visited after it. So an endless load of more urgent jobs that a
+    worker keeps up with delays a job by no more than this, beside what the worker holds already
+    and the 250 ms that a lane list may be old; and a load that it cannot keep up with, until it
+    has done what became due before.
+
+    Args: aging_us: how long a job waits to gain one step, > 0.
+    """
+    assert aging_us > 0, "without aging there is no bound"
+    return (higher - lower + 1) * aging_us
+
+
+def prospects(
+    pointers: Iterable[Pointer],
+    next_at_us: Mapping[Lane, int | None],
+    now_us: int,
+    aging_us: Mapping[str, int] = NO_AGING,
+    since_us: Mapping[Lane, int] = NOT_KEPT,
+) -> list[Prospect]:
+    """Pick the lanes worth a visit: one for each (queue, shard, priority, tenant).
+
+    A lane whose last visit said that nothing is due, or that it is empty, hides no other.
+
+    Args:
+      pointers: the lane list, in any order.
+      next_at_us: what visits since the last reading said; a lane not in it is unknown.
+      aging_us: for queues whose jobs age, how long a job waits to gain one step of priority.
+      since_us: of lanes that were let be, when their first jobs became due.
+    """
+    oldest: dict[tuple[str, int, int, str], Pointer] = {}
+    for pointer in pointers:
+        lane = pointer.lane
+        at_us = next_at_us.get(lane, now_us)
+        if at_us is None or at_us > now_us:
+            continue
+        queue, shard, bucket, priority, tenant = lane
+        kind = (queue, shard, priority, tenant)
+        best = oldest.get(kind)
+        if best is None or (pointer.listing, bucket) < (best.listing, best.lane.bucket):
+            oldest[kind] = pointer
+    if not aging_us:
+        return made(
+            Prospect,
+            [(lane.priority, tenant_of(lane), listing, lane) for listing, lane in oldest.values()],
+        )
+    found = []
+    for listing, lane in oldest.values():
+        head_us = since_us.get(lane, next_at_us.get(lane))
+        waited_us = 0 if head_us is None else now_us - head_us
+        priority = aged(lane.priority, waited_us, aging_us.get(lane.queue, 0))
+        found.append(Prospect(priority, tenant_of(lane), listing, lane))
+    return found
+
+
+def plan(
+    found: Iterable[Prospect],
+    *,
+    limit: int,
+    room: Mapping[str, int],
+    turn: int,
+    others: Collection[tuple[str, int]] = (),
+) -> list[Want]:
+    """Order lanes into wants: larger priority first, then tenants in turn, then older lanes.
+
+    A queue's shards share what is wanted of it if it is much: they are claimed from at once.
+
+    Args:
+      found: the prospects, one for each (queue, shard, priority, tenant).
+      limit: jobs wanted in all.
+      room: for queues with slots of their own, how many jobs each may still take. A lane may
+        turn out to be empty, so each of a queue's lanes wants as much as there is room for:
+        whoever claims keeps to the room in all.
+      turn: grows with each plan; tenants of one priority start at another one each time.
+      others: a queue and a shard of each that other workers see to: of lanes that are as old,
+        those come last.
+    """
+    wants: list[tuple[Lane, int]] = []
+    order: Callable[[Prospect], Any] = partial(_order_beside, others) if others else _order_of
+    ordered = sorted(sorted(found, key=order), key=_priority_of, reverse=True)
+    for _, same in groupby(ordered, key=_priority_of):
+        tenants = [list(lanes) for _, lanes in groupby(same, key=_tenant_of)]
+        share = -(-limit // len(tenants))
+        start = turn % len(tenants)
+        for lanes in tenants[start:] + tenants[:start]:
+            if len(lanes) == 1:  # most tenants, where there are many
+                lane = lanes[0].lane
+                wants.append((lane, min(share, room.get(lane.queue, share)) if room else share))
+                continue
+            shards = Counter(prospect.lane.queue for prospect in lanes)
+            for _, _, _, lane in lanes:
+                most = max(-(-share // shards[lane.queue]), min(share, SHARD_SHARE_MIN))
+                wants.append((lane, min(most, room.get(lane.queue, share))))
+    return made(Want, [want for want in wants if want[1] > 0])
+
+
+def _order_beside(others: Collection[tuple[str, int]], one: Prospect) -> tuple[object, ...]:
+    return one.tenant, one.listing, (one.lane.queue, one.lane.shard) in others, one.lane
+
+
+def weighed(found: Iterable[Prospect], weights: Weights, limit: int) -> list[Want]:
+    """Order lanes into wants as `plan` does, but by what tenants weigh.
+
+    A lane may hold less than its tenant's share, so each wants all of it; whoever claims keeps
+    to the limit, and asks again.
+    """
+    found = list(found)
+    ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)
+    weights.present({(one.lane.priority, one.tenant) for one in ordered})
+    wants: list[Want] = []
+    for _, same in groupby(ordered, key=_priority_of):
+        lanes: dict[tuple[int, str], list[Lane]] = {}
+        for one in same:
+            lanes.setdefault((one.lane.priority, one.tenant), []).append(one.lane)
+        for kind, share in weights.shares(lanes, limit).items():
+            wants += [Want(lane, share) for lane in lanes[kind]]
+    return wants
+
+
+_order_of = field(Prospect, "tenant", "listing", "lane")  # within a priority
+_priority_of, _tenant_of = field(Prospect, "priority"), field(Prospect, "tenant")

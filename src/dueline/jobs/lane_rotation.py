@@ -1,0 +1,140 @@
+"""Which lanes a claim looks at."""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+
+from dueline.core.lane import Lane, Pointer
+from dueline.jobs.tenant_round_robin import Turns
+
+_priority_of = itemgetter(0)  # of a Kind
+Kind = tuple[int, str]
+"""A priority, and a tenant with what limits its jobs: those of one priority have turns."""
+
+
+class Rota:
+    """The lanes of a lane list, in turns: a claim looks at no more of them than it may take.
+
+    A hundred thousand tenants with a job each would otherwise be sorted at every claim.
+    lanes: how many there are. next_at_us: what visits said since the list was read; a lane not
+    in it is unknown.
+    """
+
+    def __init__(self) -> None:
+        """Know of no lane."""
+        self.lanes = 0
+        self.next_at_us: dict[Lane, int | None] = {}
+        self._lanes: dict[Kind, list[Pointer]] = {}
+        self._turns: dict[int, Turns] = {}
+        self._asleep: list[tuple[int, Kind]] = []  # a heap: from when a kind may have a turn again
+
+    def renew(self, pointers: Iterable[Pointer], heads: Mapping[Lane, int | None]) -> None:
+        """Take the lane list as it was just read, and forget what visits said.
+
+        Turns go on: who had none for longest is next, whoever is new comes last.
+
+        Args: heads: the least `at_us` of lanes of which the list told it, None of empty ones.
+        """
+        self.next_at_us = dict(heads)
+        self._asleep = []
+        self._lanes = {}
+        self.lanes = 0
+        for pointer in pointers:
+            lane = pointer.lane
+            if heads.get(lane, 0) is not None:  # or nothing is in it while this list is looked at
+                self._lanes.setdefault((lane.priority, lane.tenant), []).append(pointer)
+                self.lanes += 1
+        before, self._turns = self._turns, {}
+        for priority, turns in before.items():
+            known = [tenant for tenant in turns if (priority, tenant) in self._lanes]
+            if known:
+                self._turns[priority] = Turns(known)
+        for priority, same in groupby(self._lanes, key=_priority_of):
+            self._turns.setdefault(priority, Turns()).add(tenant for _, tenant in same)
+
+    def visited(self, next_at_us: Mapping[Lane, int | None]) -> None:
+        """Learn what visits to lanes said; their tenants have had their turn."""
+        self.next_at_us.update(next_at_us)
+        for lane, at_us in next_at_us.items():
+            _, _, _, priority, tenant = lane
+            kind = (priority, tenant)
+            turns = self._turns.get(priority)
+            if turns is not None and tenant in turns:
+                if at_us is None and len(self._lanes[kind]) == 1:
+                    turns.remove(tenant)  # its only one is empty
+                else:
+                    turns.had(tenant)
+            elif at_us is not None and kind in self._lanes:
+                heapq.heappush(self._asleep, (at_us, kind))
+
+    def first(
+        self, count: int, now_us: int, room: Mapping[str, int], *, of_each: bool = False
+    ) -> list[Pointer]:
+        """List lanes that may hold jobs that are due, of the first kinds in turn.
+
+        Args:
+          count: of how many kinds, larger priorities first.
+          room: for queues with slots of their own, how many are free: full ones are left out.
+          of_each: so many kinds of each priority, since where jobs age any may be the first.
+        """
+        self._wake(now_us)
+        most = count
+        found: list[Pointer] = []
+        for priority in sorted(self._turns, reverse=True):
+            idle: list[str] = []
+            if of_each:
+                count = most
+            for tenant in self._turns[priority]:
+                if count == 0:
+                    break
+                due = self._due(priority, tenant, now_us)
+                if not due:
+                    idle.append(tenant)
+                    continue
+                if room:
+                    due = [pointer for pointer in due if room.get(pointer.lane.queue, 1) > 0]
+                if due:
+                    found += due
+                    count -= 1
+            self._put_to_sleep(priority, idle)
+        return found
+
+    def unknown(self, most: int) -> list[Lane]:
+        """List lanes of which nothing is known yet, those of the first in turn first."""
+        kinds = (
+            self._lanes[priority, tenant]
+            for priority, turns in self._turns.items()
+            for tenant in turns
+        )
+        unknown = (p.lane for mine in kinds for p in mine if p.lane not in self.next_at_us)
+        return list(islice(unknown, most))
+
+    def has_due(self, now_us: int) -> bool:
+        """Tell whether some lane may hold jobs that are due."""
+        return bool(self.first(1, now_us, {}))
+
+    def _due(self, priority: int, tenant: str, now_us: int) -> list[Pointer]:
+        mine = self._lanes[priority, tenant]
+        if len(mine) == 1:  # as of most tenants, where there are many
+            at_us = self.next_at_us.get(mine[0].lane, now_us)
+            return mine if at_us is not None and at_us <= now_us else []
+        return [
+            pointer
+            for pointer in mine
+            if (at_us := self.next_at_us.get(pointer.lane, now_us)) is not None and at_us <= now_us
+        ]
+
+    def _put_to_sleep(self, priority: int, tenants: Sequence[str]) -> None:
+        """Give no more turns to tenants without a lane to look at, until a job of theirs is due."""
+        for tenant in tenants:
+            self._turns[priority].remove(tenant)
+            known = [self.next_at_us[pointer.lane] for pointer in self._lanes[priority, tenant]]
+            at_us = min((at_us for at_us in known if at_us is not None), default=None)
+            if at_us is not None:
+                heapq.heappush(self._asleep, (at_us, (priority, tenant)))
+
+    def _wake(self, now_us: int) -> None:
+        while self._asleep and self._asleep[0][0] <= now_us:
+            _, (priority, tenant) = heapq.heappop(self._asleep)
+            self._turns.setdefault(priority, Turns()).add([tenant])

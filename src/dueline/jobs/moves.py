@@ -1,0 +1,106 @@
+"""Where jobs that wait come to lie."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import repeat
+from typing import NamedTuple
+
+from dueline.core.call_options import read_options
+from dueline.core.errors import Conflict
+from dueline.core.job import Job, JobId, State, Token
+from dueline.core.lane import Lane, bucket_of, lane_tenant, living_queue
+from dueline.core.queue_settings import shard_of
+from dueline.core.store import Move
+
+
+class Change(NamedTuple):
+    """What becomes of a job that waits; None keeps what it has.
+
+    at_us: when it is due; the `due` of its call stays. tags: in place of its own; another
+    priority is another lane, to which a row is carried as it is (rule P6), so not with one.
+    """
+
+    at_us: int | None = None
+    priority: int | None = None
+    tags: Sequence[str] | None = None
+
+
+def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
+    """Make the verdict that changes a waiting job.
+
+    Args: row: as it was read. token: fresh. width_us: of the queue's buckets.
+    """
+    at_us, priority, tags = change
+    assert not row.outcome, "what has ended accepts nothing but its completion"
+    assert not row.is_claimed()
+    if at_us is None:
+        at_us = row.at_us
+    bucket = bucket_of(at_us, width_us)
+    home = None
+    if priority is not None and priority != row.lane.priority:
+        home = row.lane._replace(priority=priority, bucket=bucket)
+    opts = None
+    if tags is not None:
+        assert home is None, "what is carried keeps its options"
+        opts = read_options(row.opts).changed(tags=tuple(tags)).to_bytes()
+    return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
+                error=row.error, to=home, opts=opts)  # fmt: skip
+
+
+def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
+    """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+    assert not row.outcome, "what has ended accepts nothing but its completion"
+    bucket = bucket_of(now_us, width_us)
+    if row.state != State.DEAD:
+        at_us = min(row.at_us, now_us)  # one that is ready keeps its place
+        return Move(row, at_us, token, bucket, row.errors, row.crashes, row.alone,
+                    error=row.error)  # fmt: skip
+    home = row.lane._replace(queue=living_queue(row.lane.queue), bucket=bucket)
+    return Move(row, now_us, token, bucket, errors=0, crashes=0, to=home)
+
+
+def refused(job_id: JobId, word: str, status: str) -> Conflict:
+    """Say that a job cannot be changed in its present state."""
+    return Conflict(
+        f"The job {job_id.hex()} is {status} and cannot be {word}.",
+        hint="See `dueline jobs explain`.",
+    )
+
+
+def changeable(job_id: JobId, word: str, status: str, row: Job | None) -> Job:
+    """Let a job that waits pass, or say that it cannot be changed."""
+    if row is None or status in ("dead", "running", "expired"):
+        raise refused(job_id, word, status)
+    if row.is_claimed():
+        raise refused(job_id, word, "in the hands of a worker that does not answer")
+    return row
+
+
+def was_called(row: Job) -> bool:
+    """Tell whether a handler was called for a job, and it may have to be called again."""
+    return row.state == State.STARTED or (row.crashes > 0 and row.state != State.DEAD)
+
+
+def birth_lanes(
+    home: Lane, job_ids: Sequence[JobId], shards: int, limits: Sequence[Sequence[str]]
+) -> Iterable[Lane]:
+    """Name the lanes of jobs that are to be born, alike but for their limits, by their ids."""
+    lanes: Iterable[Lane] = repeat(home)
+    if shards > 1:
+        lanes = [home._replace(shard=shard_of(one, shards)) for one in job_ids]
+    if limits:
+        tenants = [lane_tenant(home.tenant, names) for names in limits]
+        lanes = [lane._replace(tenant=each) for lane, each in zip(lanes, tenants, strict=False)]
+    return lanes
+
+
+def spread(job: Job, window_us: int, *, width_us: int) -> Job:
+    """Put a job that is to be born somewhere into its window, evenly, by what its id draws."""
+    chance = int.from_bytes(blake2b(job.id, digest_size=8).digest())
+    return born_at(job, job.pos_us + (chance * window_us >> 64), width_us=width_us)
+
+
+def born_at(job: Job, pos_us: int, *, width_us: int) -> Job:
+    """Put a job that is to be born somewhere else in time."""
+    lane = job.lane._replace(bucket=bucket_of(pos_us, width_us))
+    return job._replace(lane=lane, pos_us=pos_us, at_us=pos_us)

@@ -1,0 +1,122 @@
+"""Jobs of paused tasks: out of the way of those that they share lanes with.
+
+A lane is claimed from its front, so a job of a paused task that is due is set aside: `at` moves
+ASIDE_US ahead, and the options say from where. The end of the pause brings it back to its place.
+Nothing hangs on that: whoever dies first, the job is due again by itself, and is set aside once
+more while the pause lasts. No attempt is spent, and no row of history is written (rule P9).
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from dueline.core.call_options import read_options
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Job, JobId
+from dueline.core.lane import Lane, bucket_of, lane_tenant, tenant_of
+from dueline.core.store import Move
+from dueline.core.wakeup import place_of
+
+ASIDE_US: Final = 600 * SECOND_US
+"""So long after the end of a pause a job runs that nobody brought back."""
+
+PAGE: Final = 500
+
+
+def is_aside(row: Job) -> bool:
+    """Tell whether a row lies where it was set aside: whatever else moved it has undone that."""
+    return _place(row) is not None
+
+
+def _place(row: Job) -> int | None:
+    """Tell where a row that is set aside belongs; None: it is not."""
+    if row.opts and not row.is_claimed() and not row.outcome:
+        with suppress(StoreCorrupt):  # whoever runs it says so
+            aside = read_options(row.opts).aside
+            if aside is not None and aside[1] == row.at_us:
+                return aside[0]
+    return None
+
+
+def set_aside(engine: Engine, claimed: Iterable[Job]) -> int:
+    """Put claimed jobs back, out of the way; answer how many."""
+    return _settle(engine, [_aside(engine, job, _stood(job)) for job in claimed])
+
+
+def put_under(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
+    """Put claimed jobs back into lanes with limits, each with its own; answer how many."""
+    moves = []
+    for job, names in claimed:
+        move = _move(engine, job, _stood(job), None)
+        tenant = lane_tenant(tenant_of(job.lane), names)
+        moves.append(move._replace(to=job.lane._replace(tenant=tenant, bucket=move.listing)))
+    count = _settle(engine, moves)
+    engine.wake(map(place_of, moves))
+    return count
+
+
+def _stood(job: Job) -> int:
+    """Tell where a job stood before it was claimed, as `policy` does of one that is given back."""
+    return job.claimed_us if job.errors or job.crashes else job.pos_us
+
+
+def clear(engine: Engine, lane: Lane, tasks: Collection[str]) -> int:
+    """Set aside what waits at the front of a lane and is of paused tasks; answer how many."""
+    page = engine.store.scan(lane, after=None, until_us=engine.time.earliest_us(), limit=PAGE)
+    due = [row for row in page.jobs if row.task in tasks and _waits(row)]
+    return _settle(engine, [_aside(engine, row, row.at_us) for row in due])
+
+
+def _waits(row: Job) -> bool:
+    if row.is_claimed() or row.outcome:
+        return False
+    with suppress(StoreCorrupt):
+        read_options(row.opts)
+        return True
+    return False
+
+
+def _aside(engine: Engine, job: Job, from_us: int) -> Move:
+    now_us = engine.time.latest_us()
+    until_us = now_us + ASIDE_US
+    options = read_options(job.opts)
+    first_us = from_us if options.aside is None else options.aside[0]  # and it is due again
+    opts = options.changed(aside=(min(first_us, now_us), until_us)).to_bytes()
+    return _move(engine, job, until_us, opts)
+
+
+def bring_back(engine: Engine, lanes: Iterable[Lane], tasks: Collection[str], since_us: int) -> int:
+    """Bring jobs of tasks that are paused no more back to their places; answer how many.
+
+    Args: since_us: those that were set aside from then on.
+    """
+    count = 0
+    for lane in lanes:
+        after: tuple[int, JobId] | None = (since_us + ASIDE_US - 1, JobId(b""))
+        while after is not None:
+            page = engine.store.scan(lane, after=after, until_us=None, limit=PAGE)
+            moves = [_back(engine, row) for row in page.jobs if row.task in tasks]
+            some = [move for move in moves if move is not None]
+            count += _settle(engine, some)
+            engine.wake(map(place_of, some))
+            after = page.after
+    return count
+
+
+def _back(engine: Engine, row: Job) -> Move | None:
+    at_us = _place(row)
+    if at_us is None:
+        return None
+    return _move(engine, row, at_us, read_options(row.opts).changed(aside=None).to_bytes())
+
+
+def _move(engine: Engine, job: Job, at_us: int, opts: bytes | None) -> Move:
+    bucket = bucket_of(at_us, engine.catalog.settings(job.lane.queue).width_us)
+    return Move(job, at_us, engine.ids.token(), bucket, job.errors, job.crashes, job.alone,
+                error=job.error, opts=opts)  # fmt: skip
+
+
+def _settle(engine: Engine, moves: list[Move]) -> int:
+    return sum(engine.recording_store.settle(moves)) if moves else 0

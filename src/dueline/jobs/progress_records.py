@@ -1,0 +1,78 @@
+"""How far running jobs have come, kept for a while.
+
+One record for each job. It names the fence of the claim under which it was written, and each
+write is conditional on what was there: what an older claim says is refused once a later claim has
+opened the record (rule L2).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dueline.core.clock import DAY_US
+from dueline.core.codec import decode, encode
+from dueline.core.job import JobId
+from dueline.core.store import NO_VERSION, Commit, Group, Put, Records
+from dueline.tasks.progress import Progress
+
+KEEP_US = DAY_US
+"""How long the last report of a job is kept, whether it has ended or waits to be tried again."""
+
+_KEY = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A report as it is stored; at_us is 0 where the record was only opened."""
+
+    done: float
+    total: float
+    note: str
+    at_us: int
+    fence: int = 0
+
+
+class Known(NamedTuple):
+    """A job's record as it was read: 0, NO_VERSION and None where there is none."""
+
+    progress: Progress | None
+    fence: int
+    version: bytes
+
+
+def _place(job_id: JobId) -> str:
+    """Name a partition of the job's own: workers that report at once never wait for each other."""
+    return f"progress/{job_id.hex()}"
+
+
+def look(records: Records, job_id: JobId) -> Known:
+    """Read how far a job has come, under which claim it said so, and the record's version."""
+    for record in records.read(_place(job_id), after=None, limit=1):
+        found = decode(record.value, _Record)
+        progress = Progress(found.done, found.total, found.note, found.at_us)
+        return Known(progress if found.at_us else None, found.fence, record.version)
+    return Known(None, 0, NO_VERSION)
+
+
+def read(records: Records, job_id: JobId) -> Progress | None:
+    """Read how far a job has come; None where it has not said so, or long ago."""
+    return look(records, job_id).progress
+
+
+def written(
+    job_id: JobId,
+    progress: Progress | None,
+    *,
+    fence: int,
+    now_us: int,
+    expect: bytes,
+    version: bytes,
+) -> Group:
+    """Make the write of a report under a claim; without one it only opens the record.
+
+    Args: expect: the version that the record has; version: the one that it gets.
+    """
+    said = progress or Progress(0, 0, "", 0)
+    value = encode(_Record(said.done, said.total, said.note, said.at_us, fence))
+    until_us = (said.at_us or now_us) + KEEP_US
+    put = Put(_KEY, version, value, expect=expect, expires_us=until_us)
+    return Group(commits=(Commit(_place(job_id), (put,)),))

@@ -1,0 +1,338 @@
+"""Queues: putting jobs in, finding, changing them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from dueline.core import features
+from dueline.core.attempt import Outcome
+from dueline.core.call_options import read_options, read_tags
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, Unknown
+from dueline.core.job import Job, JobId, State, born_like
+from dueline.core.job_status import status_of
+from dueline.core.lane import Lane, bucket_of, living_queue
+from dueline.core.store import Move, Store
+from dueline.core.tuples import field
+from dueline.core.validation import check_call, check_due, check_options, check_priority
+from dueline.core.wakeup import Waker, place_of
+from dueline.jobs import cancel_requests, results
+from dueline.jobs import moves as changes
+from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
+from dueline.jobs.history_recorder import inside_engine
+from dueline.jobs.moves import Change, refused
+from dueline.jobs.peek import peek
+from dueline.jobs.sending import Send, send, send_again
+from dueline.jobs.unique import Exclusive, rule_of
+from dueline.limits.admission import Admission
+from dueline.workflows.records import Layouts
+from dueline.workflows.release import advance
+
+_when_of = field(Job, "lane", "at_us")
+_PAGE = 500
+_ROUNDS_MAX = 5
+_LOOKS = 2
+"""One look may overlook a row that is on its way to another place."""
+
+
+class Calls(NamedTuple):
+    """Calls to be stored, alike but for their arguments, and maybe their limits.
+
+    due_us: None for now. opts: see `CallOptions`. window_us: starts are spread over so long from
+    the due time on. limits: of each call, what limits it; nothing where none has any.
+    wait_us: how long to wait for room where a quota leaves none.
+    """
+
+    queue: str
+    task: str
+    codec: int
+    bodies: Sequence[bytes]
+    due_us: int | None = None
+    priority: int = 0
+    tenant: str = ""
+    opts: bytes = b""
+    window_us: int = 0
+    limits: Sequence[Sequence[str]] = ()
+    wait_us: int = 0
+
+
+class Found(NamedTuple):
+    """A job, by its id: its row while it has one, its outcome once it has ended."""
+
+    status: str
+    row: Job | None
+    outcome: Outcome | None
+
+
+class Queues:
+    """All queues of one store: the engine below the application's faces.
+
+    Threads may share it.
+    """
+
+    def __init__(self, engine: Engine, *, lends: bool = True) -> None:
+        """Take the engine. lends: quotas may be drawn ahead; not inside a transaction."""
+        self.engine = engine
+        self._store = engine.store
+        self._recording = engine.recording_store
+        self._time = time = engine.time
+        self._ids = ids = engine.ids
+        self._catalog = catalog = engine.catalog
+        self._exclusive = Exclusive(self._recording, time=time, ids=ids, catalog=catalog)
+        self.admission = Admission(
+            self._store, time=time, clock=engine.clock, ids=ids, catalog=catalog, lends=lends
+        )
+
+    def inside(self, store: Store, waker: Waker) -> "Queues":
+        """Make the same queues on the store as an open transaction sees it."""
+        return Queues(inside_engine(self.engine, store, waker), lends=False)
+
+    # Enqueue
+
+    def enqueue(self, calls: Calls) -> Sequence[Job]:
+        """Store calls durably, all in one write.
+
+        Returns: the rows as they were born, in the order of the bodies.
+
+        Raises:
+          BadInput: something is out of range; nothing was written.
+          Duplicate: another job has the unique key; the bodies before are stored.
+          QuotaExceeded: there is no room; nothing was written.
+          EnqueueUnknown: some may or may not be stored; its `jobs` can be enqueued again.
+          StoreUnavailable: nothing was written.
+        """
+        queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, _ = calls
+        now_us = self._time.earliest_us()
+        check_call(queue, asked_us, priority, tenant, now_us=now_us)
+        settings = self._catalog.settings(queue)
+        if settings.quotas:
+            self.admission.admit(queue, tenant, len(bodies), wait_us=calls.wait_us)
+            now_us = self._time.earliest_us()
+        due_us = now_us if asked_us is None else asked_us
+        pos_us = max(due_us, now_us)
+        if limits and any(limits):
+            self._catalog.adopt(features.LIMITS)
+        job_ids = self._ids.many(len(bodies), now_us)
+        home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
+        lanes = changes.birth_lanes(home, job_ids, settings.shards, limits)
+        options = read_options(opts)
+        if opts or window_us:
+            check_options(options, pos_us + window_us, window_us)
+        like = Job(home, pos_us, JobId(b""), 0, due_us, now_us, task, codec, b"", opts, pos_us)
+        jobs = born_like(like, lanes, job_ids, bodies)
+        if window_us:
+            jobs = [changes.spread(job, window_us, width_us=settings.width_us) for job in jobs]
+        if options.unique:
+            return [self._place(job) for job in jobs]
+        self._add(jobs)
+        return jobs
+
+    def enqueue_again(self, jobs: Sequence[Job]) -> None:
+        """Send rows with the keys they were given: neither loses nor doubles those stored.
+
+        Raises: as `enqueue`.
+        """
+        plain = [job for job in jobs if not job.opts or not rule_of(job)]
+        if len(plain) < len(jobs):
+            for job in jobs:
+                if job.opts and rule_of(job):
+                    self._place(job, again=True)
+        if plain:
+            self._add(plain, send_again)
+
+    def _place(self, job: Job, *, again: bool = False) -> Job:
+        placed = self._exclusive.place(job, again=again)
+        self.engine.announce([job])
+        return placed
+
+    def _add(self, jobs: Sequence[Job], sent: Send = send) -> None:
+        try:
+            stored = sent(self._recording, jobs)
+        except Unknown as error:
+            raise EnqueueUnknown.about(jobs) from error
+        if not all(stored):
+            raise EnqueueUnknown.about(
+                [job for job, sure in zip(jobs, stored, strict=True) if not sure]
+            )
+        self.engine.announce(jobs)
+
+    # Look-up
+
+    def find(self, job_id: JobId) -> Found:
+        """Look a job up.
+
+        Raises: NotFound: no such job, or it ended and nothing was kept of it.
+        """
+        for _ in range(_LOOKS):
+            row = self._store.find([job_id])[0]
+            if row is not None:
+                return self._found(row)
+            outcome = results.read(self._store, job_id)
+            if outcome is not None:
+                return Found(outcome.state, None, outcome)
+        raise NotFound(
+            f"No job {job_id.hex()} is known.",
+            hint="Was its result kept long enough? Is this the right store?",
+        )
+
+    def _found(self, row: Job) -> Found:
+        if row.outcome:  # decided; its finisher is about to drop the row
+            outcome = stored(row).finish.outcome
+            return Found(outcome.state, None, outcome)
+        return Found(status_of(row, self._time.latest_us()), row, None)
+
+    def peek(self, queue: str, limit: int) -> Sequence[Job]:
+        """Read the next jobs that are due, in the order in which a worker would claim them."""
+        now_us = self._time.earliest_us()
+        settings = self._catalog.settings(living_queue(queue))
+        pages = list(self.engine.pages_of(queue, bucket_of(now_us, settings.width_us)))
+        return peek(self._store, pages, settings.aging_us, now_us=now_us, limit=limit)
+
+    # Changes: verdicts given with the token that was read
+
+    def cancel(self, job_id: JobId) -> bool:
+        """End a job that waits; ask for the end of one that runs.
+
+        Returns: True: it has ended, and never runs again. False: it runs, and its handler is
+        told; it runs no other time, unless it is retried by hand.
+
+        Raises:
+          NotFound: no such job.
+          Conflict: it is dead or has ended; nothing was changed.
+        """
+        was_asked = False
+        for _ in range(_ROUNDS_MAX):
+            found = self.find(job_id)
+            row = found.row
+            if was_asked and found.status == "cancelled":
+                return True
+            if row is None or found.status == "dead":
+                raise refused(job_id, "cancelled", found.status)
+            if found.status == "running":
+                if self._ask_to_end(row):
+                    return False
+                was_asked = True
+                continue
+            outcome = Outcome("cancelled", self._time.latest_us())
+            end = finish_of(row, outcome, None, self._catalog.settings(row.lane.queue))
+            if finish(self._store, [Finished(row, end)], ())[0]:
+                advance(self.engine, Layouts(), [row])
+                return True
+        raise refused(job_id, "cancelled", "changing")
+
+    def _ask_to_end(self, row: Job) -> bool:
+        """Wish for the end of a job that runs; tell whether the same claim still held then.
+
+        If so, every later claim finds the wish. If not, it may be too late for this wish.
+        """
+        cancel_requests.ask(
+            self._store, row, now_us=self._time.latest_us(), version=self._ids.token()
+        )
+        now = self._store.find([row.id])[0]
+        return now is not None and now.token == row.token
+
+    def retry(self, job_id: JobId) -> None:
+        """Run a job as soon as possible: a dead one anew, a retrying or scheduled one now.
+
+        Raises: as `cancel`.
+        """
+        for _ in range(_ROUNDS_MAX):
+            self._see_through(job_id)
+            found = self.find(job_id)
+            row = found.row
+            if row is None or found.status in ("running", "expired"):
+                raise refused(job_id, "retried", found.status)
+            if self._is_spent(row):
+                raise refused(job_id, "retried", "started and delivered at most once")
+            if row.fence:
+                cancel_requests.withdraw(self._store, [job_id])
+            if self._redrive(row):
+                return
+        raise refused(job_id, "retried", "changing")
+
+    def _is_spent(self, row: Job) -> bool:
+        return changes.was_called(row) and self._catalog.settings(row.lane.queue).is_once
+
+    def _redrive(self, row: Job) -> bool:
+        move = self.redrive(row)
+        if row.opts and row.state == State.DEAD:
+            is_moved = self._exclusive.retake(row, move)
+        else:
+            is_moved = self._recording.settle([move])[0]
+        self.engine.wake([place_of(move)])
+        self._catalog.used([row.lane])
+        return is_moved
+
+    def reschedule(self, job_id: JobId, at_us: int) -> None:
+        """Let a waiting job be due at another time; the `due` of its call stays what it was.
+
+        Raises:
+          NotFound: no such job. BadInput: the time is out of range, or not before its expiry.
+          Conflict: it runs, is dead, or has ended; nothing was changed.
+        """
+        now_us = self._time.latest_us()
+        check_due(at_us, now_us=now_us)
+        self._change(job_id, "rescheduled", Change(at_us=max(at_us, now_us)))
+
+    def change(
+        self, job_id: JobId, *, priority: int | None = None, tags: Sequence[str] | None = None
+    ) -> None:
+        """Give a waiting job another priority, other tags, or both: the tags first.
+
+        Raises: as `reschedule`. BadInput: nothing is to be changed.
+        """
+        if priority is not None:
+            check_priority(priority)
+        if tags is not None:
+            self._change(job_id, "changed", Change(tags=read_tags(tags)))
+        if priority is not None:
+            self._change(job_id, "changed", Change(priority=priority))
+        elif tags is None:
+            raise BadInput("Neither a priority nor tags are given.", hint="Give one of them.")
+
+    def _change(self, job_id: JobId, word: str, change: Change) -> None:
+        for _ in range(_ROUNDS_MAX):
+            found = self.find(job_id)
+            row = changes.changeable(job_id, word, found.status, found.row)
+            if change.at_us is not None and row.opts:
+                check_options(read_options(row.opts), change.at_us, 0)
+            width_us = self._catalog.settings(row.lane.queue).width_us
+            token = self._ids.token()
+            move = changes.changed(row, change, token=token, width_us=width_us)
+            if self._recording.settle([move])[0]:
+                self.engine.wake([place_of(move)])
+                return
+        raise refused(job_id, word, "changing")
+
+    def _see_through(self, job_id: JobId) -> None:
+        """Complete what a finisher decided about a job and did not see through."""
+        row = self._store.find([job_id])[0]
+        if row is not None and row.outcome:
+            complete(self._store, [stored(row)])
+
+    def retry_all(self, rows: Sequence[Job]) -> int:
+        """Run waiting or dead jobs as soon as possible; others, or changed ones, are left.
+
+        Returns: how many will.
+        """
+        undecided = [row for row in rows if not row.outcome and not self._is_spent(row)]
+        plain = [row for row in undecided if not row.opts or row.state != State.DEAD]
+        count = 0
+        for row in [row for row in undecided if row.opts and row.state == State.DEAD]:
+            cancel_requests.withdraw(self._store, [row.id])
+            with suppress(Duplicate):
+                count += self._redrive(row)
+        for start in range(0, len(plain), _PAGE):
+            some = plain[start : start + _PAGE]
+            cancel_requests.withdraw(self._store, [row.id for row in some if row.fence])
+            moves = [self.redrive(row) for row in some]
+            count += sum(self._recording.settle(moves))
+            self.engine.wake(map(place_of, moves))
+            self._catalog.used(row.lane for row in some)
+        return count
+
+    def redrive(self, row: Job) -> Move:
+        """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+        width_us = self._catalog.settings(living_queue(row.lane.queue)).width_us
+        token = self._ids.token()
+        return changes.redriven(row, self._time.latest_us(), token=token, width_us=width_us)

@@ -1,0 +1,80 @@
+"""How jobs ended, kept for a while.
+
+An outcome has a time to live; what has not ended never has one (rule A5).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from dueline.core.attempt import Outcome
+from dueline.core.codec import decode, encode
+from dueline.core.ids import born_us
+from dueline.core.job import JobId
+from dueline.core.pagination import records_in
+from dueline.core.store import NO_VERSION, Commit, Delete, Put, Records, Write
+
+_SLICE_US = 60_000_000
+_SLICES = 4
+_PAGE = 200
+
+
+def _place(job_id: JobId) -> tuple[str, str]:
+    """Find a result by the job's id alone: partitions hold a quarter of a minute's jobs each."""
+    minute = born_us(job_id) // _SLICE_US
+    return f"results/{minute}/{job_id[-1] % _SLICES}", job_id.hex()
+
+
+def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
+    """Make the write that keeps an outcome until `keep_us` after the job ended.
+
+    Its version tells when that was: a job that was brought back from the dead ends at another
+    time, and a repeat writes the same.
+    """
+    partition, key = _place(job_id)
+    ended_us = outcome.ended_us
+    put = Put(key, ended_us.to_bytes(16), encode(outcome), None, ended_us + keep_us)
+    return Commit(partition, (put,))
+
+
+def absent(job_id: JobId) -> Commit:
+    """Make the write that changes nothing, and holds while no outcome of a job is kept."""
+    partition, key = _place(job_id)
+    return Commit(partition, (Delete(key, expect=NO_VERSION),))
+
+
+def merged(commits: Sequence[Commit]) -> list[Commit]:
+    """Join the writes to one partition, so that each is one call."""
+    by_partition: dict[str, list[Write]] = {}
+    for commit in commits:
+        by_partition.setdefault(commit.partition, []).extend(commit.writes)
+    return [Commit(partition, writes) for partition, writes in by_partition.items()]
+
+
+def read(records: Records, job_id: JobId) -> Outcome | None:
+    """Read how a job ended; None where that is not kept, or it has not."""
+    partition, key = _place(job_id)
+    # Keys are hexadecimal, so nothing sorts between the key less its last digit and the key
+    # but its neighbours: a read past it that is limited to 16 rows always holds the key.
+    for record in records.read(partition, after=key[:-1], limit=16):
+        if record.key == key:
+            return decode(record.value, Outcome)
+    return None
+
+
+def read_many(records: Records, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
+    """Read how jobs ended, those of one time together; those of which nothing is kept are absent.
+
+    It reads what lies between the first and the last job of each partition.
+    """
+    places: dict[str, dict[str, JobId]] = {}
+    for job_id in jobs:
+        partition, key = _place(job_id)
+        places.setdefault(partition, {})[key] = job_id
+    found: dict[JobId, Outcome] = {}
+    for partition, wanted in places.items():
+        first, last = min(wanted), max(wanted)
+        for record in records_in(records, partition, after=first[:-1], page_size=_PAGE):
+            if record.key > last:
+                break
+            if record.key in wanted:
+                found[wanted[record.key]] = decode(record.value, Outcome)
+    return found

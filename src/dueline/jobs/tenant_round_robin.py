@@ -1,0 +1,125 @@
+"""Tenants in turn, and of each its sets of limits in turn."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+from dueline.core.lane import LIMIT_MARK, Lane, tenant_of
+
+T = TypeVar("T")
+
+_Limits = OrderedDict[str, None]
+
+
+class Turns:
+    """The tenants of one priority, as lanes name them: each with what limits its jobs.
+
+    A tenant with many keys has no more turns than one with a single job; among its keys it is
+    theirs. Most tenants have no limits at all, and cost no more for those that have.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """Give turns in this order."""
+        self._tenants: OrderedDict[str, _Limits | None] = OrderedDict()  # None: without limits
+        self.add(names)
+
+    def __bool__(self) -> bool:
+        """Tell whether anybody has turns."""
+        return bool(self._tenants)
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether it has turns."""
+        limits = self._tenants.get(name, _NOBODY)
+        if limits is None:  # as of most
+            return True
+        limits = self._tenants.get(name.partition(LIMIT_MARK)[0])
+        return limits is not None and name in limits
+
+    def __iter__(self) -> Iterator[str]:
+        """Give one of each tenant, those who had none for longest first; then one more of each."""
+        more: list[Iterator[str]] = []
+        for tenant, limits in self._tenants.items():
+            if limits is None:
+                yield tenant
+            else:
+                more.append(iter(limits))
+                yield next(more[-1])
+        while more:
+            left = []
+            for names in more:
+                name = next(names, None)
+                if name is not None:
+                    yield name
+                    left.append(names)
+            more = left
+
+    def add(self, names: Iterable[str]) -> None:
+        """Give turns to those that have none, behind all others."""
+        tenants = self._tenants
+        for name in names:
+            if LIMIT_MARK not in name:
+                limits = tenants.setdefault(name)
+                if limits is not None:
+                    limits.setdefault(name)
+                continue
+            tenant = name.partition(LIMIT_MARK)[0]
+            is_known = tenant in tenants
+            limits = tenants.get(tenant)
+            if limits is None:
+                limits = tenants[tenant] = OrderedDict.fromkeys([tenant] if is_known else [])
+            limits.setdefault(name)
+
+    def had(self, name: str) -> None:
+        """Put one that had its turn behind all others."""
+        if self._tenants.get(name, _NOBODY) is None:
+            self._tenants.move_to_end(name)
+            return
+        tenant = name.partition(LIMIT_MARK)[0]
+        limits = self._tenants[tenant]
+        self._tenants.move_to_end(tenant)
+        if limits is not None:
+            limits.move_to_end(name)
+
+    def remove(self, name: str) -> None:
+        """Give one no more turns."""
+        if self._tenants.get(name, _NOBODY) is None:
+            del self._tenants[name]
+            return
+        tenant = name.partition(LIMIT_MARK)[0]
+        limits = self._tenants[tenant]
+        if limits is not None:
+            del limits[name]
+        if not limits:
+            del self._tenants[tenant]
+
+
+_NOBODY: _Limits = OrderedDict()
+
+
+def interleaved(found: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
+    """Let tenants of one priority take turns in what was claimed, by how many jobs each has.
+
+    A claim goes lane by lane, so without this all jobs of one tenant would start before those of
+    the next. The jobs of a tenant stay in their order.
+
+    Args: lanes: of each of what was found.
+    """
+    kinds = {(lane.priority, tenant_of(lane)) for lane, _ in groupby(lanes)}
+    if len(kinds) <= 1:
+        return [*found]
+    ordered: list[T] = []
+    for _, some in groupby(zip(found, lanes, strict=True), key=_priority_of):
+        run = list(some)
+        tenants = [tenant_of(lane) for _, lane in run]
+        counts, seen = Counter(tenants), Counter[str]()
+        places: list[tuple[float, int]] = []
+        for number, tenant in enumerate(tenants):
+            places.append(((seen[tenant] + 0.5) / counts[tenant], number))
+            seen[tenant] += 1
+        ordered += [run[number][0] for _, number in sorted(places)]
+    return ordered
+
+
+def _priority_of(found: tuple[object, Lane]) -> int:
+    return found[1].priority

@@ -1,0 +1,160 @@
+"""Jobs and rows that share one fate."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dueline.core.attempt import Done, Ended, Outcome
+from dueline.core.call_options import is_step
+from dueline.core.codec import encode_result
+from dueline.core.errors import BadInput, CommitUnknown, ConfigError, LeaseLost, Unknown
+from dueline.core.job import Job
+from dueline.core.store import Bindings, Inside, Transactional
+from dueline.core.wakeup import Deferred
+from dueline.jobs.completion import Finished, finish, finish_of
+from dueline.jobs.history import attempt_of
+from dueline.jobs.queue import Queues
+from dueline.tasks.handler import Handler
+
+
+class Transaction:
+    """An open transaction on the application's store, for the thread that opened it.
+
+    Jobs that are enqueued with it, rows that are written in it, and the end of the job that is
+    finished in it are committed as one at the end of the block.
+
+    is_open, is_committed: how far it is; neither where it was rolled back, or nobody knows.
+    """
+
+    __slots__ = (
+        "_inside", "_owner", "_queues", "_tasks", "_thread", "_waker", "is_committed", "is_open",
+    )  # fmt: skip
+
+    def __init__(
+        self, owner: object, queues: Queues, tasks: Mapping[str, Handler], inside: Inside
+    ) -> None:
+        """Take the store from inside the transaction.
+
+        Args:
+          owner: The application: transactions of others are refused.
+          queues: Its queues, outside the transaction.
+          tasks: Its handlers, by name.
+        """
+        self.is_open = True
+        self.is_committed = False
+        self._owner = owner
+        self._tasks = tasks
+        self._inside = inside
+        self._waker = Deferred(queues.engine.waker)
+        self._queues = queues.inside(inside.store, self._waker)
+        self._thread = threading.get_ident()
+
+    def execute(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
+        """Run a statement on tables of your own; answer its rows.
+
+        Args: bindings: for `?` in order, or by name for `:name`.
+
+        Raises:
+          BadInput: it is no statement, or would end the transaction or change the queue's tables.
+          Conflict: it breaks a constraint of your table. StoreUnavailable: the disk is full, or
+          the like. What the statement did is undone, and the transaction goes on, unless it is
+          gone: then the end of the block raises StoreUnavailable.
+        """
+        self._expect_mine()
+        return self._inside.execute(statement, bindings)
+
+    def queues_of(self, owner: object) -> Queues:
+        """Give the engine inside the transaction to a task of the same application.
+
+        Raises: BadInput: it is another application's, of another thread, or over.
+        """
+        self._expect_mine()
+        if owner is not self._owner:
+            raise BadInput(
+                "The transaction is one of another application.",
+                hint="Open it with transaction() of the application that has the task.",
+            )
+        return self._queues
+
+    def finish(self, job: Job, handler: Handler, value: object, started_us: int) -> None:
+        """End a job as done, in this transaction; `Context.finish` is how handlers call this.
+
+        Raises: LeaseLost: somebody else may hold the job; nothing may be committed beside it.
+        """
+        queues, store = self.queues_of(self._owner), self._inside.store
+        if self._tasks.get(handler.name) is not handler:
+            raise BadInput("The transaction is one of another application than the job.")
+        settings = queues.engine.catalog.settings(job.lane.queue)
+        is_kept = settings.keep_us > 0 or is_step(job)
+        result = encode_result(value, handler.name) if is_kept else b""
+        ended_us = max(queues.engine.time.latest_us(), started_us)
+        ended = Ended(job, Done(result), started_us, ended_us)
+        attempt = attempt_of(ended, outcome="done", error="")
+        outcome = Outcome("done", ended_us, value=result.decode())
+        end = finish_of(job, outcome, attempt, settings)
+        if not finish(store, [Finished(job, end)], ())[0]:
+            raise LeaseLost(f"The claim on job {job.id.hex()} was lost; nothing is committed.")
+
+    def wake(self) -> None:
+        """Wake the workers for the jobs that were committed."""
+        self._waker.release()
+
+    def _expect_mine(self) -> None:
+        if not self.is_open:
+            raise BadInput("The transaction is over.", hint="Use it inside its block.")
+        if threading.get_ident() != self._thread:
+            raise BadInput(
+                "The transaction belongs to another thread.", hint="Open one in this thread."
+            )
+
+
+@contextmanager
+def transaction(
+    owner: object, queues: Queues, tasks: Mapping[str, Handler]
+) -> Iterator[Transaction]:
+    """Open a transaction, and commit it at the end of the block unless that raises."""
+    store = queues.engine.store
+    if not isinstance(store, Transactional):
+        raise ConfigError(
+            f"The store ({store.describe()['store']}) has no transactions that you could join.",
+            hint="Use sqlite:// (or memory:// in tests) for this application.",
+        )
+    tx: Transaction | None = None
+    is_ending = False
+    try:
+        with store.transaction() as inside:
+            tx = Transaction(owner, queues, tasks, inside)
+            try:
+                yield tx
+            finally:
+                tx.is_open = False
+            is_ending = True
+        tx.is_committed = True
+        tx.wake()
+    except Unknown as error:
+        if not is_ending:  # it comes out of the block
+            raise
+        raise CommitUnknown(
+            "The store did not say whether the transaction was committed.",
+            hint="Look for a row or a job of it: they are all there, or none of them is.",
+        ) from error
+
+
+def expect_transaction(tx: object) -> Transaction:
+    """Make sure that what was given as `tx=` is one of ours.
+
+    Raises: BadInput: it is something else.
+    """
+    if isinstance(tx, Transaction):
+        return tx
+    if any(kind.__module__ == "sqlite3" for kind in type(tx).__mro__):
+        raise BadInput(
+            "tx= takes no sqlite3.Connection: POSIX locks belong to the process, so when Python's "
+            "own SQLite closes the queue file, the locks of dueline's are gone without a word.",
+            hint="Write `with app.transaction() as tx:`, and tx.execute(...) for your rows.",
+        )
+    raise BadInput(
+        f"tx= is given a {type(tx).__name__}, not a transaction.",
+        hint="Write `with app.transaction() as tx:`.",
+    )

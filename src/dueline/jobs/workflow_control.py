@@ -1,0 +1,44 @@
+"""Changes to workflows that were started: cancel and retry."""
+
+from typing import Final
+
+from dueline.core.job import JobId
+from dueline.jobs.bulk import Changed, cancel_all, retry_all
+from dueline.jobs.queue import Queues
+from dueline.workflows import records as recipe
+from dueline.workflows.graph import BLOCK, Layout
+from dueline.workflows.workflow import Look
+
+_PAGE: Final = 500
+
+
+def cancel(queues: Queues, look: Look, step: int | None = None) -> Changed:
+    """End the steps of a branch that wait, and ask for the end of those that run."""
+    total = Changed()
+    for changed in cancel_all(queues, look.rows(reversed(look.branch(step)))):
+        total = total.plus(changed)
+    return total
+
+
+def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None:
+    """End the steps of a group that have not ended; `step` is what gathers it (rule W8)."""
+    steps = range(layout.nodes[step].cancels_from, step)
+    blocks = {one // BLOCK for one in steps}
+    ends = recipe.ends(queues.engine.store, flow, blocks, with_values=False)
+    left = [one for one in steps if one not in ends]
+    for begin in range(0, len(left), _PAGE):
+        ids = [recipe.job_of(flow, one) for one in left[begin : begin + _PAGE]]
+        for _ in cancel_all(
+            queues, [row for row in queues.engine.store.find(ids) if row is not None]
+        ):
+            pass
+
+
+def retry(queues: Queues, look: Look, step: int | None = None) -> Changed:
+    """Run the dead steps of a branch anew; what waits for them goes on then."""
+    dead = [one for one, end in look.ends().items() if not end.is_final]
+    branch = set(look.branch(step))
+    total = Changed()
+    for changed in retry_all(queues, look.rows(one for one in dead if one in branch)):
+        total = total.plus(changed)
+    return total

@@ -1,0 +1,1 @@
+"""Semaphores, rates and quotas, and the permits that workers hold."""

@@ -1,0 +1,242 @@
+"""Which calls a queue takes in.
+
+Of each quota that a call falls under it takes a part, before its jobs are stored (rule D1). What
+waits is not counted for each call: a count stands, and all that was taken since is added to it.
+Only where that leaves no room are the jobs counted again, and so seldom that counting takes a
+small part of the time.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final, NamedTuple
+
+from dueline.core.clock import SECOND_US, Clock, StoreTime
+from dueline.core.durations import span_text
+from dueline.core.errors import Conflict, QuotaExceeded, StoreUnavailable, Unknown
+from dueline.core.ids import Ids
+from dueline.core.job import Job
+from dueline.core.lane import Lane, tenant_of
+from dueline.core.pagination import EVER, jobs_in, lane_pages
+from dueline.core.queue_catalog import Catalog
+from dueline.core.queue_settings import Quota, quotas_on
+from dueline.core.store import Store
+from dueline.limits import quota as recipe
+from dueline.limits import rate
+from dueline.limits.quota import Used
+
+COUNTING_IN: Final = 20
+"""Jobs are counted at most for one part in so many of the time."""
+
+AGAIN_US_MIN: Final = SECOND_US // 100
+GATES_MAX: Final = 10_000
+_ROUNDS_MAX: Final = 50
+
+
+@dataclass(slots=True)
+class _Gate:
+    """What a process took ahead of a quota, and until when it may use that.
+
+    used: how many it used since it could use those before. before: how many until then, if that
+    was just before.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    left: int = 0
+    until_us: int = 0
+    used: int = 0
+    before: int = 0
+
+    def move_on(self, now_us: int, until_us: int, grain_us: int) -> None:
+        """Let go of what may not be used any more."""
+        if now_us > self.until_us:
+            self.before = self.used if now_us <= self.until_us + grain_us else 0
+            self.left = self.used = 0
+            self.until_us = until_us
+
+
+class _Counted(NamedTuple):
+    """A count of the jobs that wait. over_us: when those were counted in whose place it comes."""
+
+    over_us: int
+    waiting: int
+    through: int
+    counted_us: int
+    again_us: int
+
+
+class Admission:
+    """Takes of quotas what calls need; threads may share it."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        time: StoreTime,
+        clock: Clock,
+        ids: Ids,
+        catalog: Catalog,
+        lends: bool = True,
+    ) -> None:
+        """Take the parts of the engine. lends: something is taken ahead, for later calls."""
+        self._store = store
+        self._time = time
+        self._clock = clock
+        self._ids = ids
+        self._catalog = catalog
+        self._lends = lends
+        self._gates: dict[tuple[str, str], _Gate] = {}
+
+    def admit(self, queue: str, tenant: str, count: int, *, wait_us: int = 0) -> None:
+        """Let so many jobs into a queue.
+
+        Args: wait_us: how long to wait for room.
+
+        Raises:
+          QuotaExceeded: there is no room; nothing was written.
+          StoreUnavailable: nothing was written.
+        """
+        until_us = self._time.latest_us() + wait_us
+        while True:
+            try:
+                self._take_all(queue, tenant, count)
+            except QuotaExceeded as full:
+                rest_s = (until_us - self._time.latest_us()) / SECOND_US
+                if full.retry_after is None or full.retry_after > rest_s or rest_s <= 0:
+                    raise
+                pause_s = min(max(full.retry_after, AGAIN_US_MIN / SECOND_US), rest_s)
+            else:
+                return
+            self._clock.sleep(pause_s)
+
+    def _take_all(self, queue: str, tenant: str, count: int) -> None:
+        """Take of each quota; the tenant's first: what it is refused is not taken of all."""
+        quotas = quotas_on(self._catalog.settings(queue).quotas, tenant)
+        try:
+            for quota in quotas[1:]:  # all are looked at before any of them is taken of
+                self._expect_room(queue, quota, count)
+            for quota in quotas:
+                self._take(queue, quota, count)
+        except Unknown as error:  # about a record; no job is stored yet
+            raise StoreUnavailable(
+                f"The store did not say what is left of the quota of {queue}.", hint="Try again."
+            ) from error
+
+    def _expect_room(self, queue: str, quota: Quota, count: int) -> None:
+        gate, now_us = self._gate(queue, quota), self._time.latest_us()
+        if gate.left >= count and gate.until_us >= now_us:
+            return
+        used, _ = recipe.read(self._store, queue, quota)
+        if recipe.is_to_be_counted(used, quota, count, now_us):
+            return
+        if recipe.left(used, quota, now_us) < count:
+            raise _refused(queue, quota, used, count, now_us)
+
+    def _take(self, queue: str, quota: Quota, count: int) -> None:
+        gate, now_us = self._gate(queue, quota), self._time.latest_us()
+        with gate.lock:
+            until_us = recipe.grain_end_us(quota, now_us)
+            gate.move_on(now_us, until_us, recipe.grain_us(quota))
+            if gate.left < count:
+                # As much ahead as it used just before: what it does not use, nobody does.
+                ahead = max(0, gate.before - gate.used - count) if self._lends else 0
+                need = count - gate.left
+                more, gate.until_us = self._reserve(queue, quota, need, count, ahead)
+                gate.left = count + more
+            gate.left -= count
+            gate.used += count
+
+    def _gate(self, queue: str, quota: Quota) -> _Gate:
+        key = (queue, recipe.key_of(quota))
+        if len(self._gates) >= GATES_MAX and key not in self._gates:
+            self._gates.clear()
+        return self._gates.setdefault(key, _Gate())
+
+    def _reserve(
+        self, queue: str, quota: Quota, need: int, count: int, ahead: int
+    ) -> tuple[int, int]:
+        """Take what is needed of a quota, and some more ahead: how much, and until when."""
+        most = min(ahead, recipe.ahead_most(quota))
+        counted: _Counted | None = None
+        for _ in range(_ROUNDS_MAX):
+            used, version = recipe.read(self._store, queue, quota)
+            now_us = self._time.latest_us()
+            if counted is not None and used.counted_us == counted.over_us:
+                used = replace(
+                    used,
+                    waiting=counted.waiting,
+                    through=counted.through,
+                    counted_us=counted.counted_us,
+                    again_us=counted.again_us,
+                )
+            elif recipe.is_to_be_counted(used, quota, need, now_us):
+                counted = self._count(queue, quota, used)
+                continue
+            room = recipe.left(used, quota, now_us)
+            if room < need:
+                if counted is not None:  # so that others do not count as well
+                    self._write(queue, quota, used, now_us, version)
+                raise _refused(queue, quota, used, count, now_us)
+            until_us = recipe.grain_end_us(quota, now_us)
+            more = min(most, room - need)
+            after = recipe.less(used, quota, need, now_us, more=more, until_us=until_us)
+            if self._write(queue, quota, after, now_us, version):
+                return more, until_us
+        raise Conflict(f"The quota of the queue {queue} keeps changing.", hint="Try again.")
+
+    def _write(self, queue: str, quota: Quota, used: Used, now_us: int, expect: bytes) -> bool:
+        return recipe.write(
+            self._store, queue, quota, used, now_us=now_us, expect=expect, ids=self._ids
+        )
+
+    def _count(self, queue: str, quota: Quota, used: Used) -> _Counted:
+        """Count what waits, up to what is allowed (rule D2)."""
+        began_us = self._clock.monotonic_us()
+        now_us = self._time.latest_us()
+        through = recipe.surely_used(used, now_us)
+        jobs = waiting_jobs(self._store, queue, self._catalog.settings(queue).shards_read, quota)
+        waiting = sum(1 for _ in islice((job for job in jobs if _waits(job, now_us)), quota.depth))
+        took_us = self._clock.monotonic_us() - began_us
+        now_us = self._time.latest_us()
+        again_us = now_us + max(AGAIN_US_MIN, COUNTING_IN * took_us)
+        return _Counted(used.counted_us, waiting, through, now_us, again_us)
+
+
+def waiting_jobs(store: Store, queue: str, shards: int, quota: Quota) -> Iterator[Job]:
+    """Read the jobs of a queue that fall under a quota."""
+    seen: set[Lane] = set()
+    for shard in range(shards):
+        for page in lane_pages(store, queue, shard, until_bucket=EVER):
+            for _, lane in page.pointers:
+                is_meant = quota.scope == "queue" or tenant_of(lane) == quota.tenant
+                if is_meant and lane not in seen:
+                    seen.add(lane)
+                    yield from jobs_in(store, lane)
+
+
+def _waits(job: Job, now_us: int) -> bool:
+    return not job.outcome and not (job.is_claimed() and job.at_us > now_us)
+
+
+def _refused(queue: str, quota: Quota, used: Used, count: int, now_us: int) -> QuotaExceeded:
+    """Say which quota leaves no room, and when it may."""
+    whose = f"The queue {queue}"
+    if quota.scope != "queue":
+        whose = f"The tenant {quota.tenant or '(none)'} of the queue {queue}"
+    again_us: int | None = used.again_us
+    if quota.depth and recipe.depth_left(used, quota) < count:
+        most, has = quota.depth, min(recipe.waiting(used), quota.depth)
+        told = f"{whose} may have {most} job(s) that wait, and has {has}."
+    else:
+        most, span = quota.rate, span_text(quota.per_us)
+        told = f"{whose} may be given {quota.rate} job(s) in {span}, and was."
+        again_us = rate.next_us(used.meter, recipe.rate_of(quota), now_us)
+    hint = "Try again later, or let the call wait for room: using(wait=5)."
+    if count > most:
+        told += f" These are {count} at once."
+        hint, again_us = f"Put in fewer at once than {most + 1}.", None
+    error = QuotaExceeded(told, hint=hint)
+    if again_us is not None:
+        error.retry_after = max(0, again_us - now_us) / SECOND_US
+    return error

@@ -1,0 +1,432 @@
+"""The permits that a worker holds for its jobs.
+
+Taken before a claim, for as many jobs as it is to bring; extended by the beat before the claims
+are; given back once the worker holds fewer jobs. All it has of a limit is one number in one
+record, which it alone changes, so what became of a write is never guessed: the next one says it
+again.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Claim, Job
+from dueline.core.lane import LIMIT_MARK, limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.core.logging import log
+from dueline.limits import rate, semaphore
+from dueline.limits.rate import Rate
+from dueline.limits.rate_meters import Meters
+from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wish
+
+RETRY_US: Final = SECOND_US // 4
+"""So long after a refusal a worker asks again that nobody has woken."""
+
+SLOTS: Final = ""
+"""Stands among limits for the worker's own slots: no more jobs with limits are held than it has."""
+
+DEFINITIONS_AGE_US: Final = 2 * SECOND_US
+
+_ROUNDS_MAX: Final = 20
+_WAITS_MAX: Final = 10_000
+
+
+class Granted(NamedTuple):
+    """For how many jobs there are permits, and until when.
+
+    lacking: which limits allow none, and when they are to be asked again.
+    """
+
+    jobs: int
+    until_us: int
+    lacking: Mapping[str, int]
+
+
+class Permitting(Protocol):
+    """What a claim asks for permits."""
+
+    def take(
+        self, limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
+    ) -> Granted:
+        """Take permits for jobs that are about to be claimed, of each limit as many."""
+        ...
+
+    def unused(self, limits: Sequence[str], count: int) -> None:
+        """Say that a claim brought so many jobs fewer than there were permits for."""
+        ...
+
+    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
+        """Say which claims the permits that were taken last are for."""
+        ...
+
+    def is_open(self, name: str) -> bool:
+        """Tell whether a limit allows anything at all, as was last seen."""
+        ...
+
+
+class _Seen(NamedTuple):
+    """A record as it was read."""
+
+    permits: Permits
+    version: bytes
+    capacity: int
+    now_us: int
+
+
+class HeldPermits:
+    """One worker's permits; its loop and its beat share them."""
+
+    def __init__(self, engine: Engine, worker: str) -> None:
+        """Take the engine, and the worker's id; reads nothing yet."""
+        self._engine = engine
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._told: dict[str, int] = {}  # the store says at most so many are held
+        self._until_us: dict[str, int] = {}
+        self._used: Counter[str] = Counter()
+        self._raised: Counter[str] = Counter()  # so many of those that are told were just taken
+        self._room = 0
+        self._is_asked = False
+        self._waits: dict[tuple[tuple[str, ...], int], tuple[int, int]] = {}
+        self._waiting: dict[str, set[tuple[tuple[str, ...], int]]] = {}
+        self._capacities: Mapping[str, int] = {}
+        self._rates: Mapping[str, Rate] = {}
+        self._meters = Meters(engine)
+        self._read_us: int | None = None
+
+    # A claim
+
+    def begin(self, held: Callable[[], Sequence[Job]], most: int) -> Collection[str]:
+        """Begin to claim. held: the jobs that are; most: so many of them may have limits.
+
+        Returns: the limits of which permits have come free here.
+        """
+        self._used, self._room = Counter(), most
+        if not self._is_asked:  # then no job that is held has a limit
+            return ()
+        jobs = held()
+        self._used = used_by(jobs)
+        self._room -= sum(1 for job in jobs if LIMIT_MARK in job.lane.tenant)
+        with self._lock:
+            freed = [name for name, count in self._told.items() if count > self._used[name]]
+        return [*freed, SLOTS] if self._room > 0 else freed
+
+    def take(
+        self, limits: Sequence[str], count: int, *, priority: int, queue: str, lease_us: int
+    ) -> Granted:
+        """Take permits for jobs that are about to be claimed, of each limit as many.
+
+        All limits are looked at before permits of any are taken, and these in order; what one of
+        them then refuses is given back in the others by `settle` (rule N2).
+
+        Raises: StoreUnavailable: as far as any were taken, `settle` gives them back.
+        """
+        self._is_asked = True
+        now_us = self._engine.time.latest_us()
+        count = min(count, self._room)
+        if count <= 0:
+            return Granted(0, now_us, {SLOTS: now_us + RETRY_US})
+        self._read_definitions(now_us)
+        rates = {
+            name: one for name in limits if (one := self._rates.get(semaphore_of(name))) is not None
+        }
+        names = [name for name in limits if name not in rates]
+        readings = {name: self._meters.look(name, one) for name, one in rates.items()}
+        lacking = {name: seen.next_us for name, seen in readings.items() if seen.left <= 0}
+        count = min([count, *(reading.left for reading in readings.values())])
+        if lacking:
+            return Granted(0, now_us, lacking)
+        wish = Wish(count, priority, self._since(limits, priority, now_us), queue)
+        least, lacking = self._take_permits(names, wish, lease_us)
+        most: dict[str, int] = {}
+        for name, one in rates.items() if least else ():
+            most[name], next_us = self._meters.take(name, one, readings[name], least)
+            least = min(least, most[name])
+            if not least:
+                lacking = {name: next_us}
+        for name, taken in most.items():
+            self._meters.unused(name, taken - least)
+        if least:
+            del self._waits[tuple(limits), priority]
+            self._used.update(dict.fromkeys(names, least))
+            self._room -= least
+        with self._lock:
+            until_us = min([now_us + lease_us, *(self._until_us.get(name, 0) for name in names)])
+        return Granted(least, until_us, lacking)
+
+    def _take_permits(
+        self, names: Sequence[str], wish: Wish, lease_us: int
+    ) -> tuple[int, dict[str, int]]:
+        """Take permits of semaphores; tell for how many jobs, and where not, when to ask again."""
+        if not names:
+            return wish.more, {}
+        with self._lock:
+            seen = {name: self._see(name) for name in names}
+            more = {name: self._more(name, one, wish) for name, one in seen.items()}
+            lacking = [name for name in names if not more[name]]
+            if lacking:
+                self._wait_for(lacking, seen, wish)
+                return 0, {name: _again_us(seen[name]) for name in lacking}
+            least = min(more.values())
+            for name in names:
+                least = min(least, self._ask(name, seen[name], wish._replace(more=least), lease_us))
+                if not least:
+                    return 0, {name: _again_us(seen[name])}
+        return least, {}
+
+    def _since(self, limits: Sequence[str], priority: int, now_us: int) -> int:
+        """Tell when permits of these limits were asked for first; who has long not asked, anew."""
+        kind = (tuple(limits), priority)
+        since_us, asked_us = self._waits.get(kind, (now_us, now_us))
+        if now_us - asked_us > semaphore.WAIT_US:
+            since_us = now_us
+        if len(self._waits) > _WAITS_MAX:
+            self._waits.clear()
+        self._waits[kind] = (since_us, now_us)
+        return since_us
+
+    def unused(self, limits: Sequence[str], count: int) -> None:
+        """Say that a claim brought so many jobs fewer than there were permits for."""
+        for name in limits:
+            if semaphore_of(name) in self._rates:
+                self._meters.unused(name, count)
+            else:
+                self._used[name] -= count
+        self._room += count
+
+    def used(self, limits: Sequence[str], claims: Sequence[Claim]) -> None:
+        """Say which claims the permits that were taken last are for."""
+        for name in limits:
+            if (one := self._rates.get(semaphore_of(name))) is not None:
+                self._meters.used(name, one, claims)
+
+    @property
+    def start_by_us(self) -> Mapping[Claim, int]:
+        """Until when jobs with rates that have not started may, by the store's time (rule N5)."""
+        return self._meters.start_by_us
+
+    def started(self, claims: Iterable[Claim], now_us: int) -> None:
+        """Say that jobs started, at this time at the latest."""
+        self._meters.started(claims, now_us)
+
+    def is_open(self, name: str) -> bool:
+        """Tell whether a limit allows anything at all, as was last seen."""
+        return semaphore_of(name) in self._rates or self._capacity(name) > 0
+
+    def _more(self, name: str, seen: _Seen, wish: Wish) -> int:
+        """Tell how many permits more than are used may be held, up to what is wished for."""
+        free = semaphore.spare(
+            seen.permits, seen.capacity, self._worker, wish, seen.now_us,
+            has_unused=self._told.get(name, 0) > self._used[name],
+        )  # fmt: skip
+        return max(0, min(wish.more, free - self._used[name]))
+
+    def _ask(self, name: str, seen: _Seen, wish: Wish, lease_us: int) -> int:
+        """Hold so many more permits than are used, as far as there are; tell how many more."""
+        for _ in range(_ROUNDS_MAX):
+            more = self._more(name, seen, wish)
+            if not more:
+                break
+            permits = semaphore.turned(seen.permits, self._worker, wish, seen.now_us)
+            total, before = self._used[name] + more, self._told.get(name, 0)
+            if self._hold(name, seen, permits, total, lease_us):
+                self._raised[name] += max(0, total - before)
+                self._waiting.pop(name, None)
+                return more
+            seen = self._see(name)
+        return 0
+
+    def _wait_for(self, lacking: Collection[str], seen: Mapping[str, _Seen], wish: Wish) -> None:
+        """Say what is waited for, so that who gives permits back leaves them to those in turn.
+
+        Where the worker waited for some and others are lacking now, it lets them go: nobody
+        else would come to have them. Where it alone holds permits nobody has to know.
+        """
+        kind = (tuple(seen), wish.priority)
+        for name, one in seen.items():
+            waits = self._waiting.setdefault(name, set())
+            permits: Permits | None = None
+            if name not in lacking:
+                waits.discard(kind)
+                if not waits and self._worker in one.permits.waiting:
+                    permits = semaphore.turned(one.permits, self._worker, wish, one.now_us)
+            elif one.permits.in_use(one.now_us) > one.permits.held(self._worker, one.now_us):
+                waits.add(kind)
+                permits = semaphore.asked(one.permits, self._worker, wish, one.now_us)
+            if permits is not None:  # where that fails, all is asked again soon
+                semaphore.write(
+                    self._engine.store, name, permits, expect=one.version, ids=self._engine.ids
+                )
+            if not waits:
+                del self._waiting[name]
+
+    # Afterwards
+
+    def settle(self, held: Callable[[], Sequence[Job]]) -> None:
+        """Give back what no job needs any more, and wake whoever waits for it.
+
+        Nobody is woken for what was taken a moment ago for a lane in which nothing was due: two
+        workers would wake each other without end. Whoever was refused meanwhile asks again.
+
+        Args: held: lists all jobs that the worker holds.
+        """
+        self._meters.keep(held)
+        self._meters.settle(self._rates)
+        raised, self._raised = self._raised, Counter()
+        if not self._told:
+            return
+        used = used_by(held())
+        with self._lock:
+            for name, count in [*self._told.items()]:
+                if count <= used[name]:
+                    continue
+                try:
+                    self._lower(name, used[name], wakes=count - used[name] > raised[name])
+                except StoreCorrupt as error:  # nothing can be given back: it lapses
+                    log.warning("permits of %s cannot be given back: %s", name, error)
+                    del self._told[name]
+
+    def close(self) -> None:
+        """Give back everything, and wait for nothing any more."""
+        self.settle(list)
+        with self._lock:
+            for name in [*self._waiting]:
+                try:
+                    seen = self._see(name)
+                except StoreCorrupt:  # the wait lapses by itself
+                    continue
+                nothing = Wish(0, 0, seen.now_us, "")
+                permits = semaphore.turned(seen.permits, self._worker, nothing, seen.now_us)
+                semaphore.write(  # where it fails, the wait lapses by itself
+                    self._engine.store, name, permits, expect=seen.version, ids=self._engine.ids
+                )
+                del self._waiting[name]
+
+    def _lower(self, name: str, count: int, *, wakes: bool) -> None:
+        for _ in range(_ROUNDS_MAX):
+            seen = self._see(name)
+            if self._hold(name, seen, seen.permits, count, 0):
+                permits, _, capacity, now_us = seen
+                others = permits.in_use(now_us) - permits.held(self._worker, now_us)
+                free = capacity - others - count
+                workers = semaphore.next_in_turn(permits, free, self._worker, now_us)
+                if wakes and workers:
+                    self._engine.waker.wake(workers)
+                return
+
+    # The beat
+
+    def keep(self, held: Sequence[Job]) -> list[Job]:
+        """Let permits last for another lease; answer the jobs that have lost theirs (rule N4)."""
+        if not self._told:
+            return []
+        used = used_by(held)
+        lost: list[Job] = []
+        with self._lock:
+            for name in [*self._told]:
+                mine = [job for job in held if name in limits_of(job.lane)]
+                if not mine:
+                    continue
+                lease_us = max(self._lease_us(job) for job in mine)
+                try:
+                    kept = self._renew(name, lease_us)
+                except StoreCorrupt as error:  # they last as long as was written before
+                    log.warning("permits of %s cannot be extended: %s", name, error)
+                    continue
+                lost += mine[kept:] if kept < used[name] else []
+        return list(dict.fromkeys(lost))
+
+    def _renew(self, name: str, lease_us: int) -> int:
+        """Extend what is held; tell how many permits that is. What has lapsed may be gone."""
+        for _ in range(_ROUNDS_MAX):
+            seen = self._see(name)
+            count = self._told[name]
+            if seen.permits.held(self._worker, seen.now_us) < count:
+                free = seen.capacity - seen.permits.in_use(seen.now_us)
+                free += seen.permits.held(self._worker, seen.now_us)
+                count = max(0, min(count, free))
+            if self._hold(name, seen, seen.permits, count, lease_us, always=True):
+                return count
+        return self._told.get(name, 0)
+
+    def until_us(self, job: Job, until_us: int) -> int:
+        """Tell until when a claim may last: no longer than the permits for it (rule N4)."""
+        if not self._told:
+            return until_us
+        return min(
+            [until_us, *(self._until_us.get(name, until_us) for name in limits_of(job.lane))]
+        )
+
+    def _lease_us(self, job: Job) -> int:
+        return self._engine.catalog.settings(job.lane.queue).lease_us
+
+    # Records
+
+    def _see(self, name: str) -> _Seen:
+        now_us = self._engine.time.earliest_us()  # nobody's hold lapses early
+        self._read_definitions(now_us)
+        permits, version = semaphore.read(self._engine.store, name)
+        return _Seen(permits, version, self._capacity(name), now_us)
+
+    def _read_definitions(self, now_us: int) -> None:
+        if self._read_us is None or now_us - self._read_us > DEFINITIONS_AGE_US:
+            store = self._engine.store
+            self._rates = rate.rates(store)
+            # What has a rate that cannot be read starts no job: its number is not known.
+            self._capacities = {
+                **semaphore.capacities(store),
+                **dict.fromkeys(rate.damaged(store), 0),
+            }
+            self._read_us = now_us
+
+    def _capacity(self, name: str) -> int:
+        return self._capacities.get(semaphore_of(name), CAPACITY_DEFAULT)
+
+    def _hold(
+        self,
+        name: str,
+        seen: _Seen,
+        permits: Permits,
+        count: int,
+        lease_us: int,
+        *,
+        always: bool = False,
+    ) -> bool:
+        """Say how many permits are held from now on; False: somebody else changed the record.
+
+        Nothing is written where the record says so already, for two thirds of a lease at least.
+
+        Args: permits: what else is to be said. always: let them last for the whole of it.
+
+        Raises: Unknown: as many may be held, or as before; the next write says it again.
+        """
+        mine = seen.permits.holders.get(self._worker, Hold(0, 0))
+        until_us = max(self._engine.time.latest_us() + lease_us, mine.until_us)
+        is_said = mine.count == count and permits == seen.permits
+        if is_said and not always and mine.until_us >= until_us - lease_us // 3:
+            until_us = mine.until_us
+        else:
+            held = semaphore.held_then(permits, self._worker, Hold(count, until_us), seen.now_us)
+            self._told[name] = max(count, self._told.get(name, 0))
+            if not semaphore.write(
+                self._engine.store, name, held, expect=seen.version, ids=self._engine.ids
+            ):
+                return False
+        self._told[name], self._until_us[name] = count, until_us
+        if not count:
+            del self._told[name], self._until_us[name]
+        return True
+
+
+def _again_us(seen: _Seen) -> int:
+    """Tell when a limit that allows nothing is to be asked again."""
+    return max(seen.now_us + RETRY_US, seen.permits.closed_us)
+
+
+def used_by(jobs: Iterable[Job]) -> Counter[str]:
+    """Count the permits that jobs need, by limit."""
+    return Counter(name for job in jobs for name in limits_of(job.lane))

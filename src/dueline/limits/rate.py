@@ -1,0 +1,200 @@
+"""Rates: how many jobs of a kind start in a span of time.
+
+A rate is a number in a span, for each of its keys, and each key has one record, its meter. With
+a burst it is a bucket: one token comes back each `span / number`, and no more than `burst` lie
+in it. Without, it is a sliding window: no span of that length ever sees more than the number.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.codec import decode, encode
+from dueline.core.errors import BadInput
+from dueline.core.ids import Ids
+from dueline.core.limit_names import check_semaphore, semaphore_of
+from dueline.core.pagination import record_at, records_in
+from dueline.core.readable_records import Unreadable, readable, unreadable
+from dueline.core.store import NO_VERSION, Delete, Put, Records
+
+GRAINS: Final = 100
+"""A window is remembered in so many parts; what falls into one counts as of its end."""
+
+COUNT_MAX: Final = 1_000_000
+PER_US_MIN: Final = SECOND_US // 100
+
+_RATES: Final = "rates"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in a span of microseconds. burst: so many at once after a pause, 0 for a window."""
+
+    count: int
+    per_us: int
+    burst: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What was taken of one key.
+
+    full_us: when the bucket is full again. taken: of a window, how many until which instant.
+    closed_us: nothing may be taken before.
+    """
+
+    full_us: int = 0
+    taken: tuple[tuple[int, int], ...] = ()
+    closed_us: int = 0
+
+
+def check_rate(name: str, count: object, per_us: int, burst: object = None) -> Rate:
+    """Let a rate pass, or say what is wrong with it. burst: None for a sliding window."""
+    check_semaphore(name)
+    if type(count) is not int or not 1 <= count <= COUNT_MAX:
+        raise BadInput(f"The rate {name} is {count!r:.20}.", hint=f"Use 1 to {COUNT_MAX}.")
+    if not PER_US_MIN <= per_us <= DAY_US:
+        raise BadInput(
+            f"The rate {name} is for {per_us / SECOND_US} s.", hint="Use 10 ms to one day."
+        )
+    if burst is not None and (type(burst) is not int or not 1 <= burst <= COUNT_MAX):
+        raise BadInput(f"burst is {burst!r:.20}.", hint=f"Use 1 to {COUNT_MAX}.")
+    return Rate(count, per_us, 0 if burst is None else burst)
+
+
+def left(meter: Meter, rate: Rate, now_us: int) -> int:
+    """Tell how many may be taken now."""
+    if now_us < meter.closed_us:
+        return 0
+    if rate.burst:
+        missing_us = max(0, meter.full_us - now_us) * rate.count
+        return rate.burst - -(-missing_us // rate.per_us)
+    return max(0, rate.count - sum(_within(meter, rate, now_us).values()))
+
+
+def next_us(meter: Meter, rate: Rate, now_us: int) -> int:
+    """Tell when at least one may be taken."""
+    now_us = max(now_us, meter.closed_us)
+    if rate.burst:
+        return max(now_us, meter.full_us - (rate.burst - 1) * rate.per_us // rate.count)
+    free = left(meter, rate, now_us)
+    for at_us, count in _within(meter, rate, now_us).items():
+        if free > 0:
+            break
+        free += count
+        now_us = at_us + rate.per_us
+    return now_us
+
+
+def less(
+    meter: Meter, rate: Rate, count: int, now_us: int, *, earliest_us: int | None = None
+) -> Meter:
+    """Take so many.
+
+    Args: now_us: the most that the time can be: from then on it counts. earliest_us: the least,
+      by which others may still look; None for the same.
+    """
+    if rate.burst:
+        took_us = -(-count * rate.per_us // rate.count)
+        return replace(meter, full_us=max(now_us, meter.full_us) + took_us)
+    within = _within(meter, rate, now_us if earliest_us is None else earliest_us)
+    end_us = _grain_end(rate, now_us)
+    within[end_us] = within.get(end_us, 0) + count
+    return replace(meter, taken=tuple(within.items()))
+
+
+def returned(meter: Meter, rate: Rate, count: int, taken_us: int, now_us: int) -> Meter:
+    """Give so many back that were taken at an instant, as if they had never been.
+
+    Into a bucket less by as much as has flowed in since: without them it may have been full, and
+    have lost that. So nobody starts because of what was given back what would not start without.
+    """
+    if rate.burst:
+        back_us = count * rate.per_us // rate.count - max(0, now_us - taken_us)
+        return replace(meter, full_us=meter.full_us - max(0, back_us))
+    end_us = _grain_end(rate, taken_us)
+    left = ((us, one - count if us == end_us else one) for us, one in meter.taken)
+    return replace(meter, taken=tuple((us, one) for us, one in left if one > 0))
+
+
+def are_apart(rate: Rate, taken_us: int, started_us: int) -> bool:
+    """Return whether a start counts later than what was taken for it; in a bucket it does not."""
+    return not rate.burst and _grain_end(rate, started_us) > _grain_end(rate, taken_us)
+
+
+def moved(meter: Meter, rate: Rate, taken_us: int, started_us: int) -> Meter:
+    """Count one that was taken at some time as of when its job started."""
+    if not are_apart(rate, taken_us, started_us):
+        return meter
+    taken = dict(meter.taken)
+    before_us, end_us = _grain_end(rate, taken_us), _grain_end(rate, started_us)
+    taken[before_us] = taken.get(before_us, 1) - 1
+    taken[end_us] = taken.get(end_us, 0) + 1
+    return replace(meter, taken=tuple((us, one) for us, one in sorted(taken.items()) if one > 0))
+
+
+def _grain_end(rate: Rate, now_us: int) -> int:
+    grain_us = max(1, rate.per_us // GRAINS)
+    return -(-now_us // grain_us) * grain_us
+
+
+def _within(meter: Meter, rate: Rate, now_us: int) -> dict[int, int]:
+    return {at_us: one for at_us, one in meter.taken if at_us > now_us - rate.per_us}
+
+
+# Records
+
+
+def _partition(name: str) -> str:
+    return f"meters/{semaphore_of(name)}"
+
+
+def read(records: Records, name: str) -> tuple[Meter, bytes]:
+    """Read the meter of a limit, and the version of what was read."""
+    record = record_at(records, _partition(name), name)
+    if record is None:
+        return Meter(), NO_VERSION
+    return decode(record.value, Meter), record.version
+
+
+def write(
+    records: Records, name: str, meter: Meter, rate: Rate, *, expect: bytes, ids: Ids
+) -> bool:
+    """Write the meter of a limit, if it stands as it was read; it goes when it says nothing more.
+
+    Raises: Unknown: it was written or not.
+    """
+    last_us = max(
+        [meter.full_us, meter.closed_us, *(at_us + rate.per_us for at_us, _ in meter.taken)]
+    )
+    put = Put(name, ids.token(), encode(meter), expect=expect, expires_us=last_us)
+    return records.commit(_partition(name), (put,))
+
+
+def define(records: Records, name: str, rate: Rate, *, ids: Ids) -> None:
+    """Set a rate; it is made if need be."""
+    records.commit(_RATES, (Put(name, ids.token(), encode(rate)),))
+
+
+def forget(records: Records, name: str) -> None:
+    """Let go of what a rate is set to: what has this limit is limited as by a semaphore."""
+    records.commit(_RATES, (Delete(name),))
+
+
+def rates(records: Records) -> Mapping[str, Rate]:
+    """Read all rates that were made, by name; damaged ones are left out."""
+    return {record.key: one for record, one in readable(records, _RATES, Rate)}
+
+
+def damaged(records: Records) -> list[str]:
+    """Name the rates whose records are damaged."""
+    known = rates(records)
+    return [one.key for one in records_in(records, _RATES) if one.key not in known]
+
+
+def unreadable_of(records: Records, names: Iterable[str]) -> Iterator[Unreadable]:
+    """Yield damaged records: of rates, and of the meters of those that are named."""
+    yield from unreadable(records, _RATES, Rate)
+    for name in names:
+        yield from unreadable(records, _partition(name), Meter)

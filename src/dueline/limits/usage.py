@@ -1,0 +1,153 @@
+"""What limits allow now, for people: who holds permits, and who waits for some."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from dueline.core.durations import span_text
+from dueline.core.engine import Engine
+from dueline.core.lane import Lane, limits_of
+from dueline.core.limit_names import semaphore_of
+from dueline.limits import rate, semaphore
+from dueline.limits.rate import Rate
+from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait
+
+
+class Use(NamedTuple):
+    """A limit at an instant.
+
+    is_set: somebody has set the capacity of its semaphore. holders, waiting: by worker, those
+    that do now. closed_us: until when a handler has closed it; 0: it is open.
+    """
+
+    name: str
+    capacity: int
+    is_set: bool
+    holders: Mapping[str, Hold]
+    waiting: Mapping[str, Wait]
+    closed_us: int = 0
+
+    @property
+    def held(self) -> int:
+        """How many permits are held."""
+        return sum(one.count for one in self.holders.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no permit to be had."""
+        return self.held >= self.capacity or self.closed_us > 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs have to wait for permits; some that were just given back change nothing."""
+        return self.is_full or bool(self.waiting)
+
+
+def use_of(engine: Engine, name: str) -> Use:
+    """Look at one limit."""
+    permits, _ = semaphore.read(engine.store, name)
+    return _use(engine, name, permits, semaphore.capacities(engine.store))
+
+
+def uses_of(engine: Engine, name: str) -> list[Use]:
+    """Look at all limits of a semaphore of which permits are held, or waited for."""
+    capacities = semaphore.capacities(engine.store)
+    found = semaphore.in_use(engine.store, name)
+    uses = [_use(engine, limit, permits, capacities) for limit, permits in found.items()]
+    return [use for use in uses if use.holders or use.waiting or use.closed_us]
+
+
+def semaphores(engine: Engine) -> Mapping[str, int | None]:
+    """Name all semaphores: with the capacity that was set, or None where jobs just name one."""
+    found: dict[str, int | None] = {
+        semaphore_of(limit): None
+        for queue in engine.catalog.names()
+        for lane in engine.lanes_of(queue)
+        for limit in limits_of(lane)
+    }
+    known = rate.rates(engine.store)
+    found = {name: None for name in found if name not in known}
+    return dict(sorted({**found, **semaphore.capacities(engine.store)}.items()))
+
+
+class Metered(NamedTuple):
+    """A limit that is a rate, at an instant: when at least one job may start."""
+
+    name: str
+    rate: Rate
+    next_us: int
+
+
+def look(engine: Engine, names: Iterable[str]) -> tuple[list[Metered], list[Use]]:
+    """Look at limits: those that are rates and allow nothing now, and all others."""
+    rates, capacities = rate.rates(engine.store), semaphore.capacities(engine.store)
+    slow: list[Metered] = []
+    uses: list[Use] = []
+    for name in names:
+        one = rates.get(semaphore_of(name))
+        if one is None:
+            permits, _ = semaphore.read(engine.store, name)
+            uses.append(_use(engine, name, permits, capacities))
+        elif found := _metered(engine, name, one):
+            slow.append(found)
+    return slow, uses
+
+
+def _metered(engine: Engine, name: str, one: Rate) -> Metered | None:
+    """Look at a rate; None: it lets a job start now."""
+    meter, _ = rate.read(engine.store, name)
+    now_us = engine.time.earliest_us()
+    if rate.left(meter, one, now_us) > 0:
+        return None
+    return Metered(name, one, rate.next_us(meter, one, now_us))
+
+
+def rate_text(one: Rate) -> str:
+    """Write a rate for people."""
+    burst = f", {one.burst} at once" if one.burst else ""
+    return f"{one.count} in {span_text(one.per_us)}{burst}"
+
+
+class Waiting:
+    """Tells which lanes wait for permits, so that nobody is late with them.
+
+    Each semaphore and each rate is read once.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Take the engine; reads nothing yet."""
+        self._engine = engine
+        self._uses: dict[str, Mapping[str, Use]] = {}
+        self._rates: Mapping[str, Rate] | None = None
+        self._slow: dict[str, bool] = {}
+
+    def has(self, lane: Lane) -> bool:
+        """Tell whether some limit of a lane is busy."""
+        return any(map(self._is_busy, limits_of(lane)))
+
+    def _is_busy(self, name: str) -> bool:
+        key = semaphore_of(name)
+        if self._rates is None:
+            self._rates = rate.rates(self._engine.store)
+        one = self._rates.get(key)
+        if one is not None:
+            if name not in self._slow:
+                self._slow[name] = _metered(self._engine, name, one) is not None
+            return self._slow[name]
+        if key not in self._uses:
+            uses: Sequence[Use] = [use_of(self._engine, key), *uses_of(self._engine, key)]
+            self._uses[key] = {use.name: use for use in uses}
+        known = self._uses[key]
+        return known[name].is_busy if name in known else known[key].capacity == 0
+
+
+def _use(engine: Engine, name: str, permits: Permits, capacities: Mapping[str, int]) -> Use:
+    now_us = engine.time.earliest_us()  # as workers see it: nobody's permits lapse early
+    semaphore_name = semaphore_of(name)
+    return Use(
+        name,
+        capacities.get(semaphore_name, CAPACITY_DEFAULT),
+        semaphore_name in capacities,
+        {who: one for who, one in sorted(permits.holders.items()) if one.until_us > now_us},
+        {who: one for who, one in sorted(permits.waiting.items()) if one.until_us > now_us},
+        permits.closed_us if permits.closed_us > now_us else 0,
+    )

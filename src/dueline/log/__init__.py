@@ -1,0 +1,1 @@
+"""Append-only logs, as history and streams use them."""

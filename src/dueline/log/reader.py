@@ -1,0 +1,157 @@
+"""Reading a shard up to its mark."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+from dueline.core.clock import Clock, StoreTime
+from dueline.core.store import Row, Store
+from dueline.core.tuples import field
+from dueline.core.watermark import SEALED_US
+from dueline.log.checkpoint import Place
+
+GUARD_US: Final = 250_000
+"""How far the mark stays behind the present where appends and looks are steps of their own."""
+
+MARK_EVERY_US: Final = 100_000
+"""How often one reader raises a mark there: it is a conditional write."""
+
+IDS_KNOWN_MAX: Final = 100_000
+"""How many rows back repeats are known, where a row may lie twice."""
+
+
+PAGE: Final = 2000
+"""How many rows of a shard are read at once."""
+
+_position = field(Row, "at_us", "id")
+
+
+class ShardReader:
+    """Reads one shard on and on, each row once; steps, and no thread of its own.
+
+    place: where it has come to. It raises the mark only where something lies above it, and reads
+    only below it, so that nothing can appear behind it any more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        stream: str,
+        shard: int,
+        *,
+        after: Place | None,
+        time: StoreTime,
+        clock: Clock,
+    ) -> None:
+        """Take the shard, and the place to read on from; reads nothing yet."""
+        self.place = after
+        self._store = store
+        self._stream = stream
+        self._shard = shard
+        self._time = time
+        self._clock = clock
+        self._guard_us = 0 if store.transactional else GUARD_US
+        self._mark = -1
+        self._has_read_all = True
+        self._raised_us: int | None = None
+        self._young: tuple[Place, int] | None = None
+        self._known: dict[bytes, None] = {}
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether nothing more will ever come: all was read below the seal."""
+        return self._has_read_all and self._mark >= SEALED_US
+
+    def seal(self) -> None:
+        """Close the shard for good; what lies in it now is all there ever is to read."""
+        if self._mark < SEALED_US:
+            self._mark = self._store.close_until(self._stream, self._shard, at_us=SEALED_US)
+            self._has_read_all = False
+
+    def read(self, limit: int) -> list[Row]:
+        """Read the next rows, at most so many; none where nothing more is closed yet."""
+        if self._has_read_all:
+            self._raise_mark()
+        if self._has_read_all:
+            return []
+        page = self._store.tail(
+            self._stream,
+            self._shard,
+            after=self.place,
+            limit=limit,
+            until_us=min(self._mark, SEALED_US),
+        )
+        self._has_read_all = len(page.rows) < limit
+        self.place = page.after
+        return list(page.rows) if not self._guard_us else self._new(page.rows)
+
+    def _raise_mark(self) -> None:
+        """Close what lies behind the place, if anything does and can be closed."""
+        if self._mark >= SEALED_US:
+            return
+        page = self._store.tail(
+            self._stream, self._shard, after=self.place, limit=1, until_us=SEALED_US
+        )
+        if not page.rows:
+            return
+        now_us = self._clock.monotonic_us()
+        at_us = self._closable_us(page.rows[0], now_us)
+        if at_us is None or at_us <= self._mark:
+            return
+        has_just = self._raised_us is not None and now_us - self._raised_us < MARK_EVERY_US
+        if has_just and self._guard_us:
+            return
+        self._mark = self._store.close_until(self._stream, self._shard, at_us=at_us)
+        self._raised_us = now_us
+        self._has_read_all = False
+
+    def _closable_us(self, first: Row, now_us: int) -> int | None:
+        """Tell up to where may be closed, so that few appends come too late.
+
+        A row may be closed at its time and the guard's, or when it was seen to lie there for so
+        long: a producer whose clock is ahead, or a clock that is set back, delays nothing more.
+        """
+        until_us = self._time.latest_us() - self._guard_us
+        if not self._guard_us or first.at_us <= until_us:
+            return max(until_us, first.at_us)
+        place = (first.at_us, first.id)
+        if self._young is None or self._young[0] != place:
+            self._young = (place, now_us)
+        return first.at_us if now_us - self._young[1] >= self._guard_us else None
+
+    def _new(self, rows: Sequence[Row]) -> list[Row]:
+        """Leave out what was read before, at another instant."""
+        found = []
+        for row in rows:
+            if row.id not in self._known:
+                self._known[row.id] = None
+                found.append(row)
+        if len(self._known) > IDS_KNOWN_MAX:
+            self._known = dict.fromkeys(list(self._known)[IDS_KNOWN_MAX // 2 :])
+        return found
+
+
+def merged(readers: Sequence[ShardReader]) -> Iterator[Row]:
+    """Read shards up to the present, in the order of positions."""
+    if len(readers) == 1:
+        [reader] = readers
+        return chain.from_iterable(iter(lambda: reader.read(PAGE), []))
+    return chain.from_iterable(_merged_pages(readers))
+
+
+def _merged_pages(readers: Sequence[ShardReader]) -> Iterator[list[Row]]:
+    """Read pages of all shards in order.
+
+    A page of each is sorted at once, up to where the first of them ends: row by row takes
+    twice as long.
+    """
+    pages = {reader: reader.read(PAGE) for reader in readers}
+    while pages := {reader: page for reader, page in pages.items() if page}:
+        until = min(_position(page[-1]) for page in pages.values())
+        ready = []
+        for reader, page in pages.items():
+            count = bisect_right(page, until, key=_position)
+            ready.append(page[:count])
+            pages[reader] = page[count:] or reader.read(PAGE)
+        yield sorted(chain.from_iterable(ready), key=_position)

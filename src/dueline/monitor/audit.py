@@ -1,0 +1,83 @@
+"""Find jobs that nobody looks at: the audit behind the marks.
+
+A lane that holds a job which has been due for long, and that is listed nowhere, is listed again.
+By the protocols there is none but where an enqueue that was never acknowledged landed late, so
+each one is told of.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from dueline.coordination.monitor_records import Finding, added
+from dueline.core.census import Census
+from dueline.core.chore import Report
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.job import Job
+from dueline.core.lane import Lane, bucket_of, living_queue
+from dueline.core.pagination import EVER, lane_pages
+from dueline.core.store import Move
+from dueline.core.wakeup import place_of
+
+EVERY_US = 600 * SECOND_US
+LANES_A_STEP = 500
+
+RESTS = 9
+"""How many times as long as a step took the next one waits: where going through all lanes is
+dear, a round takes longer, and is no more than a tenth of the work of one connection."""
+
+OVERDUE_US = 60 * SECOND_US
+"""Jobs due for less are not looked at: what is being listed now is nobody's error."""
+
+
+def audit(engine: Engine, after: str | None) -> Report:
+    """Look through some lanes, those that hold rows, and list again what is listed nowhere."""
+    store = engine.store
+    if not isinstance(store, Census):
+        return Report()
+    began_us = engine.time.earliest_us()
+    page = store.lanes_held(after=after, limit=LANES_A_STEP)
+    overdue = {job.lane: job for job in _overdue(engine, page.lanes)}
+    hidden = [overdue[lane] for lane in overdue.keys() - _listed(engine, overdue)]
+    found = [_finding(engine, job) for job in hidden if _list_again(engine, job)]
+    now_us = engine.time.latest_us()
+    rest_us = RESTS * max(0, now_us - began_us)
+    if not found:
+        return Report(after=page.after, rest_us=rest_us)
+    note = added(store, found, engine.ids.token(), now_us=now_us)
+    return Report(len(found), page.after, (note,), rest_us)
+
+
+def _overdue(engine: Engine, lanes: Iterable[Lane]) -> Iterator[Job]:
+    """Read the first job of each lane, where it has been due for long."""
+    until_us = engine.time.earliest_us() - OVERDUE_US
+    for lane in lanes:
+        yield from engine.store.scan(lane, after=None, until_us=until_us, limit=1).jobs
+
+
+def _listed(engine: Engine, lanes: Iterable[Lane]) -> set[Lane]:
+    """Tell which of these lanes are listed, under whatever bucket."""
+    wanted = set(lanes)
+    found: set[Lane] = set()
+    for queue, shard in {(lane.queue, lane.shard) for lane in wanted}:
+        for page in lane_pages(engine.store, queue, shard, until_bucket=EVER):
+            found |= wanted.intersection(pointer.lane for pointer in page.pointers)
+    return found
+
+
+def _list_again(engine: Engine, job: Job) -> bool:
+    """Move a lane's first job forward by nothing to speak of: whoever does so lists the lane.
+
+    The verdict names the token that was read: if anybody has touched the job, it is not hidden.
+    """
+    at_us = job.at_us - 1
+    width_us = engine.catalog.settings(living_queue(job.lane.queue)).width_us
+    move = Move(job, at_us, engine.ids.token(), bucket_of(at_us, width_us), job.errors, job.crashes,
+                job.alone, job.state, job.outcome, job.error)  # fmt: skip
+    is_moved = engine.store.settle([move])[0]
+    if is_moved:
+        engine.wake([place_of(move)])
+    return is_moved
+
+
+def _finding(engine: Engine, job: Job) -> Finding:
+    return Finding(engine.time.latest_us(), *job.lane, job=job.id.hex(), due_us=job.due_us)

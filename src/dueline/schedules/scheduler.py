@@ -1,0 +1,390 @@
+"""Stores the jobs of schedules before they are due.
+
+Each time of a schedule becomes one job, whose id follows from the schedule and the time, so that
+any number of processes may do this at once (rule Z1). How far a schedule has come moves in the
+same transaction as its jobs. Where there is none, the keys of the jobs are written down first,
+and whoever comes next sends the very same rows again (rule Z2).
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dueline.core import features
+from dueline.core.call_options import CallOptions
+from dueline.core.clock import DAY_US
+from dueline.core.durations import instant_text
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict, NotFound
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import Lane, bucket_of, lane_tenant
+from dueline.core.queue_settings import shard_of
+from dueline.core.store import NO_VERSION, Commit, Group, Row
+from dueline.core.validation import check_call
+from dueline.jobs.history import happened, row_of_happening
+from dueline.jobs.moves import spread
+from dueline.jobs.queue import Calls, Queues
+from dueline.schedules import schedule as recipe
+from dueline.schedules.schedule import Birth, Schedule, Skip, Stored, Template, Timing
+
+_ROUNDS_MAX: Final = 20
+
+SENT_US_MAX: Final = DAY_US // 2
+"""No birth is sent again later than this: stores may have forgotten that its key is dead."""
+
+
+def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
+    """Make a schedule, or change it; jobs of its former shape that wait are withdrawn.
+
+    Returns: whether anything changed.
+
+    Raises: BadInput: something is out of range; nothing was written.
+    """
+    recipe.check_name(name)
+    recipe.check(timing)
+    now_us = queues.engine.time.latest_us()
+    check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
+    queues.engine.catalog.adopt(features.SCHEDULES)
+
+    def change(old: Schedule | None) -> Schedule:
+        if old is not None and not old.is_leaving and _is_same(old, template, timing):
+            return old
+        anchored = timing if timing.start_us else replace(timing, start_us=now_us)
+        new = Schedule(template, anchored, queues.engine.ids.token(), now_us)
+        if old is None:
+            return new
+        return replace(
+            new,
+            is_paused=old.is_paused and not old.is_leaving,
+            recalled=recipe.withdrawn(old, now_us),
+            stored=old.stored,
+            skipped=old.skipped,
+            last=recipe.before_change(old, now_us),
+            held_us=old.held_us,
+            ended=old.ended,
+        )
+
+    return _change(queues, name, change)
+
+
+def _is_same(old: Schedule, template: Template, timing: Timing) -> bool:
+    if not timing.start_us:  # not asked: what it came to be before
+        timing = replace(timing, start_us=old.timing.start_us)
+    return (old.template, old.timing) == (template, timing)
+
+
+def pause(queues: Queues, name: str) -> None:
+    """Let no more jobs come of a schedule; those that wait for their time are withdrawn.
+
+    Raises: NotFound: there is none of the name.
+    """
+    now_us = queues.engine.time.latest_us()
+
+    def change(old: Schedule | None) -> Schedule:
+        old = _expect(name, old)
+        if old.is_paused:
+            return old
+        recalled = recipe.withdrawn(old, now_us)
+        idle = _idle(queues.engine, old, now_us)
+        return replace(idle, is_paused=True, seed=queues.engine.ids.token(), recalled=recalled)
+
+    _change(queues, name, change)
+
+
+def _idle(engine: Engine, old: Schedule, now_us: int) -> Schedule:
+    """Leave out the time that waits for a job to end, and tell so."""
+    idle = recipe.let_go(old)
+    untold = _to_tell(engine, idle)
+    return replace(idle, untold=untold, sent_us=now_us if untold else 0)
+
+
+def resume(queues: Queues, name: str) -> None:
+    """Go on with the next time; what a pause left out is not made up for.
+
+    Raises: NotFound: there is none of the name.
+    """
+    now_us = queues.engine.time.latest_us()
+
+    def change(old: Schedule | None) -> Schedule:
+        old = _expect(name, old)
+        return replace(old, is_paused=False, through_us=now_us) if old.is_paused else old
+
+    _change(queues, name, change)
+
+
+def remove(queues: Queues, name: str) -> None:
+    """Take a schedule away; those of its jobs that wait for their time are withdrawn.
+
+    Raises: NotFound: there is none of the name.
+    """
+    now_us = queues.engine.time.latest_us()
+
+    def change(old: Schedule | None) -> Schedule:
+        recalled = recipe.withdrawn(_expect(name, old), now_us)
+        return replace(
+            _idle(queues.engine, _expect(name, old), now_us), is_leaving=True, recalled=recalled
+        )
+
+    _change(queues, name, change)
+
+
+def trigger(queues: Queues, name: str) -> Job:
+    """Store one job of a schedule, due now, beside those of its times.
+
+    Raises: NotFound: there is none of the name.
+    """
+    one = find(queues.engine, name).template
+    opts = CallOptions(None, None, one.tags).to_bytes()
+    return queues.enqueue(
+        Calls(
+            one.queue,
+            one.task,
+            one.codec,
+            [one.body],
+            None,
+            one.priority,
+            one.tenant,
+            opts,
+            limits=[one.limits],
+        )
+    )[0]
+
+
+def find(engine: Engine, name: str) -> Schedule:
+    """Read a schedule.
+
+    Raises: NotFound: there is none of the name.
+    """
+    found = recipe.stored(engine.store, name)
+    return _expect(name, found and found.schedule)
+
+
+def everything(engine: Engine) -> list[Stored]:
+    """Read all schedules, by name."""
+    return [one for one in recipe.all_stored(engine.store) if not one.schedule.is_leaving]
+
+
+def advance(queues: Queues, name: str) -> int:
+    """Store the jobs that a schedule has to come, and withdraw those that it no longer has.
+
+    Returns: how many jobs this call stored.
+
+    Raises: StoreUnavailable: whoever does this next goes on where it ended.
+    """
+    count = 0
+    for _ in range(_ROUNDS_MAX):
+        found = recipe.stored(queues.engine.store, name)
+        if found is None:
+            return count
+        if found.schedule.is_sending():
+            count += _send(queues.engine, found)
+        elif found.schedule.recalled or found.schedule.ended:
+            _recall(queues, found)
+        elif found.schedule.is_leaving:
+            _commit(queues.engine, recipe.remove(found))
+        else:
+            step = _step(queues.engine, found.schedule)
+            if step.schedule == found.schedule:
+                return count
+            count += _store(queues.engine, found, step)
+    return count
+
+
+class Seen(NamedTuple):
+    """What came of seeing to all schedules.
+
+    jobs: how many that stored. look_us: when some schedule decides whether a time makes a
+    job; None where none has to.
+    """
+
+    jobs: int
+    look_us: int | None
+
+
+def see_to_all(queues: Queues) -> Seen:
+    """Advance all schedules; they are read once, and again only those that have something to do."""
+    jobs, looks = 0, list[int | None]()
+    for name, schedule, _ in recipe.all_stored(queues.engine.store):
+        present: Schedule | None = schedule
+        if _has_work(queues.engine, schedule):
+            jobs += advance(queues, name)
+            found = recipe.stored(queues.engine.store, name)
+            present = found and found.schedule
+        if present is not None:
+            looks.append(recipe.next_look_us(present, queues.engine.time.latest_us()))
+    return Seen(jobs, min((us for us in looks if us is not None), default=None))
+
+
+class Overdue(NamedTuple):
+    """A schedule whose job nobody stored, and the time that it was to have."""
+
+    name: str
+    due_us: int
+
+
+def overdue(engine: Engine, by_us: int) -> list[Overdue]:
+    """Return the schedules that are behind by more than `by_us`, by name."""
+    before_us = engine.time.earliest_us() - by_us
+    found = []
+    for name, schedule, _ in everything(engine):
+        if not schedule.is_paused:
+            due_us = next(recipe.times_after(schedule.timing, schedule.through_us))
+            if due_us < before_us:
+                found.append(Overdue(name, due_us))
+    return found
+
+
+def advance_all(queues: Queues) -> int:
+    """Advance all schedules; answer how many jobs this call stored."""
+    return see_to_all(queues).jobs
+
+
+def _has_work(engine: Engine, schedule: Schedule) -> bool:
+    if schedule.is_sending() or schedule.recalled or schedule.ended or schedule.is_leaving:
+        return True
+    return _step(engine, schedule).schedule != schedule
+
+
+def _step(engine: Engine, schedule: Schedule) -> recipe.Step:
+    return recipe.step(schedule, engine.time.latest_us(), lambda last: _lives(engine, last))
+
+
+def _lives(engine: Engine, job_id: bytes) -> bool:
+    """Tell whether a job waits or runs; once it does not, it never will (rule Z4).
+
+    Without transactions a row may be overlooked on its way to another place: it is looked for
+    twice.
+    """
+    for _ in range(1 if engine.store.transactional else 2):
+        row = engine.store.find([JobId(job_id)])[0]
+        if row is not None:
+            return row.state != State.DEAD and not row.outcome
+    return False
+
+
+def _store(engine: Engine, found: Stored, step: recipe.Step) -> int:
+    """Store the jobs of a step with how far the schedule has come; 0 where another did so."""
+    births = [_birth(engine, found.schedule, us) for us in step.times_us]
+    now_us = engine.time.latest_us()
+    after = replace(step.schedule, untold=_to_tell(engine, step.schedule))
+    if not engine.store.transactional:  # rule Z2
+        sending = replace(after, births=tuple(births), sent_us=now_us)
+        _commit(engine, _put(engine, found.name, sending, found))
+        return 0
+    jobs = [_job(found.schedule, birth, now_us) for birth in births]
+    rows = _rows(engine, after, now_us)
+    put = _put(engine, found.name, replace(after, untold=()), found)
+    if not engine.recording_store.together([Group(commits=(put,), jobs=jobs, rows=rows)])[0]:
+        return 0
+    engine.announce(jobs)
+    return len(jobs)
+
+
+def _to_tell(engine: Engine, schedule: Schedule) -> tuple[Skip, ...]:
+    """Give what was left out, where the history of its queue is of everything."""
+    settings = engine.catalog.settings(schedule.template.queue)
+    return schedule.untold if settings.tells_all else ()
+
+
+def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
+    """Tell what was left out; each is told as the last of its times, which has no job."""
+    rows = []
+    for skip in schedule.untold:
+        job = _job(schedule, _birth(engine, schedule, skip.last_us), at_us)
+        words = f"{skip.why}: {instant_text(skip.last_us)}"
+        if skip.times > 1:
+            words = f"{skip.why}: {skip.times} times since {instant_text(skip.first_us)}"
+        rows.append(row_of_happening(happened(job, "skipped", at_us, error=words), job, job.id))
+    return rows
+
+
+def _send(engine: Engine, found: Stored) -> int:
+    """Send the jobs whose keys are written down, again perhaps; then forget the keys."""
+    schedule = found.schedule
+    if engine.time.latest_us() - schedule.sent_us <= SENT_US_MAX:
+        rows = _rows(engine, schedule, schedule.sent_us)
+        if rows and None in engine.store.append(rows):
+            return 0
+        jobs = [_job(schedule, Birth(*birth), schedule.sent_us) for birth in schedule.births]
+        if not all(engine.recording_store.add(jobs)):
+            return 0
+        engine.announce(jobs)
+    done = replace(schedule, births=(), sent_us=0, untold=())
+    is_done = _commit(engine, _put(engine, found.name, done, found))
+    return len(schedule.births) if is_done else 0
+
+
+def _recall(queues: Queues, found: Stored) -> None:
+    """Cancel jobs that a schedule no longer has; one that runs is left (rule Z3).
+
+    Ask for the end of one that is in the way of a time, whatever it does (rule Z5).
+    """
+    if found.schedule.ended:
+        with suppress(NotFound, Conflict):
+            queues.cancel(JobId(found.schedule.ended))
+    for job_id in found.schedule.recalled:
+        with suppress(NotFound, Conflict):
+            row = queues.engine.store.find([JobId(job_id)])[0]
+            if row is not None and not row.is_claimed():
+                queues.cancel(row.id)
+    done = replace(found.schedule, recalled=(), ended=b"")
+    _commit(queues.engine, _put(queues.engine, found.name, done, found))
+
+
+def _birth(engine: Engine, schedule: Schedule, nominal_us: int) -> Birth:
+    """Give the job of a time the key that it keeps."""
+    settings = engine.catalog.settings(schedule.template.queue)
+    pos_us = max(nominal_us, engine.time.latest_us())
+    job_id = recipe.job_id(schedule, nominal_us)
+    shard = shard_of(job_id, settings.shards)
+    birth = Birth(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
+    if schedule.template.window_us:
+        job = spread(
+            _job(schedule, birth, 0), schedule.template.window_us, width_us=settings.width_us
+        )
+        birth = birth._replace(pos_us=job.pos_us, bucket=job.lane.bucket)
+    return birth
+
+
+def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
+    call = schedule.template
+    expires_us = birth.nominal_us + call.expires_us if call.expires_us else None
+    opts = CallOptions(expires_us, None, call.tags).to_bytes()
+    tenant = lane_tenant(call.tenant, call.limits)
+    lane = Lane(call.queue, birth.shard, birth.bucket, call.priority, tenant)
+    return Job(
+        lane, birth.pos_us, recipe.job_id(schedule, birth.nominal_us), 0, birth.nominal_us,
+        sent_us, call.task, call.codec, call.body, opts, birth.pos_us,
+    )  # fmt: skip
+
+
+def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Schedule]) -> bool:
+    """Change a schedule as it is now, and see to what follows; tell whether that was anything."""
+    for _ in range(_ROUNDS_MAX):
+        found = recipe.stored(queues.engine.store, name)
+        if found is not None and found.schedule.is_sending():  # its keys are of the former shape
+            advance(queues, name)
+            continue
+        new = change(found and found.schedule)
+        is_changed = found is None or new != found.schedule
+        if not is_changed or _commit(queues.engine, _put(queues.engine, name, new, found)):
+            advance(queues, name)
+            return is_changed
+    raise Conflict(f"The schedule {name} keeps changing.", hint="Try again.")
+
+
+def _put(engine: Engine, name: str, schedule: Schedule, over: Stored | None) -> Commit:
+    """Make the write of a schedule over what was read, or over nothing."""
+    expect = NO_VERSION if over is None else over.version
+    return recipe.put(name, schedule, version=engine.ids.token(), expect=expect)
+
+
+def _commit(engine: Engine, commit: Commit) -> bool:
+    return engine.store.commit(commit.partition, commit.writes)
+
+
+def _expect(name: str, schedule: Schedule | None) -> Schedule:
+    if schedule is None or schedule.is_leaving:
+        raise NotFound(f"There is no schedule {name}.", hint="See `dueline schedules list`.")
+    return schedule

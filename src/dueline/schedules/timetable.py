@@ -1,0 +1,117 @@
+"""Stores the jobs of schedules where no monitor does.
+
+The monitor stores them first. Every worker checks them a little later, and stores what is
+missing (rule Z6). So a schedule needs no monitor, and does not wait for the next one.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+from dueline.coordination import worker_registry
+from dueline.core.clock import SECOND_US
+from dueline.jobs.queue import Queues
+from dueline.schedules import schedule as recipe
+from dueline.schedules import scheduler
+from dueline.schedules.schedule import Schedule, Stored
+
+OVERDUE_US: Final = SECOND_US // 2
+"""How long the monitor has for an occurrence that is decided at its time."""
+
+SPARE_US: Final = recipe.AHEAD_US // 2
+"""A job that is stored ahead of its time and is missing so shortly before it is overdue."""
+
+CHECK_US: Final = SECOND_US
+"""Minimum time between two checks of the first two workers; the n-th leaves n - 1 times as much."""
+
+REST_US: Final = 10 * SECOND_US
+"""Maximum time between two checks, likewise: a schedule may be new, or have changed."""
+
+RANK_MAX: Final = 10
+"""No worker leaves more than so many times as long: the first ones may all die at once."""
+
+
+class Timetable:
+    """One worker's view of all schedules; in steps, without a thread of its own."""
+
+    def __init__(self, queues: Queues, worker: str) -> None:
+        """Take the engine and the worker's id; nothing is read yet."""
+        self._queues = queues
+        self._worker = worker
+        self._rank = 1
+        self._ranked_us: int | None = None
+        self._left: dict[str, bytes] = {}
+
+    def step(self) -> int:
+        """Store the jobs of schedules that are overdue.
+
+        Returns:
+          After how many microseconds to check again.
+        """
+        queues = self._queues
+        found = recipe.all_stored(queues.engine.store)
+        now_us = queues.engine.time.latest_us()
+        self._left = {one.name: self._left[one.name] for one in found if one.name in self._left}
+        next_us: int | None = None
+        for one in found:
+            at_us: int | None = self._overdue_us(one)
+            if at_us is not None and at_us <= now_us:
+                at_us = self._advance(one.name)
+            if at_us is not None:
+                next_us = at_us if next_us is None else min(next_us, at_us)
+        if found or self._ranked_us is None:
+            self._rank_again(now_us)
+        rest_us = REST_US * self._rank
+        if next_us is None:
+            return rest_us
+        return min(max(next_us - queues.engine.time.earliest_us(), CHECK_US * self._rank), rest_us)
+
+    def _advance(self, name: str) -> int | None:
+        """Advance one schedule; return when it is overdue next."""
+        before = recipe.stored(self._queues.engine.store, name)
+        scheduler.advance(self._queues, name)
+        after = recipe.stored(self._queues.engine.store, name)
+        if after is None:
+            return None
+        if before is None or after.version != before.version:
+            self._left[name] = after.version
+        return self._overdue_us(after)
+
+    def _overdue_us(self, one: Stored) -> int | None:
+        """Return when a schedule needs this worker; None where it has nothing to come.
+
+        A schedule that stands as this worker left it has no monitor: it is advanced in time.
+        """
+        schedule = one.schedule
+        if has_remains(schedule):
+            return 0
+        if schedule.is_paused:
+            return None
+        next_us = next(recipe.times_after(schedule.timing, schedule.through_us))
+        if schedule.timing.overlap == "allow":
+            return next_us - SPARE_US
+        return next_us if self._left.get(one.name) == one.version else next_us + OVERDUE_US
+
+    def _rank_again(self, now_us: int) -> None:
+        """Read now and then how many workers come before this one."""
+        if self._ranked_us is None or not 0 <= now_us - self._ranked_us < REST_US:
+            mine = _order_of(self._worker)
+            before = sum(
+                _order_of(one) < mine for one in worker_registry.names(self._queues.engine.store)
+            )
+            self._rank, self._ranked_us = min(max(1, before), RANK_MAX), now_us
+
+
+def _order_of(worker: str) -> bytes:
+    """Return what workers are ranked by: those of one machine do not stand together."""
+    return blake2b(worker.encode(), digest_size=8).digest()
+
+
+def has_remains(schedule: Schedule) -> bool:
+    """Return whether a process began something with a schedule that is to be ended now."""
+    return bool(
+        schedule.is_sending()
+        or schedule.recalled
+        or schedule.ended
+        or schedule.is_leaving
+        or schedule.held_us
+    )

@@ -1,0 +1,1 @@
+"""History and dead-letter jobs as tables of a data lake."""

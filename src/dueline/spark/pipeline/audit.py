@@ -1,0 +1,254 @@
+"""An audit of queues that may be in use."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from dueline.core.attempt import digest_of
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput
+from dueline.core.job import JobId
+from dueline.core.lane import dead_queue
+from dueline.core.queue_settings import tells_all
+from dueline.jobs import results
+from dueline.spark.pipeline.audit_rules import NO_PROMISES, RULES, Known, Promises
+from dueline.spark.pipeline.engine import Say, TableEngine
+from dueline.spark.pipeline.history_bounds import Births, is_inside
+from dueline.spark.pipeline.table_store import BRONZE, Folder, Manifest
+from dueline.spark.pipeline.tables_arrow import lines_of
+from dueline.spark.writing.keys import job_id_of
+
+PAGE: Final = 1000
+ALL: Final = Births()
+LATE_US: Final = 10 * SECOND_US
+"""Time after which every client has read a change of a queue's settings (rule Q1)."""
+
+_LOST: Final = frozenset(rule.words for rule in RULES.values() if rule.verdict == "lost")
+
+
+class Standing(NamedTuple):
+    """How an audit leaves a queue: clean, failed, or not audited.
+
+    unjudged: jobs of which nothing is said, since they were enqueued before the tables begin, or
+    outside of the period that was asked for. since_us: from when on the tables hold its history.
+    """
+
+    queue: str
+    history: str
+    verdict: str
+    findings: int
+    unjudged: int
+    since_us: int
+
+
+class Judged(NamedTuple):
+    """What an audit says: of each queue, each finding, and which rules were applied.
+
+    looked_for, not_audited, not_known: as of `Audited`.
+    """
+
+    queues: Sequence[Standing]
+    findings: Sequence[Mapping[str, Any]]
+    looked_for: Sequence[str]
+    not_audited: Sequence[str]
+    not_known: Mapping[str, str]
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether anything was found."""
+        return bool(self.findings)
+
+
+class Auditor:
+    """Judges what was copied of some queues' history, beside what they hold."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        engine: Engine,
+        history: Mapping[str, str],
+        bounds: Manifest,
+        births: Births,
+    ) -> None:
+        """Take the tables, the store, how much the history of each queue holds, and bounds.
+
+        Args: bounds: the manifest of bronze. births: of which jobs something is to be said.
+        """
+        self._folder = folder
+        self._engine = engine
+        self._history = history
+        self._bounds = bounds
+        self._births = births
+
+    def judge(
+        self,
+        engine: TableEngine,
+        say: Say,
+        expected: Collection[str] | None,
+        promises: Promises = NO_PROMISES,
+        *,
+        with_results: bool = False,
+    ) -> Judged:
+        """Copy what is new, and judge.
+
+        Who has a row is read first, the history after it: what ended in between is told there.
+        What seems lost is looked up by its id, since a row that moves can be overlooked.
+
+        Args:
+          with_results: Whether to compare the results that are kept with the history.
+
+        Raises: BadInput: `expected` with a queue whose history does not tell of births.
+        """
+        whole = [name for name, kept in self._history.items() if tells_all(kept)]
+        if expected is not None and len(whole) < len(self._history):
+            raise BadInput(
+                "What is expected can be compared only where the history is all, or arguments.",
+                hint="Choose such queues with --queue.",
+            )
+        store = self._engine.store
+        since_us = store.clock_us()
+        living = [
+            (job.id.hex(), job.enqueued_us)
+            for name in self._history
+            for job in _rows_of(self._engine, name)
+        ]
+        say(f"audit: {len(living):,} jobs have a row")
+        engine.bronze(say)
+        self._bounds = replace(self._bounds, begins=self._whole_since(whole, since_us))
+        has_end = bool(self._bounds.until_us)  # jobs that ended after it seem lost
+        said = engine.audit(
+            None if has_end else living,
+            None if expected is None else list(map(job_id_of, expected)),
+            promises,
+            Known(whole, is_exact=store.transactional, now_us=store.clock_us()),
+        )
+        if with_results:
+            found = [*said.findings, *self._changed_results()]
+            said = said.with_rule("another result", found)
+        if has_end:
+            whole = []
+        findings = self._asked(self._confirmed(said.findings, since_us))
+        counts = Counter(one["queue"] for one in findings)
+        jobs, judged = self._jobs()
+        standings = [
+            Standing(
+                name,
+                kept,
+                _verdict(counts[name], name in whole and judged[name] >= min(1, jobs[name])),
+                counts[name],
+                jobs[name] - judged[name],
+                self._bounds.begins.get(name, 0),
+            )
+            for name, kept in self._history.items()
+        ]
+        told = [
+            {"queue": one["queue"] or "", "enqueued_us": one["enqueued"],
+             **{name: one[name] for name in ("verdict", "job_id", "attempt", "words")}}
+            for one in findings
+        ]  # fmt: skip
+        return Judged(standings, told, said.looked_for, said.not_audited, said.not_known)
+
+    def _whole_since(self, whole: Sequence[str], now_us: int) -> dict[str, int]:
+        """Return since when the tables hold the whole history of each queue.
+
+        A queue whose history was changed to `all` has jobs that were enqueued without an event,
+        the last of them by clients that had read the settings before.
+        """
+        begins = dict(self._bounds.begins)
+        if not self._folder.manifest(BRONZE).parts:
+            return begins
+        table = self._folder.read(BRONZE, columns=("queue", "outcome", "enqueued"))
+        if table is None:
+            return begins
+        grouped = table.group_by(["queue", "outcome"]).aggregate([("enqueued", "min")])
+        for name in whole:
+            first = {
+                line["outcome"]: line["enqueued_min"]
+                for line in lines_of(grouped)
+                if line["queue"] == name
+            }
+            event_us = first.pop("enqueued", now_us)
+            if begins.get(name, 0) < min(first.values(), default=event_us) < event_us:
+                begins[name] = event_us + LATE_US
+        return begins
+
+    def _confirmed(
+        self, findings: Iterable[Mapping[str, Any]], since_us: int
+    ) -> list[Mapping[str, Any]]:
+        """Leave out jobs that are not lost: they have a row after all, or were enqueued later."""
+        told = list(findings)
+        seeming = sorted({one["job_id"] for one in told if one["words"] in _LOST})
+        enqueued_us: dict[str, int] = {}
+        for place in range(0, len(seeming), PAGE):
+            some = [one for one in seeming[place : place + PAGE] if len(one) == 2 * 16]
+            rows = self._engine.store.find([JobId(bytes.fromhex(one)) for one in some])
+            found = zip(some, rows, strict=True)
+            enqueued_us |= {one: row.enqueued_us for one, row in found if row is not None}
+
+        def is_lost(one: Mapping[str, Any]) -> bool:
+            if one["enqueued"] is None:
+                return one["job_id"] not in enqueued_us
+            is_new = one["enqueued"] >= since_us
+            return not is_new and enqueued_us.get(one["job_id"]) != one["enqueued"]
+
+        return [one for one in told if one["words"] not in _LOST or is_lost(one)]
+
+    def _asked(self, findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Leave out jobs of which nothing can be said, and those that nobody asks about."""
+        begins = self._bounds.begins
+        return [
+            one
+            for one in findings
+            if is_inside(self._births, begins, one["job_id"], one["queue"], one["enqueued"])
+        ]
+
+    def _changed_results(self) -> Iterator[Mapping[str, Any]]:
+        """Yield jobs of which another result is kept than the one that they gave."""
+        verdict, words, _ = RULES["another result"]
+        for batch in self._folder.batches(BRONZE):
+            if "digest" not in batch.schema.names:  # an older version wrote it
+                continue
+            lines = lines_of(pa.Table.from_batches([batch.filter(batch["digest"].is_valid())]))
+            ids = {JobId(bytes.fromhex(line["job_id"])) for line in lines}
+            kept = results.read_many(self._engine.store, ids)
+            for line in lines:
+                outcome = kept.get(JobId(bytes.fromhex(line["job_id"])))
+                if outcome is None or outcome.ended_us != line["ended"]:
+                    continue
+                if digest_of(outcome.value.encode()) != line["digest"]:
+                    names = "queue", "job_id", "enqueued", "attempt"
+                    told = {name: line[name] for name in names}
+                    yield {"verdict": verdict, **told, "words": words}
+
+    def _jobs(self) -> tuple[Counter[str], Counter[str]]:
+        """Count the jobs of each queue that the tables tell of, and those that are judged."""
+        begins = self._bounds.begins
+        if self._births == ALL and not any(begins.values()):  # all are
+            return Counter(), Counter()
+        table = self._folder.read(BRONZE, columns=("queue", "job_id", "enqueued"))
+        if table is None:
+            return Counter(), Counter()
+        keys = ["queue", "job_id", "enqueued"]
+        table = table.group_by(keys).aggregate([])
+        born = table.column("enqueued").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        jobs, judged = Counter[str](), Counter[str]()
+        columns = (table.column(name).to_pylist() for name in keys[:2])
+        for queue, job_id, born_us in zip(*columns, born.to_pylist(), strict=True):
+            jobs[queue] += 1
+            judged[queue] += is_inside(self._births, begins, job_id, queue, born_us)
+        return jobs, judged
+
+
+def _verdict(findings: int, is_audited: bool) -> str:  # noqa: FBT001  (both of it)
+    if findings:
+        return "failed"
+    return "clean" if is_audited else "not audited"
+
+
+def _rows_of(engine: Engine, name: str) -> Iterable[Any]:
+    for queue in (name, dead_queue(name)):
+        yield from engine.jobs_of(queue)

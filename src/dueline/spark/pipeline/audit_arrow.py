@@ -1,0 +1,305 @@
+"""The audit of a history without Spark.
+
+It shares the rules with `lake_audit`, and no code.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+from dueline.checker import EARLY_US_MAX
+from dueline.core.attempt import digest_of
+from dueline.spark.pipeline.audit_rules import (
+    AHEAD_US_MAX,
+    ENDED,
+    FINAL,
+    NO_PROMISES,
+    NOTHING_KNOWN,
+    RULES,
+    Audited,
+    Known,
+    Promises,
+    audited,
+)
+from dueline.spark.pipeline.promises_arrow import crowded, passed_by
+
+Line = Mapping[str, Any]
+Key = tuple[str, int]
+"""What tells a run: the job's id, and when it was enqueued."""
+
+Fault = tuple[str, int]
+"""A rule that is broken, and the attempt that breaks it."""
+
+
+class Run(NamedTuple):
+    """A job id from one call of `enqueue` to the end of that job.
+
+    Attributes:
+      claims: All rows of attempts.
+      attempts: One row of each attempt, in the order of the fences.
+      events: All other rows.
+      crashed: The fences of attempts whose worker died, as another worker wrote down.
+    """
+
+    claims: Sequence[Line]
+    attempts: Sequence[Line]
+    events: Sequence[Line]
+    crashed: Collection[int]
+
+    def fences(self, *outcomes: str) -> list[int]:
+        """Return the fences of the events with one of these outcomes."""
+        return [one["attempt"] for one in self.events if one["outcome"] in outcomes]
+
+    def has_ended(self) -> bool:
+        """Return whether some row says that the job ended for good."""
+        return any(one["outcome"] in ENDED for one in chain(self.claims, self.events))
+
+
+def audit(
+    attempts: Iterable[Line],
+    *,
+    living: Collection[str | Key] | None = None,
+    expected: Collection[str] | None = None,
+    results: Iterable[Line] | None = None,
+    promises: Promises = NO_PROMISES,
+    known: Known = NOTHING_KNOWN,
+) -> Audited:
+    """Find what must not happen; see `lake_audit.audit`.
+
+    Jobs are given by their ids, those that have a row also by id and time of enqueue.
+    """
+    runs = _runs(attempts)
+    last = dict(sorted(runs))
+    lives = None if living is None else set(living)
+    ids = {one if isinstance(one, str) else one[0] for one in living or ()}
+    findings: list[Line] = []
+
+    def find(rule: str, key: tuple[str, int | None], queue: str | None, attempt: int) -> None:
+        findings.append(
+            {
+                "verdict": RULES[rule].verdict, "queue": queue, "job_id": key[0],
+                "enqueued": key[1], "attempt": attempt, "words": RULES[rule].words,
+            }
+        )  # fmt: skip
+
+    for key, run in runs.items():
+        job_id, enqueued = key
+        queue = (run.attempts or run.events)[-1]["queue"]
+        is_alive = lives is None or key in lives or (job_id in lives and last[job_id] == enqueued)
+        if known.whole is not None and queue not in known.whole:
+            is_alive = True
+        faults = chain(_faults(run, promises, known), () if is_alive else _loss(run))
+        for rule, attempt in faults:
+            find(rule, key, queue, attempt)
+        if expected is not None and job_id not in expected and run.attempts:
+            find("nobody asked", key, queue, run.attempts[-1]["attempt"])
+    if lives is not None and expected is not None:
+        for job_id in set(expected) - ids - last.keys():
+            find("no trace", (job_id, None), None, 0)
+    for rule, line in chain(_unkept(runs, promises), _changed_results(runs, results)):
+        find(rule, (line["job_id"], line["enqueued"]), line["queue"], line["attempt"])
+    return audited(
+        findings,
+        has_living=living is not None,
+        has_expected=expected is not None,
+        has_results=results is not None,
+        promises=promises,
+        known=known,
+    )
+
+
+def _runs(rows: Iterable[Line]) -> dict[Key, Run]:
+    claims: dict[Key, list[Line]] = defaultdict(list)
+    events: dict[Key, list[Line]] = defaultdict(list)
+    for line in rows:
+        if line["worker"] or line["outcome"] != "skipped":  # by a schedule: it never was a job
+            (claims if line["worker"] else events)[line["job_id"], line["enqueued"]].append(line)
+    return {
+        key: Run(
+            claims.get(key, ()),
+            _once(claims.get(key, ())),
+            events.get(key, ()),
+            {one["attempt"] for one in claims.get(key, ()) if _is_of_dead_worker(one)},
+        )
+        for key in dict.fromkeys(chain(claims, events))
+    }
+
+
+def _once(claims: Sequence[Line]) -> list[Line]:
+    """Return the first row of each attempt, in the order of the fences."""
+    first: dict[int, Line] = {}
+    for line in sorted(claims, key=lambda line: (line["attempt"], line["at"], line["outcome"])):
+        first.setdefault(line["attempt"], line)
+    return list(first.values())
+
+
+def _faults(run: Run, promises: Promises, known: Known) -> Iterator[Fault]:
+    for line in run.attempts:
+        yield from ((rule, line["attempt"]) for rule in _of_row(line, known))
+    yield from _of_claims(run)
+    yield from _of_order(run)
+    yield from _of_ends(run, known)
+    yield from _of_events(run, known)
+    yield from _of_place(run)
+    yield from _of_retries(run, promises)
+
+
+def _of_row(line: Line, known: Known) -> Iterator[str]:
+    """Yield the rules that a row breaks by itself."""
+    started, ended = line["started"], line["ended"]
+    if line["outcome"] == "done" and started is None and line["task"]:
+        yield "no start"
+    if started is not None:
+        if ended < started - EARLY_US_MAX:
+            yield "ended first"
+        if started < line["claimed"] - EARLY_US_MAX:
+            yield "started first"
+        if started < line["enqueued"] - EARLY_US_MAX:
+            yield "started unborn"
+    if (
+        known.now_us is not None
+        and line["outcome"] != "crashed"  # that row has the end of the lease
+        and ended > known.now_us + AHEAD_US_MAX
+    ):
+        yield "in the future"
+
+
+def _of_claims(run: Run) -> Iterator[Fault]:
+    """Yield the rules that several rows of one attempt break."""
+    rows: dict[int, list[Line]] = defaultdict(list)
+    for one in run.claims:
+        rows[one["attempt"]].append(one)
+    changed = run.fences("changed")
+    for line in run.attempts:
+        attempt = line["attempt"]
+        if len({(one["claimed"], one["worker"]) for one in rows[attempt]}) > 1:
+            yield "one fence", attempt
+        # A worker that was taken for dead may have written its own row, too (rule F3).
+        told = [one for one in rows[attempt] if not _is_of_dead_worker(one)]
+        final = {(one["outcome"], one["error"]) for one in told if one["outcome"] in FINAL}
+        others = {one["outcome"] for one in told if one["outcome"] not in FINAL}
+        if len({one["ended"] for one in told}) > 1 or len(final) > 1 or len(others) > 1:
+            yield "another end", attempt
+        is_moved = any(fence < attempt for fence in changed)
+        started = line["started"]
+        if started is not None and not is_moved and started < line["due"] - EARLY_US_MAX:
+            yield "early", attempt
+
+
+def _of_order(run: Run) -> Iterator[Fault]:
+    """Yield the rules that an attempt breaks beside the attempt before it."""
+    for before, line in pairwise(run.attempts):
+        attempt = line["attempt"]
+        if before["outcome"] == "crashed":
+            if line["claimed"] < before["ended"]:
+                yield "before the lease ended", attempt
+        elif before["ended"] > line["claimed"] + EARLY_US_MAX:
+            yield "late verdict", attempt
+        if line["claimed"] < before["claimed"] - EARLY_US_MAX:
+            yield "time went back", attempt
+
+
+def _of_ends(run: Run, known: Known) -> Iterator[Fault]:
+    """Yield the rules that an attempt breaks after an end."""
+    ends = [line["attempt"] for line in run.attempts if line["outcome"] in ENDED]
+    ends += run.fences(*ENDED)
+    end = min(ends, default=None)
+    for line in run.attempts:
+        if end is not None and line["attempt"] > end:
+            yield "two ends" if line["outcome"] in ENDED else "after its end", line["attempt"]
+    changed = run.fences("changed")
+    for before, line in pairwise(run.attempts):
+        is_retried = any(before["attempt"] <= fence < line["attempt"] for fence in changed)
+        if before["outcome"] == "dead" and not is_retried and line["queue"] in known.exact:
+            yield "after its death", line["attempt"]
+
+
+def _of_events(run: Run, known: Known) -> Iterator[Fault]:
+    """Yield the rules that need the events of a job beside its attempts."""
+    births = {one["id"] for one in run.events if one["outcome"] == "enqueued"}
+    if len(births) > 1 and run.events[0]["queue"] in known.exact:
+        yield "enqueued twice", 0
+    exact = known.exact
+    if run.attempts and not births and run.attempts[-1]["queue"] in exact:
+        yield "not enqueued", run.attempts[-1]["attempt"]
+    told = set(run.fences("changed", *ENDED))
+    last = 0
+    for line in run.attempts:
+        attempt = line["attempt"]
+        left = attempt - last - 1 - sum(last < fence < attempt for fence in told)
+        if left > 0 and line["queue"] in exact and not _is_of_dead_worker(line):
+            yield "missing", attempt
+        last = attempt
+
+
+def _is_of_dead_worker(line: Line) -> bool:
+    """Return whether another worker wrote the row, since the attempt's own had died.
+
+    That worker may have died before it could write a row for the attempt before, too.
+    """
+    return line["outcome"] == "crashed" or (
+        line["outcome"] in ("dead", "lost") and line["started"] is None
+    )
+
+
+def _of_place(run: Run) -> Iterator[Fault]:
+    """Yield attempts with another task, queue or tenant than before."""
+    told = [one for one in run.events if one["outcome"] in ("enqueued", "changed")]
+    if not any(one["outcome"] == "enqueued" for one in told):
+        told += run.attempts[:1]
+    for name in ("task", "queue", "tenant"):
+        values = {one[name] for one in told}
+        for line in run.attempts:
+            if line[name] not in values:
+                yield f"another {name}", line["attempt"]
+
+
+def _of_retries(run: Run, promises: Promises) -> Iterator[Fault]:
+    """Yield the attempt that failed as often as its task allows, and did not end its job."""
+    failures = 0
+    for line in run.attempts:
+        if line["outcome"] == "dead":  # a job that is retried by hand counts from 0
+            failures = 0
+        elif line["outcome"] == "retried" and line["attempt"] not in run.crashed:
+            failures += 1
+            if failures == promises.attempts.get(line["task"]):
+                yield "over attempts", line["attempt"]
+
+
+def _loss(run: Run) -> Iterator[Fault]:
+    """Yield the rule that a job breaks by having no row."""
+    if run.has_ended():
+        return
+    if not run.attempts:
+        yield "no trace", 0
+        return
+    last = run.attempts[-1]
+    yield "dead and gone" if last["outcome"] == "dead" else "gone", last["attempt"]
+
+
+def _unkept(runs: Mapping[Key, Run], promises: Promises) -> Iterator[tuple[str, Line]]:
+    """Yield attempts that break promises, each with its rule."""
+    once = [line for run in runs.values() for line in run.attempts]
+    for line in crowded(once, promises.capacities):
+        yield "crowded", line
+    if promises.passed is not None:
+        moved = {job_id for (job_id, _), run in runs.items() if run.fences("changed")}
+        for line in passed_by(once, moved, promises.passed):
+            yield "passed by", line
+
+
+def _changed_results(
+    runs: Mapping[Key, Run], results: Iterable[Line] | None
+) -> Iterator[tuple[str, Line]]:
+    """Yield attempts of which another result is kept than the one that they had."""
+    kept = {(one["job_id"], one["finished"]): one["value"] for one in results or ()}
+    if not kept:
+        return
+    for run in runs.values():
+        for line in run.attempts:
+            value = kept.get((line["job_id"], line["ended"]))
+            if line["outcome"] != "done" or value is None or not line.get("digest"):
+                continue
+            if digest_of(value.encode()) != line["digest"]:
+                yield "another result", line

@@ -1,0 +1,377 @@
+"""The pipeline: what a queue did, in tables, and judged."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute
+
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput
+from dueline.core.pagination import rows_in
+from dueline.core.queue_settings import tells_all
+from dueline.core.store import Store
+from dueline.jobs.history import HISTORY_SUFFIX
+from dueline.jobs.history_batch import size_of, unbundled
+from dueline.spark.pipeline.archive import Archive, Archived, Check, Period, asked_of
+from dueline.spark.pipeline.audit import ALL, Auditor, Judged
+from dueline.spark.pipeline.audit_rules import NO_PROMISES, RUN, Promises
+from dueline.spark.pipeline.dead_jobs import Death, Wanted
+from dueline.spark.pipeline.engine import STEPS, Say, Settings, Step, TableEngine
+from dueline.spark.pipeline.history_bounds import NO_END, Births, bound
+from dueline.spark.pipeline.past_arrow import STATES, state_at
+from dueline.spark.pipeline.replaying import Chosen, Found, Order
+from dueline.spark.pipeline.report import Span, page
+from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
+from dueline.spark.pipeline.tables_arrow import lines_in
+from dueline.spark.reading import shards as shelves
+from dueline.spark.runtime.options import existing_engine, open_existing
+from dueline.spark.writing.enqueue import Written
+
+_LAST: Final = b"\xff" * 16
+
+
+class Pipeline:
+    """Tables in a folder, made of a store's history by an engine."""
+
+    def __init__(
+        self, folder: Folder, settings: Settings, engine: Callable[[], TableEngine]
+    ) -> None:
+        """Take the folder, what the tables depend on, and how to start the engine."""
+        self._folder = folder
+        self._settings = settings
+        self._start = engine
+        self._started: TableEngine | None = None
+
+    def _engine(self) -> TableEngine:
+        if self._started is None:
+            self._started = self._start()
+        return self._started
+
+    def run(
+        self,
+        steps: Sequence[str],
+        say: Say,
+        *,
+        since_us: int | None = None,
+        until_us: int | None = None,
+    ) -> list[Step]:
+        """Take steps, in their order; all of them by default.
+
+        Args: since_us, until_us: of the history, what tables hold that are begun now.
+
+        Raises: BadInput: there is no such step. Conflict: the tables hold another period.
+        """
+        for name in steps:
+            if name not in STEPS:
+                raise BadInput(f"There is no step {name!r}.", hint=f"Use {', '.join(STEPS)}.")
+        with self._folder.writing():
+            chosen = [name for name in STEPS if not steps or name in steps]
+            if BRONZE in chosen or since_us is not None or until_us is not None:
+                self._bound(since_us, until_us)
+            return [getattr(self._engine(), name)(say) for name in chosen]
+
+    def status(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """Tell of each table how much it holds, and of each shard what is not copied yet."""
+        tables: list[Mapping[str, Any]] = []
+        for table in (BRONZE, SILVER, *GOLD, *WHOLE):
+            manifest = self._folder.manifest(table)
+            last = [one["last_us"] for one in manifest.facts.values() if "last_us" in one]
+            tables.append(
+                {
+                    "table": table, "engine": manifest.engine, "rows": manifest.rows,
+                    "parts": len(manifest.parts), "done": manifest.done,
+                    "last_us": max(last, default=None),
+                }
+            )  # fmt: skip
+        ends = self._ends()
+        bounds = self._folder.manifest(BRONZE)
+        with existing_engine(self._settings.store) as engine:
+            shards: list[Mapping[str, Any]] = [
+                {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
+                 "behind": _count(engine.store, queue, shard, ends.get((queue, shard)), bounds)}
+                for queue in self._names(engine)
+                for shard in shelves.history_shards(engine, queue)
+            ]  # fmt: skip
+        return tables, shards
+
+    def _bound(self, since_us: int | None = None, until_us: int | None = None) -> Manifest:
+        """Begin bronze with a period, or see that it goes on in its own."""
+        with existing_engine(self._settings.store) as engine:
+            return bound(self._folder, engine, self._names(engine), since_us, until_us)
+
+    def _names(self, engine: Engine) -> list[str]:
+        if not self._settings.queues:
+            return engine.catalog.names()
+        return [name for one in self._settings.queues for name in engine.catalog.chosen(one)]
+
+    def _histories(self, engine: Engine) -> dict[str, str]:
+        """Tell how much each queue's history holds."""
+        return {name: engine.catalog.settings(name).history for name in self._names(engine)}
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        """Tell how far each shard was copied."""
+        if not self._folder.manifest(BRONZE).parts:
+            return {}
+        table = self._folder.read(BRONZE, columns=("queue", "shard", "at"))
+        if table is None:
+            return {}
+        ends = table.group_by(["queue", "shard"]).aggregate([("at", "max")])
+        instants = ends.column("at_max").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        keys = zip(ends.column("queue").to_pylist(), ends.column("shard").to_pylist(), strict=True)
+        return dict(zip(keys, instants.to_pylist(), strict=True))
+
+    def past(self, instant_us: int) -> list[Mapping[str, Any]]:
+        """Count what each queue held at an instant, by state, from what was copied.
+
+        Returns: queue, history, verdict, and a count for each state. The verdict is `told`,
+        `not audited`, or `in part` where the tables do not hold all that was before.
+        """
+        with existing_engine(self._settings.store) as engine:
+            history = self._histories(engine)
+        bounds = self._folder.manifest(BRONZE)
+        bronze = lines_in(self._folder.batches(BRONZE))
+        lines = (line for line in bronze if tells_all(history.get(line["queue"], "off")))
+        counts: dict[str, Counter[str]] = {name: Counter() for name in history}
+        for one in state_at(lines, instant_us):
+            counts[one["queue"]][one["state"]] += 1
+        return [
+            {
+                "queue": name,
+                "history": kept,
+                "verdict": _told_of(kept, is_whole=not bounds.begins.get(name, 0)),
+                **{state: counts[name][state] for state in STATES},
+            }
+            for name, kept in history.items()
+        ]
+
+    def report(
+        self, title: str, *, since_us: int | None = None, until_us: int | None = None
+    ) -> str:
+        """Write a page about what the tables hold, or about a period, in whole minutes."""
+        return page(self._folder, title, Span.of(since_us, until_us))
+
+    def archive(
+        self, to: Path, say: Say, *, since_us: int | None = None, until_us: int | None = None
+    ) -> Archived:
+        """Copy what is new, and write the rows of a period to a folder of their own.
+
+        What lies there whole already, and is of the same period and queues, stays as it is.
+
+        Args: until_us: that instant is not in it; None: all that is settled now.
+
+        Raises:
+          BadInput: rows may still come into the period.
+          Conflict: the folder holds another archive, or something else.
+        """
+        asked = asked_of(self._settings.queues, since_us, until_us)
+        archive = Archive(to)
+        held = archive.held(asked)
+        if held is not None:
+            return held
+        with self._folder.writing():
+            bounds = self._bound()
+        if since_us is not None and since_us < bounds.since_us:
+            raise BadInput(
+                "The tables begin later than that period.",
+                hint="Give a later --since, or other tables with --out.",
+            )
+        settled_us = self._settled_us()
+        if bounds.until_us:
+            settled_us = min(settled_us, bounds.until_us)
+        if until_us is not None and until_us > settled_us:
+            raise BadInput(
+                "The end of that period is not past: rows may still come into it.",
+                hint="Give an earlier --until, or none for all that is settled.",
+            )
+        end_us = settled_us if until_us is None else until_us
+        period = Period(self._settings.queues, since_us or bounds.since_us, end_us)
+        with self._folder.writing():
+            place = archive.clear()
+            self._engine().bronze(say)
+            self._engine().archive(place, period)
+            say("archive: rows are written")
+            return archive.publish(asked, period)
+
+    def deaths(self, wanted: Wanted) -> list[Death]:
+        """Tell which jobs died, from silver: of those that are wanted, in the chosen queues.
+
+        Raises: NotFound: there is no such queue, or silver was never made.
+        """
+        self._folder.need(SILVER)
+        with existing_engine(self._settings.store) as engine:
+            names = self._names(engine) if self._settings.queues else ()
+        return self._engine().deaths(wanted._replace(queues=names))
+
+    def replayable(self, chosen: Chosen, archives: Sequence[Path] = ()) -> Found:
+        """Tell which jobs can be replayed, of those that ended as they are chosen.
+
+        Args: archives: where to look instead of in bronze.
+
+        Raises: NotFound: there is no such archive, or bronze was never made.
+        """
+        files = self._rows(archives)
+        if not files:
+            return Found((), ())
+        return self._engine().replayable(files, self._in_queues(chosen))
+
+    def replay(
+        self, chosen: Chosen, order: Order, say: Say, archives: Sequence[Path] = ()
+    ) -> Written:
+        """Enqueue them again; tell how many were wanted, and how many had not been put before."""
+        files = self._rows(archives)
+        if not files:
+            return Written()
+        return self._engine().replay(files, self._in_queues(chosen), order, say)
+
+    def _rows(self, archives: Sequence[Path]) -> list[Path]:
+        if archives:
+            return [file for one in archives for file in Archive(one).rows()]
+        self._folder.need(BRONZE)
+        return self._folder.files(BRONZE)
+
+    def _in_queues(self, chosen: Chosen) -> Chosen:
+        return chosen._replace(queues=self._settings.queues)
+
+    def _settled_us(self) -> int:
+        """Raise the marks of the histories to the present; tell below what nothing comes any more.
+
+        Raises: NotFound: there is no such queue.
+        """
+        with existing_engine(self._settings.store) as engine:
+            store = engine.store
+            some = [
+                shelves.Shelf(name, name + HISTORY_SUFFIX, shard)
+                for name in self._names(engine)
+                for shard in shelves.history_shards(engine, name)
+            ]
+            marks = shelves.close(store, some).values()
+            return min((shelves.now_us(store), *marks)) + 1
+
+    def verify(self) -> list[Check]:
+        """Compare the store with bronze, bronze with silver, silver with gold."""
+        bronze = self._folder.read(BRONZE, columns=("id", *RUN, "attempt", "worker"))
+        if bronze is None:
+            return [Check("bronze", is_good=True, finding="no rows yet")]
+        known = set(bronze.column("id").to_pylist())
+        ends = self._ends()
+        since_us = self._folder.manifest(BRONZE).since_us
+        with closing(open_existing(self._settings.store)) as store:
+            missing = [
+                row_id
+                for (queue, shard), end_us in ends.items()
+                for row_id in _ids(store, queue, shard, since_us, end_us)
+                if row_id not in known
+            ]
+        attempts = bronze.filter(compute.not_equal(bronze.column("worker"), ""))
+        claims = attempts.group_by([*RUN, "attempt"]).aggregate([]).num_rows
+        checks = [
+            Check(
+                "bronze holds what the store tells",
+                is_good=not missing,
+                finding=f"{len(known):,} rows, {len(missing):,} of the store's are missing",
+            ),
+            self._check_silver(claims),
+        ]
+        silver = self._folder.manifest(SILVER).rows
+        spans = self._folder.read(SILVER, columns=("started",))
+        started = 0 if spans is None else spans.num_rows - spans.column("started").null_count
+        for table, wanted in zip(GOLD, (silver, started, started), strict=True):
+            counted = self._sum(table)
+            words = f"{counted:,} attempts, {wanted:,} in silver"
+            checks.append(Check(f"{table} counts silver", counted == wanted, words))
+        return checks
+
+    def _check_silver(self, claims: int) -> Check:
+        done = self._folder.manifest(BRONZE).done - self._folder.current(SILVER).done
+        if done:
+            words = f"{done} part(s) of bronze are not in it: run it again"
+            return Check("silver has each attempt once", is_good=False, finding=words)
+        silver = self._folder.read(SILVER, columns=(*RUN, "attempt"))
+        rows = 0 if silver is None else silver.num_rows
+        single = 0
+        if silver is not None:
+            single = silver.group_by([*RUN, "attempt"]).aggregate([]).num_rows
+        words = f"{rows:,} rows, {single:,} attempts; {claims:,} in bronze"
+        return Check("silver has each attempt once", rows == single == claims, words)
+
+    def _sum(self, table: str) -> int:
+        found = self._folder.read(table, columns=("attempts",))
+        return 0 if found is None else int(compute.sum(found.column("attempts")).as_py())
+
+    def audit(
+        self,
+        say: Say,
+        *,
+        expected: Collection[str] | None = None,
+        births: Births = ALL,
+        promises: Promises = NO_PROMISES,
+        with_results: bool = False,
+    ) -> Judged:
+        """Copy what is new, and judge the history; the queues may be in use.
+
+        Args: expected: the ids of all jobs that were acknowledged, where somebody knows them,
+        or the texts that tables were enqueued with as `job_id`.
+        births: of which jobs something is to be said. promises: what else should hold.
+        with_results: Whether to compare the results that are kept with the history.
+
+        Raises: BadInput: `expected` with a queue whose history does not tell of births.
+        """
+        with existing_engine(self._settings.store) as engine, self._folder.writing():
+            history = self._histories(engine)
+            bounds = bound(self._folder, engine, list(history), None, None)
+            auditor = Auditor(self._folder, engine, history, bounds, births)
+            return auditor.judge(self._engine(), say, expected, promises, with_results=with_results)
+
+
+def _told_of(history: str, *, is_whole: bool) -> str:
+    if not tells_all(history):
+        return "not audited"
+    return "told" if is_whole else "in part"
+
+
+def _count(store: Store, queue: str, shard: int, end_us: int | None, bounds: Manifest) -> int:
+    """Count the rows of a history behind an instant, and inside of what tables hold."""
+    after = (bounds.since_us, b"") if end_us is None else (end_us, _LAST)
+    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=after)
+    inside = takewhile(lambda row: row.at_us < (bounds.until_us or NO_END), rows)
+    return sum(map(size_of, inside))
+
+
+def _ids(store: Store, queue: str, shard: int, since_us: int, end_us: int) -> Iterator[str]:
+    """Name the rows of a history from an instant up to another, both included."""
+    rows = rows_in(store, queue + HISTORY_SUFFIX, shard, after=(since_us, b""))
+    inside = takewhile(lambda row: row.at_us <= end_us, rows)
+    return (one.id.hex() for row in inside for one in unbundled(row))
+
+
+def pipeline(
+    out: Path,
+    settings: Settings,
+    *,
+    engine: str,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+) -> Pipeline:
+    """Make a pipeline whose engine starts when it is needed.
+
+    Args: engine: spark or arrow. master, conf: of Spark.
+    """
+    folder = Folder(out)
+
+    def start() -> TableEngine:
+        if engine == "arrow":
+            from dueline.spark.pipeline.arrow_engine import ArrowEngine  # noqa: PLC0415  (one of two)
+
+            return ArrowEngine(folder, settings)
+        from dueline.spark.pipeline.spark_engine import SparkEngine  # noqa: PLC0415  (needs Spark)
+        from dueline.spark.session import session  # noqa: PLC0415
+
+        quiet = {"spark.log.level": "ERROR"} | dict(conf or {})
+        return SparkEngine(session("dueline pipeline", master=master, conf=quiet), folder, settings)
+
+    return Pipeline(folder, settings, start)

@@ -1,0 +1,1 @@
+"""Jobs, history and streams as data frames."""

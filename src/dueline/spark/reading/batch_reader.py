@@ -1,0 +1,235 @@
+"""Reading a table once."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.types import StructType
+
+from dueline.core.clock import to_us
+from dueline.core.engine import Engine
+from dueline.core.errors import BadInput
+from dueline.core.lane import Lane, dead_queue, tenant_of
+from dueline.core.watermark import SEALED_US
+from dueline.spark.reading import partitions as slices
+from dueline.spark.reading import schemas, status_tables
+from dueline.spark.reading import shards as shelves
+from dueline.spark.reading.data_loss import Losses
+from dueline.spark.reading.offsets import positions_of
+from dueline.spark.reading.status_tables import Standing
+from dueline.spark.runtime.gc_pauses import collector_paused, modules_passed_over
+from dueline.spark.runtime.options import (
+    TABLES,
+    Options,
+    chosen_queues,
+    existing_engine,
+    open_existing,
+)
+
+PARTS: Final = 8
+PAGE: Final = 20_000
+_PRUNED: Final = ("queue", "shard", "priority", "tenant", "bucket")
+
+Slice = slices.RowSlice | slices.LaneSlice | Standing
+
+
+class Part(InputPartition):
+    """What one Spark task reads."""
+
+    def __init__(self, some: Sequence[Slice]) -> None:
+        """Take the slices, in order."""
+        super().__init__(None)
+        self.slices = some
+
+
+class BatchReader(DataSourceReader):
+    """Plans slices on the driver, and reads them where Spark says; each task connects by itself.
+
+    Nothing is written to the store: rows are read up to the present, and no watermark is raised.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """Take the options, and the columns that are asked for."""
+        self._url = options.store()
+        self._options = options
+        self._table = options.one_of("table", TABLES, "events")
+        self._page = options.number("fetchSize", PAGE)
+        self._parts = options.number("minPartitions", PARTS)
+        self._losses = Losses(fails=options.flag("failOnDataLoss", default=True))
+        self._names = schemas.wanted(self._table, schema).names
+        self._schema = schema
+        self._only: dict[str, frozenset[Any]] = {}
+
+    def check(self) -> None:
+        """Check that there is what is asked for.
+
+        Raises: BadInput, ConfigError, NotFound: there is not.
+        """
+        self._bounds()
+        with existing_engine(self._url) as engine:
+            chosen_queues(self._options, engine.catalog)
+            if self._table == "stream":
+                shelves.chosen(self._options, self._table, engine)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan which task reads what."""
+        with existing_engine(self._url) as engine:
+            if self._table in ("shards", "workers"):
+                return [Part([Standing(self._table)])]
+            if self._table == "jobs":
+                found: Iterable[Sequence[Any]] = self._lanes(engine)
+            else:
+                found = self._rows(engine)
+            return [Part(some) for some in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the slices of one task, a batch a page."""
+        if not isinstance(partition, Part):  # Spark's own, where there was nothing to plan
+            return
+        schema = schemas.wanted(self._table, self._schema)
+        if isinstance(partition.slices[0], Standing):
+            with existing_engine(self._url) as engine:
+                some = list(status_tables.rows_of(self._table, engine, self._options))
+            yield schemas.batch_of_values(some, schema, table=self._table)
+            return
+        how = Reading(self._url, self._table, self._page, self._losses)
+        yield from batches(how, partition.slices, schema)
+
+    def _lanes(self, engine: Engine) -> Iterator[Sequence[slices.LaneSlice]]:
+        names = chosen_queues(self._options, engine.catalog)
+        shards = self._options.shards()
+        lanes = [
+            lane
+            for name in names
+            if self._may_hold("queue", name)
+            for place in (name, dead_queue(name))
+            for lane in engine.lanes_of(place)
+            if (shards is None or lane.shard in shards)
+            and all(self._may_hold(key, value) for key, value in _cells(lane))
+        ]
+        yield from slices.cut_lanes(engine.store, lanes, self._parts)
+
+    def _rows(self, engine: Engine) -> Iterator[Sequence[slices.RowSlice]]:
+        found = [
+            shelf
+            for shelf in shelves.chosen(self._options, self._table, engine)
+            if self._may_hold("queue", shelf.name) and self._may_hold("shard", shelf.shard)
+        ]
+        start, end = self._bounds()
+        present_us = engine.store.clock_us()
+        known = shelves.gone_of(engine.store, found)
+        short: list[slices.RowSlice] = []
+        for shelf in found:
+            last_us = SEALED_US if shelf.is_old else present_us
+            until = min(slices.behind(last_us), end.get(str(shelf), end[""]))
+            after = start.get(str(shelf), start[""])
+            whole = slices.RowSlice(
+                shelf.stream, shelf.shard, after, until, is_asked=after != slices.START
+            )
+            whole = self._losses.planned(engine.store, whole, known[shelf.stream])
+            parts = slices.cut_rows(engine.store, whole, max(1, self._parts // len(found)))
+            if len(parts) == 1:
+                short += parts
+            else:
+                yield from ([part] for part in parts)
+        share = -(-len(short) // self._parts) or 1
+        for place in range(0, len(short), share):
+            yield short[place : place + share]
+
+    def _bounds(self) -> tuple[dict[str, slices.Position], dict[str, slices.Position]]:
+        """Read from where to where, by shelf; under "" what holds for all others."""
+        starts, ends = self._options.text("startingOffsets"), self._options.text("endingOffsets")
+        start = {"": slices.START} | _positions("startingOffsets", starts, "earliest")
+        end = {"": (2**62, b"")} | _positions("endingOffsets", ends, "latest")
+        for name, bounds in (("startingTimestamp", start), ("endingTimestamp", end)):
+            if self._options.text(name):
+                bounds[""] = (moment_us(name, self._options.text(name)), b"")
+        return start, end
+
+    def _may_hold(self, key: str, value: object) -> bool:
+        return key not in self._only or value in self._only[key]
+
+
+class PruningReader(BatchReader):
+    """The same, that leaves out what the query's conditions rule out.
+
+    A class of its own: one that can is refused in sessions without the setting
+    `spark.sql.python.filterPushdown.enabled`.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Note the conditions on keys; Spark still looks at each row with all of them."""
+        for one in filters:
+            values = None
+            if isinstance(one, EqualTo):
+                values = frozenset([one.value])
+            elif isinstance(one, In):
+                values = frozenset(one.value)
+            if values is not None and len(one.attribute) == 1 and one.attribute[0] in _PRUNED:
+                key = one.attribute[0]
+                self._only[key] = self._only.get(key, values) & values
+        return filters
+
+
+def _cells(lane: Lane) -> Iterator[tuple[str, object]]:
+    """Tell what a lane says of its rows, by column; its queue aside."""
+    shown = lane._replace(tenant=tenant_of(lane))
+    return ((key, getattr(shown, key)) for key in _PRUNED[1:])
+
+
+class Reading(NamedTuple):
+    """How a task reads: the store's address, the table, rows of a batch, what of losses."""
+
+    url: str
+    table: str
+    page: int
+    losses: Losses
+
+
+def batches(how: Reading, planned: Sequence[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read slices as batches of Arrow, one a page.
+
+    Raises: StoreCorrupt: rows have expired before they were read.
+    """
+    modules_passed_over()
+    with closing(open_existing(how.url)) as store, collector_paused():
+        now_us = store.clock_us()
+        for one in planned:
+            if isinstance(one, slices.LaneSlice):
+                for jobs in slices.jobs_of(store, one, page=how.page):
+                    yield schemas.batch_of_jobs(jobs, schema, now_us=now_us)
+            elif isinstance(one, slices.RowSlice):
+                for rows in slices.rows_of(store, one, page=how.page):
+                    if how.table == "results":
+                        some = status_tables.results_of(store, rows)
+                        yield schemas.batch_of_values(some, schema, table=how.table)
+                    else:
+                        yield schemas.batch_of_rows(rows, schema, table=how.table)
+                how.losses.was_read(store, one)
+
+
+def moment_us(name: str, text: str) -> int:
+    """Read an instant: ISO 8601, UTC where it says no zone.
+
+    Raises: BadInput: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(
+            f"{name}={text!r} is no instant.", hint="Write 2026-11-22T10:00:00Z."
+        ) from error
+    return to_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _positions(name: str, text: str, word: str) -> dict[str, slices.Position]:
+    if text in ("", word):
+        return {}
+    try:
+        return positions_of(json.loads(text))
+    except (json.JSONDecodeError, AttributeError) as error:
+        raise BadInput(f"{name} is neither {word} nor an offset.") from error

@@ -1,0 +1,229 @@
+"""Tables, their columns in Arrow."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import compute
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dueline.core.errors import BadInput
+from dueline.core.job import Job
+from dueline.core.job_status import status_of
+from dueline.core.lane import living_queue, tenant_of
+from dueline.core.store import Row
+from dueline.spark.reading import history_columns
+
+INSTANT: Final = pa.timestamp("us", "UTC")
+
+COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
+    "jobs": {
+        "queue": "string", "shard": "int", "bucket": "bigint", "priority": "int",
+        "tenant": "string", "job_id": "string", "task": "string", "state": "string",
+        "due": "timestamp", "at": "timestamp", "enqueued": "timestamp", "attempt": "int",
+        "errors": "int", "crashes": "int", "worker": "string", "claimed": "timestamp",
+        "error": "string", "codec": "int", "payload": "binary", "options": "string",
+    },
+    "events": {
+        "queue": "string", "shard": "int", "at": "timestamp", "id": "string",
+        "job_id": "string", "kind": "string", "attempt": "int", "worker": "string",
+        "due": "timestamp", "priority": "int", "tenant": "string", "error": "string",
+        "detail": "string",
+    },
+    "attempts": {
+        "queue": "string", "shard": "int", "at": "timestamp", "id": "string",
+        "job_id": "string", "attempt": "int", "task": "string", "tenant": "string",
+        "priority": "int", "enqueued": "timestamp", "due": "timestamp", "claimed": "timestamp",
+        "started": "timestamp", "ended": "timestamp", "outcome": "string", "error": "string",
+        "worker": "string", "codec": "int", "payload_bytes": "int", "payload": "binary",
+        "digest": "string",
+    },
+    "stream": {
+        "stream": "string", "shard": "int", "at": "timestamp", "id": "binary", "body": "binary",
+    },
+    "results": {
+        "queue": "string", "shard": "int", "job_id": "string", "task": "string",
+        "tenant": "string", "attempt": "int", "finished": "timestamp", "state": "string",
+        "value": "string", "error": "string", "traceback": "string",
+    },
+    "shards": {
+        "queue": "string", "stream": "string", "group": "string", "shard": "int",
+        "takes_new": "boolean", "lanes": "int", "swept": "bigint", "closed": "bigint",
+        "oldest_due": "timestamp", "backlog": "bigint", "epoch": "bigint", "owner": "string",
+        "lease_until": "timestamp", "checkpoint": "string", "rows_read": "bigint",
+    },
+    "workers": {
+        "worker": "string", "host": "string", "pid": "bigint", "version": "string",
+        "queues": "strings", "tasks": "strings", "slots": "int", "held": "int",
+        "started": "timestamp", "heartbeat": "timestamp", "clock_skew_us": "bigint",
+    },
+}  # fmt: skip
+"""The columns of each table, with Spark's names of their types."""
+
+TYPES: Final[Mapping[str, pa.DataType]] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": INSTANT,
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "strings": pa.list_(pa.string()),
+}
+_OF_SPARK: Final = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "boolean": BooleanType(),
+    "strings": ArrayType(StringType()),
+}
+_ARROW: Final = {
+    table: {name: TYPES[kind] for name, kind in columns.items()}
+    for table, columns in COLUMNS.items()
+}
+
+_NULL_AT: Final = {"started": 0, "claimed": 0, "digest": ""}
+_FROM_BODY: Final = {
+    "job_id": "job", "attempt": "fence", "kind": "outcome", "payload_bytes": "size",
+}  # fmt: skip
+
+Make = Callable[[str], pa.Array]
+
+
+def struct_of(columns: Mapping[str, str]) -> StructType:
+    """Write columns as Spark does: types by name."""
+    return StructType([StructField(name, _OF_SPARK[kind]) for name, kind in columns.items()])
+
+
+def wanted(table: str, schema: StructType) -> pa.Schema:
+    """Tell which columns a reader is asked for, and in which types.
+
+    Raises: BadInput: a column that the table does not have, or not in that type.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  (loads pandas' part)
+
+    for name in schema.fieldNames():
+        if name not in COLUMNS[table]:
+            near = get_close_matches(name, COLUMNS[table], n=1)
+            raise BadInput(
+                f"The table {table} has no column {name!r}.",
+                hint=f"Did you mean {near[0]}?"
+                if near
+                else f"There is {', '.join(COLUMNS[table])}.",
+            )
+    asked = to_arrow_schema(schema, timezone="UTC")
+    for field in asked:
+        if not _can_be_read(_ARROW[table][field.name], field.type):
+            raise BadInput(
+                f"The column {field.name} of {table} cannot be read as {field.type}.",
+                hint=f"It is of type {COLUMNS[table][field.name]}.",
+            )
+    return asked
+
+
+def _can_be_read(ours: pa.DataType, asked: pa.DataType) -> bool:
+    """Tell whether each value of a type is one of another, so that no task fails later."""
+    integers = pa.types.is_integer(ours) and pa.types.is_integer(asked)
+    if integers:
+        return bool(asked.bit_width >= ours.bit_width)
+    if pa.types.is_list(ours):
+        return bool(pa.types.is_list(asked) and asked.value_type == ours.value_type)
+    return bool(ours == asked or (asked == pa.string() and ours == INSTANT))
+
+
+def batch_of_jobs(jobs: Sequence[Job], schema: pa.Schema, *, now_us: int) -> pa.RecordBatch:
+    """Make a batch of rows of jobs."""
+
+    def make(name: str) -> pa.Array:
+        return pa.array([_OF_JOB[name](job) for job in jobs], _ARROW["jobs"][name])
+
+    def state(name: str) -> pa.Array:
+        return pa.array([status_of(job, now_us) for job in jobs], _ARROW["jobs"][name])
+
+    return _batch(schema, {"state": state}, make)
+
+
+_OF_JOB: Final[Mapping[str, Callable[[Job], Any]]] = {
+    "queue": lambda job: living_queue(job.lane.queue),
+    "job_id": lambda job: job.id.hex(),
+    "due": attrgetter("due_us"),
+    "at": attrgetter("at_us"),
+    "enqueued": attrgetter("enqueued_us"),
+    "attempt": attrgetter("fence"),
+    "claimed": lambda job: job.claimed_us or None,
+    "payload": attrgetter("body"),
+    "options": lambda job: job.opts.decode() or None,
+    **{name: attrgetter(f"lane.{name}") for name in ("shard", "bucket", "priority")},
+    "tenant": lambda job: tenant_of(job.lane),
+    **{name: attrgetter(name) for name in ("task", "errors", "crashes", "worker", "error")},
+    "codec": attrgetter("codec"),
+}
+
+
+def batch_of_values(
+    some: Sequence[Mapping[str, Any]], schema: pa.Schema, *, table: str
+) -> pa.RecordBatch:
+    """Make a batch of values by column."""
+
+    def make(name: str) -> pa.Array:
+        return pa.array([values.get(name) for values in some], _ARROW[table][name])
+
+    return _batch(schema, {}, make)
+
+
+def batch_of_rows(rows: Sequence[Row], schema: pa.Schema, *, table: str) -> pa.RecordBatch:
+    """Make a batch of rows of a stream; those of a history are read.
+
+    Raises: StoreCorrupt: a row of a history is no attempt.
+    """
+    if table == "stream":
+        makes: dict[str, Make] = {
+            "stream": lambda _: pa.array([row.stream for row in rows]),
+            "shard": lambda _: pa.array([row.shard for row in rows], pa.int32()),
+            "at": lambda _: pa.array([row.at_us for row in rows], INSTANT),
+            "id": lambda _: pa.array([row.id for row in rows], pa.binary()),
+            "body": lambda _: pa.array([row.body for row in rows], pa.binary()),
+        }
+        return _batch(schema, makes, _none)
+    keys = {name: _key_of(table, name) for name in schema.names}
+    found = history_columns.columns(rows, frozenset(keys.values()))
+
+    def make(name: str) -> pa.Array:
+        column = found[keys[name]]
+        if name in _NULL_AT:
+            column = compute.if_else(compute.equal(column, _NULL_AT[name]), None, column)
+        return column.cast(_ARROW[table][name])
+
+    return _batch(schema, {}, make)
+
+
+def _key_of(table: str, name: str) -> str:
+    """Name what a row of a history calls a column."""
+    if name in history_columns.TYPES:
+        return name
+    if _ARROW[table][name] == INSTANT:
+        return f"{name}_us"
+    return _FROM_BODY[name]
+
+
+def _none(name: str) -> pa.Array:
+    raise AssertionError(name)
+
+
+def _batch(schema: pa.Schema, makes: Mapping[str, Make], otherwise: Make) -> pa.RecordBatch:
+    """Make the columns that are asked for; each is cast, since Spark checks the first only."""
+    columns = [makes.get(field.name, otherwise)(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

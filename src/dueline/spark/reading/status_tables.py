@@ -1,0 +1,99 @@
+"""Shards, workers and results as tables."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, get_args
+
+from dueline.coordination import worker_registry
+from dueline.coordination.leases import Grant, grants
+from dueline.coordination.worker_registry import Presence
+from dueline.core.attempt import FinalState
+from dueline.core.engine import Engine
+from dueline.core.job import JobId
+from dueline.core.store import Row, Store
+from dueline.jobs import results
+from dueline.jobs.history_batch import attempts_in
+from dueline.jobs.shard_status import shards_of
+from dueline.spark.runtime.options import Options, chosen_queues
+from dueline.streams import groups, resharding
+
+Values = Mapping[str, Any]
+"""A row, by column; a column that is absent is null."""
+
+_FINAL: Final = frozenset(get_args(FinalState))
+
+
+class Standing(NamedTuple):
+    """A table that is small, and read by one task."""
+
+    table: str
+
+
+def rows_of(table: str, engine: Engine, options: Options) -> Iterator[Values]:
+    """Read a small table as it stands."""
+    if table == "workers":
+        for one in worker_registry.present(engine.store):
+            yield _worker(one)
+        return
+    only = options.shards()
+    for name in chosen_queues(options, engine.catalog):
+        for shard in shards_of(engine, name):
+            if only is not None and shard.number not in only:
+                continue
+            yield {
+                "queue": name, "shard": shard.number, "takes_new": shard.takes_new,
+                "lanes": shard.lanes, "swept": shard.marks.swept, "closed": shard.marks.closed,
+                "oldest_due": shard.ready_since_us,
+            }  # fmt: skip
+    if options.names("queue"):
+        return
+    for stream, settings in resharding.streams(engine.store):
+        for group in groups.registered(engine.store, stream):
+            numbers = resharding.shards_of(settings)
+            chosen = [one for one in numbers if only is None or one in only]
+            for values in _of_group(engine, stream, group, chosen):
+                yield {**values, "takes_new": not resharding.is_old(settings, values["shard"])}
+
+
+def _worker(one: Presence) -> Values:
+    host, _, rest = one.worker.partition(":")
+    return {
+        "worker": one.worker, "host": host, "pid": int(rest.partition(":")[0] or 0),
+        "version": one.version, "queues": one.queues, "tasks": one.tasks, "slots": one.slots,
+        "held": one.held, "started": one.started_us, "heartbeat": one.beat_us,
+        "clock_skew_us": one.clock_skew_us,
+    }  # fmt: skip
+
+
+def _of_group(engine: Engine, stream: str, group: str, shards: Sequence[int]) -> Iterator[Values]:
+    now_us = engine.time.earliest_us()
+    places = groups.places(engine.store, stream, group)
+    leases = grants(engine.store, groups.leases_at(stream, group))
+    for lag in groups.lags(engine.store, stream, group, shards, now_us=now_us):
+        lease = leases.get(str(lag.shard), Grant(0, "", 0, 0))
+        place = places[lag.shard].place if lag.shard in places else None
+        is_held = lease.until_us > now_us
+        yield {
+            "stream": stream, "group": group, "shard": lag.shard,
+            "epoch": lease.epoch, "owner": lease.holder if is_held else None,
+            "lease_until": lease.until_us or None, "rows_read": lag.read,
+            "checkpoint": None if place is None else json.dumps([place[0], place[1].hex()]),
+            "backlog": lag.rows, "oldest_due": now_us - lag.waits_us if lag.rows else None,
+        }  # fmt: skip
+
+
+def results_of(store: Store, rows: Sequence[Row]) -> list[Values]:
+    """Read the results that are kept of the jobs that ended in some rows of a history."""
+    ended = [(row, one) for row in rows for _, one in attempts_in(row) if one.outcome in _FINAL]
+    kept = results.read_many(store, [JobId(bytes.fromhex(one.job)) for _, one in ended])
+    found: list[Values] = []
+    for row, one in ended:
+        outcome = kept.get(JobId(bytes.fromhex(one.job)))
+        if outcome is not None and outcome.ended_us == one.ended_us:
+            found.append({
+                "queue": one.queue, "shard": row.shard, "job_id": one.job, "task": one.task,
+                "tenant": one.tenant, "attempt": one.fence, "finished": outcome.ended_us,
+                "state": outcome.state, "value": outcome.value or None,
+                "error": outcome.error or None, "traceback": outcome.traceback or None,
+            })  # fmt: skip
+    return found

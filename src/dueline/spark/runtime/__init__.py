@@ -1,0 +1,1 @@
+"""Sessions, Java, options and errors that the other parts of Spark use."""

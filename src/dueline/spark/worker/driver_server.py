@@ -1,0 +1,233 @@
+"""Where Spark's tasks meet the worker that they run handlers for."""
+
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from typing import Final, NamedTuple
+
+from dueline.core.codec import pack, unpack
+from dueline.core.errors import DuelineError
+
+ALIVE_S: Final = (10, 5, 3)
+"""A connection that is silent is probed after so long, so often, and given up after so many."""
+
+HANDSHAKE_S: Final = 5.0
+"""Maximum duration from a connection's arrival until its peer has shown the key."""
+
+ARRIVING_MAX: Final = 64
+"""Maximum number of connections whose peers have not shown the key; further ones wait."""
+
+CHECK_S: Final = 0.5
+"""Interval of looking for connections whose time is over, or for free descriptors."""
+
+
+class Address(NamedTuple):
+    """Where a worker's gate is, and what opens it. The key is never shown."""
+
+    host: str
+    port: int
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"<Address {self.host}:{self.port}>"
+
+
+class Line:
+    """The worker's end of the connection to one task, which is there once the task is."""
+
+    def __init__(self) -> None:
+        """Wait for the task. error: why it cannot work."""
+        self.error = ""
+        self.has_come = False
+        self._guard = threading.Lock()
+        self._settled = threading.Event()
+        self._over = threading.Event()
+        self._connection: Connection | None = None
+
+    def connect(self, connection: Connection) -> bool:
+        """Take the first task that comes; False: there was one, or nobody waits any more."""
+        with self._guard:
+            if self._settled.is_set():
+                return False
+            connection.send_bytes(b"welcome")
+            self._connection = connection
+            self.has_come = True
+            self._settled.set()
+            return True
+
+    def give_up(self, error: str) -> None:
+        """Wait no more, if no task has come."""
+        with self._guard:
+            if not self._settled.is_set():
+                self.error = error
+                self._settled.set()
+
+    def wait_over(self) -> None:
+        """Wait until the worker is done with the task that came."""
+        self._over.wait()
+
+    def recv_bytes(self) -> bytes:
+        """Receive a message.
+
+        Raises: EOFError, OSError: the task is over, or does not come.
+        """
+        self._settled.wait()
+        if self._connection is None:
+            raise EOFError
+        return self._connection.recv_bytes()
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send a message.
+
+        Raises: OSError: the task is over, or has not come.
+        """
+        if self._connection is None:
+            raise BrokenPipeError
+        self._connection.send_bytes(data)
+
+    def hang_up(self) -> None:
+        """End the connection: what runs at its other end is stopped."""
+        self.give_up("")
+        if self._connection is not None:
+            with suppress(OSError), socket.socket(fileno=self._connection.fileno()) as shared:
+                try:
+                    shared.shutdown(socket.SHUT_RDWR)
+                finally:
+                    shared.detach()
+
+    def close(self) -> None:
+        """Let go of the connection, once nobody reads it any more."""
+        self._over.set()
+        if self._connection is not None:
+            self._connection.close()
+
+
+class Gate:
+    """Takes the connections of tasks, each to the line whose number it names.
+
+    Spark may run a task again, or twice at the same time. The first to come gets the line; any
+    other is sent away, once that one is over: it must not end well while the first still works,
+    since Spark would then kill the first.
+    """
+
+    def __init__(self, host: str, bind: str, *, key: bytes, port: int = 0) -> None:
+        """Listen. host: by which name tasks reach it. bind: where to listen. port: 0 for any."""
+        self._lines: dict[int, Line] = {}
+        self._arriving: set[_Arrival] = set()
+        self._closed = threading.Event()
+        self._listening = socket.create_server((bind, port), backlog=64)
+        self._listening.settimeout(CHECK_S)
+        self.address = Address(host, self._listening.getsockname()[1], key)
+        threading.Thread(target=self._accept, name="dueline-gate", daemon=True).start()
+
+    def expect(self, number: int) -> Line:
+        """Make the line of a task that is about to be started."""
+        line = self._lines[number] = Line()
+        return line
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._closed.set()
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        """Accept connections until closed; end those that do not show the key in time."""
+        while not self._closed.is_set():
+            for arrival in list(self._arriving):
+                arrival.end_if_overdue()
+            if len(self._arriving) >= ARRIVING_MAX:
+                self._closed.wait(CHECK_S)  # further ones wait in the socket's backlog
+                continue
+            try:
+                arrival = _Arrival(self._listening.accept()[0])
+            except TimeoutError:
+                continue
+            except OSError:  # out of descriptors, for example; some come back in time
+                self._closed.wait(CHECK_S)
+                continue
+            self._arriving.add(arrival)
+            threading.Thread(target=self._admit, args=(arrival,), daemon=True).start()
+
+    def _admit(self, arrival: "_Arrival") -> None:
+        connection = arrival.connection
+        try:
+            try:
+                deliver_challenge(connection, self.address.key)
+                answer_challenge(connection, self.address.key)
+                number, error = unpack(connection.recv_bytes())
+            finally:
+                self._arriving.discard(arrival)
+                arrival.settle()
+            line = self._lines.get(number)
+            if line is not None and error:
+                line.give_up(error)
+            if line is not None and line.connect(connection):
+                return
+            if line is not None and line.has_come:
+                line.wait_over()
+            connection.close()
+        except (OSError, EOFError, AuthenticationError, ValueError, DuelineError):
+            connection.close()
+
+
+class _Arrival:
+    """A connection whose peer has not shown the key yet."""
+
+    def __init__(self, taken: socket.socket) -> None:
+        """Take what was accepted.
+
+        Raises: OSError: there are no descriptors left; the connection is closed.
+        """
+        self._due_s = time.monotonic() + HANDSHAKE_S
+        self._socket = taken
+        try:
+            keep_alive(taken)
+            self.connection = Connection(os.dup(taken.fileno()))
+        except OSError:
+            taken.close()
+            raise
+
+    def settle(self) -> None:
+        """Stop the clock: the peer has the key, or is gone."""
+        self._socket.close()
+
+    def end_if_overdue(self) -> None:
+        """Shut the connection down, which ends its thread, once its time is over."""
+        if time.monotonic() > self._due_s:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def come(address: Address, number: int, error: str = "") -> Connection | None:
+    """Go to the gate, as the task of a number; say why it cannot work, if it cannot.
+
+    Returns: None where another task came before, or nobody waits any more.
+
+    Raises: OSError: nobody is there.
+    """
+    connection: Connection = Client((address.host, address.port), authkey=address.key)
+    with socket.socket(fileno=connection.fileno()) as shared:
+        keep_alive(shared)
+        shared.detach()
+    connection.send_bytes(pack((number, error)))
+    try:
+        connection.recv_bytes()
+    except (EOFError, OSError):
+        connection.close()
+        return None
+    return connection
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have a connection end whose other side's machine is gone, and send small messages at once."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in zip(("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"), ALIVE_S, strict=True):
+        if hasattr(socket, name):  # not everywhere
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,92 @@
+"""What a Spark task does for a worker: it runs handlers, and settles nothing."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from dueline.api.loading import load_app
+from dueline.core.retry import Retry
+from dueline.spark.worker.driver_server import Address, come
+from dueline.spark.worker.pandas_handlers import Many, ManyRunner
+from dueline.tasks.handler import Handler
+from dueline.tasks.hooks import Hooks
+from dueline.worker.child_process import Child
+from dueline.worker.thread_runner import ThreadRunner
+
+
+class Bare(NamedTuple):
+    """A task as it is sent to executors that cannot import its application."""
+
+    function: Callable[..., Any]
+    retry: Retry
+    timeout_us: int | None
+    kill_after_us: int | None
+
+
+class Work(NamedTuple):
+    """What tasks are sent: the application by its name, or else its functions.
+
+    many: functions that take many jobs at once, by their tasks.
+    """
+
+    place: str | None
+    bare: Mapping[str, Bare]
+    threads: int
+    many: Mapping[str, Many]
+
+    def __repr__(self) -> str:
+        return f"<Work {self.place or ', '.join(self.bare)}>"
+
+
+_loaded: dict[str, tuple[dict[str, Handler], Hooks]] = {}
+
+
+def serving(address: Address, number: int, work: Work) -> Callable[[Iterable[Any]], None]:
+    """Make the function of one Spark task."""
+
+    def serve(_: Iterable[Any]) -> None:
+        run(address, number, work)
+
+    return serve
+
+
+def run(address: Address, number: int, work: Work) -> None:
+    """Run what the worker sends, until it has no more; alone, unless this task is a repeat."""
+    try:
+        handlers, hooks = load(work)
+    except BaseException as error:
+        come(address, number, f"{type(error).__name__}: {error}")
+        raise
+    pipe = come(address, number)
+    if pipe is not None:
+        with pipe:
+            runner = _runner(work, handlers)
+            Child(pipe, handlers, work.threads, hooks, runner, is_remote=True).run()
+
+
+def _runner(work: Work, handlers: Mapping[str, Handler]) -> Callable[..., ThreadRunner]:
+    if not work.many:
+        return ThreadRunner
+    return partial(ManyRunner, many=work.many, handlers=handlers)
+
+
+def load(work: Work) -> tuple[dict[str, Handler], Hooks]:
+    """Make the handlers ready; imported once a process, which Spark uses for many tasks."""
+    if work.place is None:
+        return {name: _handler(name, *bare) for name, bare in work.bare.items()}, Hooks()
+    if work.place not in _loaded:
+        app = load_app(work.place)
+        _loaded[work.place] = dict(app.tasks), app.hooks
+    return _loaded[work.place]
+
+
+def _handler(
+    name: str,
+    function: Callable[..., Any],
+    retry: Retry,
+    timeout_us: int | None,
+    kill_after_us: int | None,
+) -> Handler:
+    return Handler(
+        function, name=name, retry=retry, timeout_us=timeout_us, kill_after_us=kill_after_us
+    )

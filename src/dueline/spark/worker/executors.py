@@ -1,0 +1,210 @@
+"""Spark tasks as the child processes of a worker."""
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from dueline.core.attempt import Ended
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.errors import ConfigError
+from dueline.spark.worker.driver_server import Gate, Line
+from dueline.spark.worker.executor_worker import Work, serving
+from dueline.tasks.handler import Handler
+from dueline.worker.child_handle import Offspring
+from dueline.worker.process_runner import STILLBORN_MAX, ProcessRunner, threads_each
+
+IDLE_US: Final = 5 * SECOND_US
+"""A member that has had nothing to do for so long lets Spark have its place."""
+
+TURN_US: Final = 60 * SECOND_US
+"""So does one that has worked so long, for others may be waiting for it."""
+
+END_S: Final = 10.0
+"""How long the end of a Spark task is waited for."""
+
+
+class Task:
+    """One Spark job of one task, in which handlers run; `kill` hangs up, which ends it."""
+
+    def __init__(self, spark: SparkSession, number: int, gate: Gate, work: Work) -> None:
+        """Have Spark run it, as soon as there is room."""
+        self.pid = number
+        self.line = gate.expect(number)
+        self._context = spark.sparkContext
+        self._tag = f"dueline-{uuid4().hex}"
+        self._serve = serving(gate.address, number, work)
+        self._thread = threading.Thread(target=self._run, name=f"spark-{number}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        error = "Spark ended it."
+        try:
+            self._context.addJobTag(self._tag)
+            self._context.parallelize([self.pid], 1).foreachPartition(self._serve)
+        except Exception as raised:  # noqa: BLE001  (whatever Spark says, the line ends)
+            error = f"{type(raised).__name__}: {raised}".partition("\n")[0]
+        finally:
+            self.line.give_up(error)
+
+    def kill(self) -> None:
+        """Stop its handlers."""
+        self.line.hang_up()
+        with suppress(Exception):  # Spark may be gone
+            self._context.cancelJobsWithTag(self._tag)
+
+    def wait(self) -> int:
+        """Tell nothing: how a task ended is Spark's to know, and it may be about to repeat it."""
+        return 0
+
+    def join(self) -> None:
+        """Wait until Spark has done with it, for a while."""
+        self._thread.join(END_S)
+
+
+class Member(Offspring):
+    """A Spark task, as the worker sees it.
+
+    born_us: when it was ready. busy_us: when it was last seen to have something to do.
+    """
+
+    process: Task
+
+    def __init__(self, task: Task, handlers: Mapping[str, Handler]) -> None:
+        """Take a task that was started."""
+        super().__init__(task, task.line, handlers)
+        self.born_us = self.busy_us = 0
+
+    def death(self) -> str:
+        """Say how it ended."""
+        return "The Spark task that ran it died."
+
+
+class Counts(NamedTuple):
+    """How a fleet is doing. ended: attempts, by the name of their endings."""
+
+    members: int
+    waiting: int
+    given: int
+    ended: Mapping[str, int]
+
+
+class Fleet(ProcessRunner):
+    """A number of Spark tasks, each with its share of the slots; none while there is no work.
+
+    What holds of child processes holds of them: a task that dies takes down what it was
+    running, and nothing else. Spark runs a task that died again; its repeat finds its line
+    taken, and does nothing.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        gate: Gate,
+        work: Callable[[int], Work],
+        *,
+        members: int,
+        threads: int,
+        clock: Clock,
+        now_us: Callable[[], int],
+        news: threading.Event,
+        handlers: Mapping[str, Handler],
+    ) -> None:
+        """Take where tasks run and meet, and what they are sent, by the threads of each."""
+        numbers = itertools.count(1)
+        sent = work(threads_each(threads, members))
+        self._gate = gate
+        self._ended_counts: dict[str, int] = {}
+        self._why = ""
+
+        def spawn() -> Offspring:
+            return Member(Task(spark, next(numbers), gate, sent), handlers)
+
+        super().__init__(
+            spawn, processes=members, threads=threads, clock=clock, now_us=now_us, news=news
+        )
+
+    def spread(self) -> None:
+        """Hand out what is ready, to tasks that are started as they are needed.
+
+        Raises: ConfigError: no task can load the application.
+        """
+        if self._stillborn >= STILLBORN_MAX:
+            raise ConfigError(
+                f"Spark's tasks end before they have loaded the application. {self._why}".rstrip(),
+                hint="Executors need dueline and the application, as the driver has them.",
+            )
+        with self._guard:
+            self._fill_up()
+        super().spread()
+
+    @property
+    def capacity(self) -> int:
+        """Return how many jobs could run if nothing else did: tasks are started as jobs come."""
+        return self.threads
+
+    def _wanted(self) -> int:
+        waiting = len(self._ready) + len(self._alone)
+        if not waiting:
+            return 0
+        given = sum(len(child.given) for child in self._children)
+        return min(self._count, -(-(waiting + given) // self._each) + len(self._alone))
+
+    def collect(self) -> list[Ended]:
+        """Take the attempts that ended since the last call."""
+        ended = super().collect()
+        for one in ended:
+            word = type(one.ending).__name__
+            self._ended_counts[word] = self._ended_counts.get(word, 0) + 1
+        return ended
+
+    def interrupt_overdue(self) -> None:
+        """End what runs too long; let tasks go that have nothing to do, or had their turn."""
+        super().interrupt_overdue()
+        now_us = self._clock.monotonic_us()
+        with self._guard:
+            for child in self._children:
+                assert isinstance(child, Member), "a fleet has no others"
+                if child.is_ready and not child.born_us:
+                    child.born_us = child.busy_us = now_us
+                if child.given:
+                    child.busy_us = now_us
+                is_idle = now_us - child.busy_us > IDLE_US
+                if child.is_ready and (is_idle or now_us - child.born_us > TURN_US):
+                    child.is_worn = child.is_leaving = True
+                if child.is_leaving:
+                    child.see_off()
+
+    def counts(self) -> Counts:
+        """Tell how it is doing."""
+        with self._guard:
+            given = sum(len(child.given) for child in self._children)
+            members = sum(child.is_ready for child in self._children)
+            waiting = len(self._alone) + len(self._ready)
+        return Counts(members, waiting, given, dict(self._ended_counts))
+
+    def close(self) -> None:
+        """Let the tasks end that have nothing to do; stop the others."""
+        with self._guard:
+            for child in self._children:
+                child.is_worn = child.is_leaving = True
+                if child.is_ready:
+                    child.see_off()
+                if not child.is_ready or child.given:
+                    child.process.kill()
+            self._is_closing = True
+            children = list(self._children)
+        for child in children:
+            assert isinstance(child, Member), "a fleet has no others"
+            child.process.join()
+        self._gate.close()
+
+    def _bury(self, child: Offspring) -> None:
+        line: Any = child.pipe
+        assert isinstance(line, Line), "it is a task's"
+        self._why = line.error or self._why
+        super()._bury(child)

@@ -1,0 +1,158 @@
+"""Handlers that take many jobs at once, as a table."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import pyarrow as pa
+
+from dueline.core.attempt import Done, Ending, Failed
+from dueline.core.codec import encode_result
+from dueline.core.errors import BadInput
+from dueline.core.retry import wants
+from dueline.core.user_code import Raised, contain, text_of
+from dueline.tasks.handler import Handler
+from dueline.worker.assignment import Assignment
+from dueline.worker.execution import Execution, failure
+from dueline.worker.thread_runner import ThreadRunner
+
+Kind = Literal["arrow", "pandas"]
+
+ROW_FAILED: Final = "RowFailed"
+"""The name of the error of a job whose row says that it failed."""
+
+
+class Many(NamedTuple):
+    """A function that takes the jobs of a task as a table, of Arrow's or of pandas'."""
+
+    function: Callable[[Any], Any]
+    kind: Kind
+
+
+class ManyRunner(ThreadRunner):
+    """Runs jobs in one thread, those of some tasks many at a time.
+
+    What is ready of such a task goes to its function at once. A job that failed before, or that
+    killed its process, goes by itself, so that it costs the others one attempt at most.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        *,
+        many: Mapping[str, Many],
+        handlers: Mapping[str, Handler],
+        **rest: Any,  # noqa: ANN401  (as a ThreadRunner takes them)
+    ) -> None:
+        """Take which tasks have such functions, and how the arguments of jobs are read."""
+        super().__init__(execution, **rest | {"threads": 1})
+        self._coroutines = None  # each of them gets a loop for itself
+        self._many = many
+        self._handlers = handlers
+
+    def _run_all(self, slot: Any, now_us: int) -> int:  # noqa: ANN401  (the runner's own)
+        first = self._ready.popleft()
+        many = self._many.get(first.job.task)
+        if many is None:
+            return self._run(slot, first, now_us)
+        some = [first, *self._like(first)]
+        started_us = now_us + self._offset_us
+        refusals = [self._execution.begin(one, started_us) for one in some]
+        running = [one for one, refusal in zip(some, refusals, strict=True) if refusal is None]
+        endings = iter(run_many(many, self._handlers[first.job.task], running, self._execution))
+        ended_us = self._clock.monotonic_us() + self._offset_us
+        for one, refusal in zip(some, refusals, strict=True):
+            ending = self._execution.end(one.job, None, refusal or next(endings))
+            self._ended.append((one.job, ending, started_us, ended_us))
+        self._news.set()
+        return self._clock.monotonic_us()
+
+    def _like(self, first: Assignment) -> Sequence[Assignment]:
+        """Take what is ready and goes together with a job."""
+        if not _is_sound(first):
+            return ()
+        with self._work:
+            like = [one for one in self._ready if one.job.task == first.job.task and _is_sound(one)]
+            for one in like:
+                self._ready.remove(one)
+        return like
+
+
+def _is_sound(one: Assignment) -> bool:
+    return not (one.alone or one.job.errors or one.job.crashes)
+
+
+def run_many(
+    many: Many, handler: Handler, some: Sequence[Assignment], execution: Execution
+) -> list[Ending]:
+    """Call a function with jobs; tell how each of them ended."""
+    endings: dict[int, Ending] = {}
+    rows: list[dict[str, Any]] = []
+    for place, one in enumerate(some):
+        row = contain(_row, one, handler)
+        if isinstance(row, Raised):  # arguments that do not fit: a failure of this job alone
+            endings[place] = failure(row.error, handler)
+        else:
+            rows.append(row)
+    fit = [one for place, one in enumerate(some) if place not in endings]
+    told: Iterator[Ending] = iter(())
+    try:
+        if fit:
+            table = pa.Table.from_pylist(rows)
+            answer = many.function(table.to_pandas() if many.kind == "pandas" else table)
+            told = iter(_told(answer, fit, handler))
+    except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
+        told = iter([execution.ending_of(error, handler, one.job.claim()) for one in fit])
+    return [endings[place] if place in endings else next(told) for place in range(len(some))]
+
+
+def _row(one: Assignment, handler: Handler) -> dict[str, Any]:
+    named = handler.arguments.named(*handler.read(one.job.codec, one.job.body))
+    return {"job_id": one.job.id.hex(), "attempt": one.job.errors + 1, **named}
+
+
+def _told(answer: object, some: Sequence[Assignment], handler: Handler) -> list[Ending]:
+    """Read what a function answered: nothing, values, or a table with `value` and `error`."""
+    values, errors = _columns(answer, len(some))
+    return [
+        _ending(value, error, one, handler)
+        for value, error, one in zip(values, errors, some, strict=True)
+    ]
+
+
+def _columns(answer: object, count: int) -> tuple[list[Any], list[Any]]:
+    nothing: list[Any] = [None] * count
+    if answer is None:
+        return nothing, nothing
+    if hasattr(answer, "to_frame"):  # a Series of pandas'
+        answer = pa.Array.from_pandas(answer)
+    elif hasattr(answer, "iloc"):  # a DataFrame
+        answer = pa.Table.from_pandas(answer, preserve_index=False)
+    if isinstance(answer, pa.Array | pa.ChunkedArray | list):
+        answer = {"value": answer}
+    elif isinstance(answer, pa.Table | pa.RecordBatch):
+        answer = {name: answer.column(name) for name in answer.schema.names}
+    else:
+        raise TypeError(
+            f"the function answered {type(answer).__name__}, and not None, values, or a table"
+            " with the columns value and error"
+        )
+    read = {name: _plain(column) for name, column in answer.items()}
+    for name, column in read.items():
+        if len(column) != count:
+            raise ValueError(f"the function answered {len(column)} rows of {name} for {count} jobs")
+    return read.get("value", nothing), read.get("error", nothing)
+
+
+def _plain(column: Any) -> list[Any]:  # noqa: ANN401  (a column of Arrow's, or a list)
+    return column if isinstance(column, list) else list(column.to_pylist())
+
+
+def _ending(value: object, error: object, one: Assignment, handler: Handler) -> Ending:
+    if error is not None:
+        return Failed(ROW_FAILED, text_of(error), "", retry=wants(handler.retry, RuntimeError()))
+    if not one.keep:
+        return Done(b"")
+    try:
+        return Done(encode_result(value, one.job.task))
+    except BadInput as refused:
+        return failure(refused, handler)

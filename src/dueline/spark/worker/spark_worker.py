@@ -1,0 +1,176 @@
+"""Jobs run on Spark: a query that is a worker."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from dueline.api.application import Dueline
+from dueline.api.config import place_of
+from dueline.api.launch import make_worker, run
+from dueline.api.worker_plan import DRAIN_S, Plan, plan_of
+from dueline.core.errors import BadInput, ConfigError
+from dueline.core.logging import log
+from dueline.spark.worker.driver_server import Gate
+from dueline.spark.worker.executor_worker import Bare, Work
+from dueline.spark.worker.executors import Fleet
+from dueline.spark.worker.pandas_handlers import Many
+from dueline.worker.runner import Runner
+
+KEY_BYTES: Final = 32
+BATCH: Final = 1000
+
+
+class Consuming:
+    """A worker whose handlers run on Spark; it has the methods of Spark's StreamingQuery."""
+
+    def __init__(self, app: Dueline, plan: Plan, fleet: Callable[[threading.Event], Fleet]) -> None:
+        """Take the application, how to work, and what makes the fleet; begins at once."""
+        self.id = uuid4().hex
+        self._error: BaseException | None = None
+        self._fleet: Fleet | None = None
+
+        def make(news: threading.Event) -> Runner:
+            self._fleet = made = fleet(news)
+            return made
+
+        self._worker = make_worker(app, plan, make_runner=make)
+        self.name = self._worker.name
+        self._thread = threading.Thread(
+            target=self._run, args=(app, plan), name="dueline-consume", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, app: Dueline, plan: Plan) -> None:
+        try:
+            run(app, plan, self._worker)
+        except BaseException as error:  # noqa: BLE001  (raised where its end is waited for)
+            log.exception("the worker on Spark ended")
+            self._error = error
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802  (Spark's name)
+        """Whether it works."""
+        return self._thread.is_alive()
+
+    @property
+    def lastProgress(self) -> Mapping[str, Any]:  # noqa: N802  (Spark's name)
+        """How it is doing: Spark tasks that work, jobs that wait and run here, what ended."""
+        assert self._fleet is not None, "it was made with the worker"
+        return {"id": self.id, "name": self.name, **self._fleet.counts()._asdict()}
+
+    def exception(self) -> BaseException | None:
+        """Tell what it failed with, if it has."""
+        return self._error
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Claim no more; wait until running handlers have ended, or stop them at once."""
+        self._worker.stop(hurry=hurry)
+        self._thread.join()
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802  (Spark's name)
+        """Wait for the end; False: that did not come in so many seconds.
+
+        Raises: what the worker failed with.
+        """
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+
+def consume(
+    spark: SparkSession,
+    app: Dueline,
+    queues: Mapping[str, int | None] | list[str] | str | None = None,
+    *,
+    members: int | None = None,
+    concurrency: int | None = None,
+    drain: timedelta | float = DRAIN_S,
+    burst: bool = False,
+    port: int = 0,
+    arrow: Mapping[str, Callable[[Any], Any]] | None = None,
+    pandas: Mapping[str, Callable[[Any], Any]] | None = None,
+    batch: int = BATCH,
+) -> Consuming:
+    """Run jobs on Spark's executors; the driver claims and settles them, as a worker does.
+
+    It shares its queues with any other workers. Executors need the application, as child
+    processes do: by its name, or, where that is nowhere, its functions are sent.
+
+    Args:
+      queues: as those of `app.run_worker`, or one name.
+      members: how many Spark tasks run handlers at once; by default one for each core but one.
+      concurrency: handlers that run at once, in all; by default one for each member.
+      drain: how long running handlers may go on after `stop`.
+      burst: end when nothing is due.
+      port: of the driver, on which tasks meet it; any by default.
+      arrow, pandas: functions that take many jobs of a task at once, as a table, by the task's
+        name; `concurrency` is not counted then. batch: at most so many jobs.
+
+    Raises:
+      ConfigError: a session of Spark Connect, or an application that cannot be sent.
+      BadInput: a name or number out of range. NotFound: the app has no such task.
+    """
+    many = {name: Many(function, "arrow") for name, function in (arrow or {}).items()}
+    many |= {name: Many(function, "pandas") for name, function in (pandas or {}).items()}
+    for name in many:
+        app.task_named(name)
+    cores = _cores(spark)
+    members = max(1, cores - 1) if members is None else members
+    if members < 1:
+        raise BadInput(f"members={members!r} is no number of Spark tasks.", hint="Use 1 or more.")
+    serving = app.serving([queues] if isinstance(queues, str) else queues)
+    threads = max(members, members if concurrency is None else concurrency)
+    if many:
+        threads = members * batch
+    plan = plan_of(serving, threads, drain, members, burst=burst)
+
+    def fleet(news: threading.Event) -> Fleet:
+        return Fleet(
+            spark,
+            _gate(spark, port),
+            lambda each: _work(app, each, many),
+            members=members,
+            threads=threads,
+            clock=app.clock,
+            now_us=app.queues.engine.time.earliest_us,
+            news=news,
+            handlers=app.tasks,
+        )
+
+    return Consuming(app, plan, fleet)
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception as error:
+        raise ConfigError(
+            "Jobs cannot be run through Spark Connect: executors have no way to its client.",
+            hint="Call consume in the driver's own process.",
+        ) from error
+
+
+def _gate(spark: SparkSession, port: int) -> Gate:
+    conf, master = spark.sparkContext.getConf(), spark.sparkContext.master
+    key = os.urandom(KEY_BYTES)
+    if master == "local" or master.startswith("local["):
+        return Gate("127.0.0.1", "127.0.0.1", key=key, port=port)
+    host = str(conf.get("spark.driver.host"))
+    return Gate(host, str(conf.get("spark.driver.bindAddress", host)), key=key, port=port)
+
+
+def _work(app: Dueline, threads: int, many: Mapping[str, Many]) -> Work:
+    place = place_of(app)
+    if place is not None:
+        return Work(place, {}, threads, many)
+    bare = {
+        name: Bare(task.function, task.retry, task.timeout_us, task.kill_after_us)
+        for name, task in app.tasks.items()
+    }
+    return Work(None, bare, threads, many)

@@ -1,0 +1,194 @@
+"""Enqueueing a table."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from dueline.core.clock import DAY_US, SystemClock
+from dueline.core.codec import decode, encode
+from dueline.core.errors import BadInput
+from dueline.core.ids import Ids
+from dueline.core.pagination import record_at
+from dueline.core.store import Commit, Put, Store
+from dueline.spark.runtime.gc_pauses import collector_paused, modules_passed_over
+from dueline.spark.runtime.options import Options, existing_engine, open_existing
+from dueline.spark.writing import staging
+from dueline.spark.writing.conflicts import EXISTING, ON_CONFLICT, ON_OTHER_QUEUE, REJECT
+from dueline.spark.writing.enqueue import CHUNK, Written, put_all
+from dueline.spark.writing.rows_to_jobs import Form, check_columns, chunks_of
+from dueline.spark.writing.staging import Staged
+
+KEEP_DAYS: Final = 7
+WRITES_PARTITION: Final = "spark-writes"
+"""The records' partition that holds what each write came to, by its name."""
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Where Spark tells a task of which query and batch it is."""
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """What a task came to, of which write."""
+
+    write: str
+    rows: int
+    added: int
+    elsewhere: int = 0
+
+
+class _Sink:
+    """What batches and streams share."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
+        """Take the options, and the columns of the data.
+
+        Raises: BadInput: no jobs can be made of them.
+        """
+        if overwrite:
+            raise BadInput(
+                "A queue cannot be overwritten.",
+                hint='Say .mode("append"), or .outputMode("append") of a stream.',
+            )
+        self._url = options.store()
+        self._is_staged = options.one_of("writeMode", ("direct", "staged"), "direct") == "staged"
+        with closing(open_existing(self._url)) as store:
+            if self._is_staged and not store.transactional:
+                raise BadInput(
+                    "This store has no transactions, so a write cannot show as a whole.",
+                    hint="Use writeMode=direct: a write that is repeated puts the rest.",
+                )
+            self._form = Form(
+                options.text("queue"), options.text("task"), tuple(options.names("idColumns"))
+            )
+        self._chunk = options.number("chunkRows", CHUNK)
+        self._on_conflict = options.one_of("onConflict", ON_CONFLICT, EXISTING)
+        self._on_other_queue = options.one_of("onOtherQueue", ON_OTHER_QUEUE, REJECT)
+        self._keep_us = options.number("keepDays", KEEP_DAYS) * DAY_US
+        check_columns(schema.fieldNames(), self._form)
+
+    def _write(self, batches: Iterator[pa.RecordBatch], write: str) -> WriterCommitMessage:
+        modules_passed_over()
+        if self._is_staged:
+            with collector_paused():
+                return staging.lay_ready(batches, self._form, write, SystemClock().wall_us())
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        with existing_engine(self._url) as engine, collector_paused():
+            chunks = chunks_of(batches, self._form, self._chunk, engine.time.earliest_us())
+            done = put_all(
+                engine,
+                chunks,
+                write,
+                partition,
+                keep_us=self._keep_us,
+                on_conflict=self._on_conflict,
+                on_other_queue=self._on_other_queue,
+            )
+        return Message(write, *done)
+
+    def _keep(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish what was staged; keep what the write came to, for whoever asks."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if staged:
+            with existing_engine(self._url) as engine, collector_paused():
+                expires_us = engine.store.clock_us() + self._keep_us
+
+                def told(done: Written) -> Commit:
+                    put = _counts(staged[0].write, done, expires_us)
+                    return Commit(WRITES_PARTITION, (put,))
+
+                staging.publish(
+                    engine,
+                    staged,
+                    told=told,
+                    expires_us=expires_us,
+                    on_conflict=self._on_conflict,
+                    on_other_queue=self._on_other_queue,
+                )
+        some = [one for one in messages if isinstance(one, Message)]
+        if some:
+            done = Written()
+            for one in some:
+                done = done.plus(Written(one.rows, one.added, one.elsewhere))
+            with closing(open_existing(self._url)) as store:
+                expires_us = store.clock_us() + self._keep_us
+                store.commit(WRITES_PARTITION, [_counts(some[0].write, done, expires_us)])
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Leave what was put, and let go of what was staged."""
+        staging.clear([one for one in messages if isinstance(one, Staged)])
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """Puts the rows of a table; each task connects by itself."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
+        """Take the options, and the columns of the data; name the write."""
+        super().__init__(options, schema, overwrite)
+        self._name = options.text("writeId") or uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Put the rows of one task; what it put before is not put again."""
+        return self._write(iterator, self._name)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Keep the counts."""
+        self._keep(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave what was put: it is not put again under the same writeId."""
+        self._abort(messages)
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """Puts the rows of a stream; a batch that is replayed puts nothing again."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
+        """Take the options, and the columns of the data."""
+        super().__init__(options, schema, overwrite)
+        self._name = options.text("sinkId")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Put the rows of one task of a batch.
+
+        Raises: BadInput: Spark does not say which batch this is.
+        """
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY) if context else None
+        batch = context.getLocalProperty(_BATCH) if context else None
+        name = self._name or query
+        if not name or not batch:
+            raise BadInput("Spark does not say of which query and batch this task is.")
+        return self._write(iterator, f"{name}/{batch}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Keep the counts."""
+        self._keep(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Leave what was put: the batch's replay puts the rest."""
+        self._abort(messages)
+
+
+def written(store: Store, write: str) -> Written:
+    """Tell what a write came to; nothing where it is not known, or not any more."""
+    record = record_at(store, WRITES_PARTITION, write)
+    return Written() if record is None else Written(**decode(record.value, dict[str, int]))
+
+
+def _counts(write: str, done: Written, expires_us: int) -> Put:
+    told = done._asdict()
+    if not done.elsewhere:  # so that versions before read it, too
+        del told["elsewhere"]
+    return Put(write, Ids().token(), encode(told), expires_us=expires_us)

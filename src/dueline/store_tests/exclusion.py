@@ -1,0 +1,106 @@
+"""One job, one holder: among threads."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from threading import Barrier
+from typing import TypeVar
+
+from dueline.core.job import Job, JobId
+from dueline.core.store import Drop, Store
+from dueline.store_tests.counting import ROUNDS_MAX, count_up, read_count
+from dueline.store_tests.given import (
+    LEASE_US,
+    NOW_US,
+    births,
+    born,
+    claim,
+    id_of,
+    ids_of,
+    lane_of,
+    put_in,
+    rows_in,
+    token_of,
+)
+
+Answer = TypeVar("Answer")
+
+THREADS = 4
+
+
+def at_once(act: Callable[[int], Answer], *, actors: int = THREADS) -> Sequence[Answer]:
+    """Run an act in several threads that start together; each gets its number."""
+    barrier = Barrier(actors)
+
+    def start(number: int) -> Answer:
+        barrier.wait(timeout=60)
+        return act(number)
+
+    with ThreadPoolExecutor(actors) as pool:
+        return [run.result(timeout=300) for run in [pool.submit(start, n) for n in range(actors)]]
+
+
+def _drop(store: Store, job: Job, _thread: int) -> bool:
+    return store.settle([Drop(job)])[0]
+
+
+class ExclusionLaws:
+    """Of several who want the same at the same moment, one gets it."""
+
+    def test_a_claimed_job_is_nobody_elses_until_the_lease_ends(self, store: Store) -> None:
+        lane = lane_of()
+        put_in(store, *births(3))
+        assert len(claim(store, lane, limit=2).jobs) == 2
+        late_us = NOW_US + LEASE_US - 1
+        assert ids_of(claim(store, lane, now_us=late_us, token=2).jobs) == [id_of(3)]
+        assert ids_of(claim(store, lane, now_us=late_us, token=3).jobs) == []
+
+    def test_threads_claim_each_job_once(self, store: Store) -> None:
+        lanes = [lane_of(priority=priority) for priority in range(3)]
+        for number, lane in enumerate(lanes):
+            put_in(store, *births(100, first=1 + 100 * number, lane=lane))
+
+        def claim_until_empty(thread: int) -> list[JobId]:
+            mine: list[JobId] = []
+            for number in range(ROUNDS_MAX):
+                token = 1 + thread * ROUNDS_MAX + number
+                jobs = claim(store, *lanes, limit=7, token=token).jobs
+                assert {job.token for job in jobs} <= {token_of(token)}
+                mine += ids_of(jobs)
+                if not jobs:
+                    break
+            return mine
+
+        claims = at_once(claim_until_empty)
+        assert sorted(chain.from_iterable(claims)) == [id_of(number) for number in range(1, 301)]
+
+    def test_of_many_threads_that_finish_a_claim_one_is_told_so(self, store: Store) -> None:
+        put_in(store, *births(20))
+        for job in claim(store, lane_of()).jobs:
+            drops = at_once(partial(_drop, store, job))
+            assert sorted(drops) == [False] * (THREADS - 1) + [True]
+
+    def test_threads_that_add_the_same_jobs_store_each_once(self, store: Store) -> None:
+        jobs = births(50)
+        answers = at_once(lambda _: store.add(jobs))
+        assert [list(answer) for answer in answers] == [[True] * 50] * THREADS
+        assert rows_in(store, lane_of()) == jobs
+
+    def test_threads_count_up_a_record_without_losing_one(self, store: Store) -> None:
+        at_once(lambda thread: count_up(store, times=25, writer=thread))
+        assert read_count(store)[0] == 25 * THREADS
+
+    def test_threads_that_add_and_sweep_hide_no_job(self, store: Store) -> None:
+        def add_or_sweep(thread: int) -> None:
+            for number in range(50):
+                at_us = NOW_US + number * 10_000_000
+                if thread == 0:
+                    store.sweep("laws", 0, now_us=at_us, width_us=10_000_000)
+                else:
+                    put_in(store, born(thread * 100 + number, at_us=at_us))
+
+        at_once(add_or_sweep)
+        page = store.lanes("laws", 0, until_bucket=2**50, after=None, limit=1000)
+        listed = {pointer.lane for pointer in page.pointers}
+        assert sum(len(rows_in(store, lane)) for lane in listed) == 50 * (THREADS - 1)

@@ -1,0 +1,199 @@
+"""Rows and readings that the laws share."""
+
+from collections.abc import Iterable, Sequence
+
+from dueline.core.clock import SECOND_US
+from dueline.core.job import Job, JobId, State, Token
+from dueline.core.lane import Lane, Pointer, bucket_of
+from dueline.core.store import Claimed, Move, Record, Row, Store, Want
+
+NOW_US = 1_767_225_600 * SECOND_US
+"""The laws' present: 2026-01-01. No law reads a clock to know the time of a job."""
+
+LEASE_US = 30 * SECOND_US
+WIDTH_US = 10 * SECOND_US
+FAR_BUCKET = 2**50
+QUEUE = "laws"
+PAGES_MAX = 10_000
+ADDED_AGAIN_MAX = 5
+
+
+def id_of(number: int) -> JobId:
+    """Make the id of a numbered job; ids are in the order of their numbers."""
+    return JobId(number.to_bytes(16))
+
+
+def token_of(number: int) -> Token:
+    """Make a numbered token; 0 is the token of a birth."""
+    return Token(number.to_bytes(16))
+
+
+def lane_of(
+    at_us: int = NOW_US, *, queue: str = QUEUE, shard: int = 0, priority: int = 0, tenant: str = ""
+) -> Lane:
+    """Name the lane of jobs that are born at an instant."""
+    return Lane(queue, shard, bucket_of(at_us, WIDTH_US), priority, tenant)
+
+
+def born(
+    number: int, *, at_us: int = NOW_US, lane: Lane | None = None, body: bytes = b"[1]"
+) -> Job:
+    """Make a job's birth; in the lane of its time unless told otherwise."""
+    return Job(
+        lane=lane or lane_of(at_us),
+        pos_us=at_us,
+        id=id_of(number),
+        hop=0,
+        due_us=at_us,
+        enqueued_us=min(at_us, NOW_US),
+        task="laws.count",
+        codec=1,
+        body=body,
+        opts=b"",
+        at_us=at_us,
+    )
+
+
+def births(
+    count: int, *, first: int = 1, at_us: int = NOW_US, lane: Lane | None = None
+) -> list[Job]:
+    """Make births with running numbers, all at one instant."""
+    return [born(number, at_us=at_us, lane=lane) for number in range(first, first + count)]
+
+
+def row_of(number: int, *, at_us: int = NOW_US, stream: str = "log", shard: int = 0) -> Row:
+    """Make a numbered row of a stream."""
+    return Row(stream, shard, at_us, number.to_bytes(16), b"row %d" % number)
+
+
+def put_in(store: Store, *jobs: Job) -> None:
+    """Add jobs, all of which the store must acknowledge; again those of which it cannot tell."""
+    left: Sequence[Job] = jobs
+    for _ in range(ADDED_AGAIN_MAX):
+        left = [job for job, is_there in zip(left, store.add(left), strict=True) if not is_there]
+        if not left:
+            return
+    raise AssertionError(f"{len(left)} jobs are not acknowledged")
+
+
+def claim(
+    store: Store,
+    *lanes: Lane,
+    most: int = 100,
+    limit: int = 100,
+    now_us: int = NOW_US,
+    lease_us: int = LEASE_US,
+    worker: str = "worker",
+    token: int = 1,
+) -> Claimed:
+    """Claim from lanes with the settings that most laws use."""
+    return store.claim(
+        [Want(lane, most) for lane in lanes],
+        limit=limit,
+        now_us=now_us,
+        lease_us=lease_us,
+        worker=worker,
+        token=token_of(token),
+    )
+
+
+def move(
+    job: Job, at_us: int, *, token: int = 1000, errors: int | None = None, to: Lane | None = None
+) -> Move:
+    """Make the verdict that gives a job back until an instant; counts stay unless told."""
+    return Move(
+        job,
+        at_us,
+        token_of(token),
+        listing=bucket_of(at_us, WIDTH_US),
+        errors=job.errors if errors is None else errors,
+        crashes=job.crashes,
+        state=State.WAITING,
+        to=to,
+    )
+
+
+def ids_of(jobs: Iterable[Job]) -> list[JobId]:
+    """List the ids of jobs."""
+    return [job.id for job in jobs]
+
+
+def rows_in(
+    store: Store, lane: Lane, *, until_us: int | None = None, page_size: int = 1000
+) -> list[Job]:
+    """Read a lane to its end, page by page."""
+    rows: list[Job] = []
+    after = None
+    for _ in range(PAGES_MAX):
+        page = store.scan(lane, after=after, until_us=until_us, limit=page_size)
+        assert len(page.jobs) <= page_size
+        rows.extend(page.jobs)
+        if page.after is None:
+            return rows
+        assert page.jobs, "a page without jobs must be the last"
+        after = page.after
+    raise AssertionError("scan never comes to an end")
+
+
+def pointers_in(
+    store: Store,
+    queue: str = QUEUE,
+    shard: int = 0,
+    *,
+    until_bucket: int = FAR_BUCKET,
+    after: Pointer | None = None,
+    page_size: int = 1000,
+) -> list[Pointer]:
+    """Read a lane list, page by page."""
+    pointers: list[Pointer] = []
+    for _ in range(PAGES_MAX):
+        page = store.lanes(queue, shard, until_bucket=until_bucket, after=after, limit=page_size)
+        assert len(page.pointers) <= page_size
+        pointers.extend(page.pointers)
+        if page.after is None:
+            return pointers
+        assert page.pointers, "a page without pointers must be the last"
+        after = page.after
+    raise AssertionError("lanes never comes to an end")
+
+
+def records_in(store: Store, partition: str, *, page_size: int = 1000) -> list[Record]:
+    """Read a partition of records to its end: a page that is not full is the last."""
+    records: list[Record] = []
+    after = None
+    for _ in range(PAGES_MAX):
+        page = store.read(partition, after=after, limit=page_size)
+        assert len(page) <= page_size
+        records.extend(page)
+        if len(page) < page_size:
+            return records
+        after = page[-1].key
+    raise AssertionError("read never comes to an end")
+
+
+def stream_of(
+    store: Store, stream: str = "log", shard: int = 0, *, page_size: int = 1000
+) -> list[Row]:
+    """Read a stream's shard to its present end, page by page."""
+    rows: list[Row] = []
+    after = None
+    for _ in range(PAGES_MAX):
+        page = store.tail(stream, shard, after=after, limit=page_size)
+        assert len(page.rows) <= page_size
+        rows.extend(page.rows)
+        if not page.rows:
+            return rows
+        after = page.after
+    raise AssertionError("tail never comes to an end")
+
+
+def all_of(store: Store, jobs: Sequence[Job]) -> list[Job | None]:
+    """Find the rows of jobs by their ids."""
+    return list(store.find(ids_of(jobs)))
+
+
+def row_with(store: Store, job_id: JobId) -> Job:
+    """Find the row of a job that must be there."""
+    (row,) = store.find([job_id])
+    assert row is not None
+    return row

@@ -1,0 +1,371 @@
+"""Random lives, compared with the model."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dueline.core.clock import SECOND_US, SystemClock
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import Lane, Marks, bucket_of
+from dueline.core.store import (
+    NO_VERSION,
+    Claimed,
+    Commit,
+    Delete,
+    Drop,
+    Extend,
+    Group,
+    Move,
+    Put,
+    Row,
+    Store,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.store_tests.drawing import (
+    PLACES,
+    SLOTS_US,
+    START_US,
+    Birth,
+    Change,
+    Decision,
+    Edit,
+    births,
+    changes,
+    decisions,
+    edits,
+    pick,
+    small,
+)
+from dueline.store_tests.factory import StoreFactory
+from dueline.store_tests.given import (
+    NOW_US,
+    QUEUE,
+    WIDTH_US,
+    born,
+    id_of,
+    lane_of,
+    pointers_in,
+    records_in,
+    rows_in,
+    stream_of,
+    token_of,
+)
+from dueline.store_tests.listing import GUARD_US, Reader, marks_of
+from dueline.stores.memory.store import MemoryStore
+
+Answer = TypeVar("Answer")
+
+STEPS = 40
+EXAMPLES_PER_LIFE = 6
+"""A life takes long: so many of the profile's examples count as one."""
+SHARDS = (0, 1)
+DEAD = lane_of(queue=f"{QUEUE}!dead")
+PARTITIONS = ("p", "q")
+
+
+def plain(job: Job | None) -> Job | None:
+    """Leave out what stores are free in: the position of a moved row, who held it."""
+    if job is None:
+        return None
+    worker = job.worker if job.state == State.CLAIMED else ""
+    return job._replace(pos_us=0, hop=0, worker=worker)
+
+
+class Lives(RuleBasedStateMachine):
+    """Leads the same life on a store and on the model, and compares all there is to see."""
+
+    def __init__(self, factory: StoreFactory) -> None:
+        """Open an empty store, and the model beside it."""
+        super().__init__()
+        self.factory = factory
+        self.url = factory.fresh()
+        self.store: Store = factory.open(self.url)
+        self.model = MemoryStore(SystemClock())
+        self.now_us = NOW_US + START_US
+        self.numbers = count(1)
+        self.births: list[Job] = []
+        self.read: list[Job] = []
+        self.held: Sequence[Job] = ()
+        self.lanes: dict[Lane, None] = {DEAD: None}
+        self.rows: dict[Lane, list[Job]] = {DEAD: []}
+        self.marks = dict.fromkeys(SHARDS, Marks(-1, -1))
+        self.readers = [Reader(self.store, QUEUE, shard) for shard in SHARDS]
+
+    def teardown(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+    def both(self, call: Callable[[Store], Answer]) -> Answer:
+        """Make a call on the store and on the model, which must answer the same."""
+        answer = call(self.store)
+        assert answer == call(self.model)
+        return answer
+
+    # Rules: jobs.
+
+    @rule(some=st.lists(births, min_size=1, max_size=8), again=st.lists(small, max_size=2))
+    def add(self, some: Sequence[Birth], again: Sequence[int]) -> None:
+        jobs = [*self.living(again), *(self.birth(one) for one in some)]
+        self.both(lambda store: list(store.add(jobs)))
+
+    @rule(
+        which=st.lists(st.tuples(small, st.integers(1, 4)), min_size=1, max_size=3),
+        limit=st.integers(1, 6),
+        lease_s=st.sampled_from((1, 15, 100)),
+        worker=st.sampled_from(("one", "two")),
+    )
+    def claim(
+        self, which: Sequence[tuple[int, int]], limit: int, lease_s: int, worker: str
+    ) -> None:
+        # Lanes with due jobs come last, and so are picked most.
+        lanes = sorted(self.rows, key=self.due_in)
+        chosen = {pick(lanes, number): most for number, most in which}
+        wants = [Want(lane, most) for lane, most in chosen.items()]
+        token = token_of(next(self.numbers))
+        claimed, expected = (
+            store.claim(
+                wants,
+                limit=limit,
+                now_us=self.now_us,
+                lease_us=lease_s * SECOND_US,
+                worker=worker,
+                token=token,
+            )
+            for store in (self.store, self.model)
+        )
+        self.compare_claims(claimed, expected, set(chosen), limit)
+        self.read.extend(claimed.jobs)  # the store's, with the keys that it gave them
+        self.held = claimed.jobs or self.held
+
+    def due_in(self, lane: Lane) -> bool:
+        """Tell whether a lane has a job that is due."""
+        return bool(self.rows[lane]) and self.rows[lane][0].at_us <= self.now_us
+
+    def compare_claims(
+        self, claimed: Claimed, expected: Claimed, lanes: set[Lane], limit: int
+    ) -> None:
+        """Compare what a claim brought; a lane is passed over only when the limit is reached."""
+        assert [*map(plain, claimed.jobs)] == [*map(plain, expected.jobs)]
+        assert [job.worker for job in claimed.jobs] == [job.worker for job in expected.jobs]
+        assert {job_id: plain(job) for job_id, job in claimed.died.items()} == {
+            job_id: plain(job) for job_id, job in expected.died.items()
+        }
+        expected_next = {lane: expected.next_at_us.get(lane) for lane in claimed.next_at_us}
+        for lane in set(claimed.next_at_us) - set(expected.next_at_us):
+            rows = self.rows[lane]  # passed over by the model, and so as it was
+            expected_next[lane] = rows[0].at_us if rows else None
+        assert claimed.next_at_us == expected_next
+        assert set(claimed.next_at_us) == lanes or len(claimed.jobs) == limit
+
+    @precondition(lambda self: self.read)
+    @rule(some=st.lists(decisions, min_size=1, max_size=4))
+    def settle(self, some: Sequence[Decision]) -> None:
+        verdicts = self.verdicts(some)
+        self.both(lambda store: list(store.settle(verdicts)))
+
+    @rule(
+        ahead_us=st.sampled_from((1, 5 * SECOND_US, 15 * SECOND_US, 40 * SECOND_US)),
+        sweeps=st.integers(0, 2),
+        is_forgetful=st.booleans(),
+        is_reopened=st.sampled_from((False, False, False, True)),
+    )
+    def advance(self, ahead_us: int, sweeps: int, *, is_forgetful: bool, is_reopened: bool) -> None:
+        self.now_us += ahead_us
+        for reader in self.readers if is_forgetful else ():
+            reader.forget()
+        for _ in range(sweeps):
+            for shard in SHARDS:
+                self.sweep(shard)
+        if is_reopened:
+            self.store.close()
+            self.store = self.factory.open(self.url)
+            for reader in self.readers:
+                reader.store = self.store
+
+    def sweep(self, shard: int) -> None:
+        """Sweep both; the marks may differ by the store's guard, and by how it keeps its list."""
+        for store in (self.store, self.model):
+            store.sweep(QUEUE, shard, now_us=self.now_us, width_us=WIDTH_US)
+        marks = marks_of(self.store, QUEUE, shard)
+        closable = bucket_of(self.now_us, WIDTH_US) - 1
+        assert marks.closed <= max(self.marks[shard].closed, closable)
+        assert marks.closed >= bucket_of(self.now_us - GUARD_US, WIDTH_US) - 1
+
+    # Rules: records, streams, groups.
+
+    @rule(
+        some=st.lists(edits, max_size=3, unique_by=lambda edit: edit.key),
+        numbers=st.lists(small, max_size=4),
+    )
+    def write(self, some: Sequence[Edit], numbers: Sequence[int]) -> None:
+        writes = [self.edited(edit) for edit in some]
+        partition = PARTITIONS[some[0].partition if some else 0]
+        self.both(lambda store: store.commit(partition, writes))
+        rows = [self.row(number) for number in numbers]
+        self.both(lambda store: list(store.append(rows)))
+
+    @rule(some=st.lists(changes, min_size=1, max_size=3))
+    def together(self, some: Sequence[Change]) -> None:
+        decided: set[JobId] = set()
+        groups = []
+        for drawn in some:
+            change = drawn if self.store.transactional else drawn.with_one_condition()
+            verdicts = self.verdicts(change.decisions if self.read else ())
+            decided.update(verdict.job.id for verdict in verdicts)
+            again = [job for job in self.living(change.again) if job.id not in decided]
+            groups.append(
+                Group(
+                    verdicts=verdicts,
+                    commits=[
+                        Commit(PARTITIONS[edit.partition], [self.edited(edit)])
+                        for edit in change.edits
+                    ],
+                    jobs=[*again, *(self.birth(one) for one in change.births)],
+                    rows=[self.row(number) for number in change.rows],
+                )
+            )
+        self.both(lambda store: list(store.together(groups)))
+
+    # Compared after every step.
+
+    @invariant()
+    def everything_is_as_in_the_model(self) -> None:
+        self.rows = {lane: rows_in(self.store, lane, page_size=3) for lane in self.lanes}
+        for lane, rows in self.rows.items():
+            assert [*map(plain, rows)] == [*map(plain, rows_in(self.model, lane))]
+        ids = [job.id for job in self.births]
+        found, expected = (store.find(ids) for store in (self.store, self.model))
+        assert [*map(plain, found)] == [*map(plain, expected)]
+        for shard in SHARDS:
+            self.compare_listing(shard)
+        for partition in PARTITIONS:
+            records = records_in(self.store, partition, page_size=2)
+            assert records == records_in(self.model, partition)
+        assert stream_of(self.store, page_size=4) == stream_of(self.model)
+
+    def compare_listing(self, shard: int) -> None:
+        """Check that each job is listed by its time, and that a reader overlooks none."""
+        before, marks = self.marks[shard], marks_of(self.store, QUEUE, shard)
+        self.marks[shard] = marks
+        assert before.swept <= marks.swept <= marks.closed >= before.closed
+        pointers = pointers_in(self.store, QUEUE, shard, page_size=5)
+        assert pointers == sorted(set(pointers))
+        assert all(pointer.listing > marks.swept for pointer in pointers)
+        first = {pointer.lane: pointer.listing for pointer in reversed(pointers)}
+        known = self.readers[shard].look(self.now_us)
+        for lane, rows in self.rows.items():
+            if rows and (lane.queue, lane.shard) == (QUEUE, shard):
+                due = max(bucket_of(rows[0].at_us, WIDTH_US), marks.closed + 1)
+                assert first.get(lane, due + 1) <= due, "a job is not listed by its time"
+                assert lane in known or rows[0].at_us > self.now_us, "a job is overlooked"
+
+    # From what was drawn to what is sent.
+
+    def birth(self, one: Birth) -> Job:
+        """Make a birth; its number is its place in `births`."""
+        shard, priority, tenant = PLACES[one.place]
+        at_us = NOW_US + SLOTS_US[one.slot]
+        lane = lane_of(at_us, shard=shard, priority=priority, tenant=tenant)
+        # Every second id is below those before it, so that ids and times disagree.
+        number = len(self.births) if len(self.births) % 2 else 2**127 - len(self.births)
+        job = born(number, at_us=at_us, lane=lane, body=b"x" * one.body_bytes)
+        self.births.append(job)
+        self.read.append(job)
+        self.lanes[lane] = None
+        return job
+
+    def living(self, which: Sequence[int]) -> list[Job]:
+        """Choose births of jobs that are alive, each once."""
+        chosen = {pick(self.births, number) for number in which if self.births}
+        return [job for job in sorted(chosen) if self.model.find([job.id])[0]]
+
+    def verdicts(self, some: Sequence[Decision]) -> list[Verdict]:
+        """Make verdicts, at most one for each job."""
+        made: dict[JobId, Verdict] = {}
+        for decision in some:
+            present = [row for rows in self.rows.values() for row in rows]
+            pool = {"claim": self.held, "present": present, "past": self.read}[decision.source]
+            job = pick(pool or self.read, decision.which)
+            made.setdefault(job.id, self.verdict(job, decision))
+        return list(made.values())
+
+    def verdict(self, job: Job, decision: Decision) -> Verdict:
+        """Make one verdict; only claims are extended."""
+        if decision.kind == "drop":
+            return Drop(job)
+        at_us = self.now_us + decision.ahead_s * SECOND_US
+        if decision.kind == "extend" and job.is_claimed():
+            return Extend(job, at_us, started=decision.is_started)
+        lanes = list(self.lanes)
+        to = None if decision.to is None else pick(lanes, decision.to)
+        to = None if to == job.lane else to
+        is_decided = decision.is_started and to is None  # one with an outcome stays in its place
+        at_us = max(at_us, job.at_us) if is_decided else at_us
+        return Move(
+            job,
+            at_us,
+            token_of(next(self.numbers)),
+            listing=bucket_of(at_us, WIDTH_US),
+            errors=job.errors + 1,
+            crashes=job.crashes,
+            alone=decision.is_started,
+            state=State.STARTED if decision.is_started else State.WAITING,
+            outcome=b"done" if is_decided else b"",
+            error="" if decision.is_started else "Fehler: ä",
+            to=to,
+        )
+
+    def edited(self, edit: Edit) -> Write:
+        """Make a write whose expectation is as the drawing says at present."""
+        present = {
+            record.key: record.version
+            for record in records_in(self.model, PARTITIONS[edit.partition])
+        }
+        expect = {
+            "anything": None,
+            "nothing": NO_VERSION,
+            "present": present.get(edit.key, NO_VERSION),
+            "old": bytes(token_of(1)),
+        }[edit.expect]
+        if not edit.is_put:
+            return Delete(edit.key, expect)
+        number = next(self.numbers)
+        return Put(edit.key, token_of(number), b"%d" % number, expect, edit.expires_us)
+
+    def row(self, number: int) -> Row:
+        """Make a row of the stream; few enough numbers that rows are repeated."""
+        # What it holds is its writer's to keep the same, where an append is blind.
+        held = number if self.store.transactional else number % 6
+        return Row("log", 0, NOW_US + number % 2, id_of(number % 3), b"row %d" % held)
+
+
+class ModelLaws:
+    """What the model does, the store does.
+
+    lives: how many are led; None: by the Hypothesis profile.
+    """
+
+    lives: int | None = None
+
+    def test_any_life_is_the_models(self, factory: StoreFactory) -> None:
+        run_state_machine_as_test(
+            lambda: Lives(factory),  # type: ignore[arg-type]  # it calls whatever makes a machine
+            settings=settings(
+                max_examples=self.lives or max(1, settings().max_examples // EXAMPLES_PER_LIFE),
+                stateful_step_count=STEPS,
+                deadline=None,
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+            ),
+        )

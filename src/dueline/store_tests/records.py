@@ -1,0 +1,153 @@
+"""Small versioned values."""
+
+from dueline.core.store import (
+    NO_VERSION,
+    SETTINGS_PARTITION,
+    Delete,
+    Put,
+    Record,
+    Store,
+    Write,
+)
+from dueline.store_tests.factory import StoreFactory
+from dueline.store_tests.given import lane_of, pointers_in, records_in, rows_in, token_of
+
+HOUR_US = 3_600_000_000
+SOON_US = 20_000
+ONE, TWO, THREE = (bytes(token_of(number)) for number in (1, 2, 3))
+
+
+class RecordLaws:
+    """A commit holds as a whole or not at all."""
+
+    def test_a_record_is_read_back_as_it_was_put(self, store: Store) -> None:
+        values = {"": b"", "a": bytes(range(256)), "ä€😀": b"x" * 100_000, "A/b c": b"\x00"}
+        for key, value in values.items():
+            assert store.commit("p", [Put(key, ONE, value)])
+        assert records_in(store, "p") == [
+            Record(key, ONE, value) for key, value in sorted(values.items())
+        ]
+
+    def test_records_come_in_the_order_of_their_keys(self, store: Store) -> None:
+        keys = ["b", "a", "B", "ab", "a-", "10", "9", "é", "z", "😀", "\uffef"]
+        assert store.commit("p", [Put(key, ONE, b"") for key in keys])
+        for page_size in (1, 2, 3, 11, 12):
+            read = records_in(store, "p", page_size=page_size)
+            assert [record.key for record in read] == sorted(keys)
+        assert [record.key for record in store.read("p", after="ab", limit=2)] == ["b", "z"]
+        assert [record.key for record in store.read("p", after="aa", limit=1)] == ["ab"]
+
+    def test_partitions_know_nothing_of_each_other(self, store: Store) -> None:
+        for number, partition in enumerate(("p", "P", "p/", "pp", "")):
+            assert store.commit(partition, [Put("key", token_of(number + 1), b"", NO_VERSION)])
+        for number, partition in enumerate(("p", "P", "p/", "pp", "")):
+            assert records_in(store, partition) == [Record("key", token_of(number + 1), b"")]
+        assert records_in(store, "nothing") == []
+
+    def test_a_put_that_expects_nothing_of_the_record_always_holds(self, store: Store) -> None:
+        assert store.commit("p", [Put("key", ONE, b"1", expect=None)])
+        assert store.commit("p", [Put("key", TWO, b"2", expect=None)])
+        assert records_in(store, "p") == [Record("key", TWO, b"2")]
+
+    def test_a_put_that_expects_no_record_holds_once(self, store: Store) -> None:
+        assert store.commit("p", [Put("key", ONE, b"1", expect=NO_VERSION)])
+        assert not store.commit("p", [Put("key", TWO, b"2", expect=NO_VERSION)])
+        assert records_in(store, "p") == [Record("key", ONE, b"1")]
+
+    def test_a_put_that_expects_a_version_holds_on_that_one(self, store: Store) -> None:
+        assert not store.commit("p", [Put("key", TWO, b"2", expect=ONE)])
+        assert records_in(store, "p") == []
+        assert store.commit("p", [Put("key", ONE, b"1")])
+        assert store.commit("p", [Put("key", TWO, b"2", expect=ONE)])
+        assert not store.commit("p", [Put("key", THREE, b"3", expect=ONE)])
+        assert records_in(store, "p") == [Record("key", TWO, b"2")]
+
+    def test_a_delete_holds_as_it_expects(self, store: Store) -> None:
+        assert store.commit("p", [Put("key", ONE, b"1")])
+        assert not store.commit("p", [Delete("key", expect=TWO)])
+        assert not store.commit("p", [Delete("key", expect=NO_VERSION)])
+        assert records_in(store, "p") == [Record("key", ONE, b"1")]
+        assert store.commit("p", [Delete("key", expect=ONE)])
+        assert records_in(store, "p") == []
+        assert not store.commit("p", [Delete("key", expect=ONE)])
+        assert store.commit("p", [Delete("key", expect=NO_VERSION)])
+        assert store.commit("p", [Delete("key")])
+        assert store.commit("p", [Put("key", TWO, b"2", expect=NO_VERSION)])
+
+    def test_one_expectation_that_fails_fails_the_whole_commit(self, store: Store) -> None:
+        assert store.commit("p", [Put("a", ONE, b"1"), Put("b", ONE, b"1")])
+        before = records_in(store, "p")
+        refused: tuple[list[Write], ...] = (
+            [Put("a", TWO, b"2", ONE), Put("c", TWO, b"2"), Put("b", TWO, b"2", TWO)],
+            [Delete("a"), Put("c", TWO, b"2", ONE)],
+            [Put("b", TWO, b"2", NO_VERSION), Delete("a", ONE)],
+            [Put("c", TWO, b"2"), Delete("b", THREE)],
+        )
+        for writes in refused:
+            assert not store.commit("p", writes)
+            assert records_in(store, "p") == before
+
+    def test_a_commit_that_holds_writes_the_whole(self, store: Store) -> None:
+        assert store.commit("p", [Put("a", ONE, b"1"), Put("b", ONE, b"1")])
+        writes: list[Write] = [
+            Put("a", TWO, b"2", ONE),
+            Delete("b", ONE),
+            Put("c", TWO, b"2", NO_VERSION),
+        ]
+        assert store.commit("p", writes)
+        assert records_in(store, "p") == [Record("a", TWO, b"2"), Record("c", TWO, b"2")]
+        assert store.commit("p", [])
+
+    def test_an_expired_record_is_absent(self, store: Store) -> None:
+        now_us = store.clock_us()
+        expired = Put("b", ONE, b"1", expires_us=now_us - HOUR_US)
+        living = Put("c", ONE, b"1", expires_us=now_us + HOUR_US)
+        assert store.commit("p", [Put("a", ONE, b"1"), expired, living, Put("d", ONE, b"1")])
+        assert [record.key for record in records_in(store, "p", page_size=1)] == ["a", "c", "d"]
+        assert [record.key for record in store.read("p", after="a", limit=1)] == ["c"]
+        assert not store.commit("p", [Put("b", TWO, b"2", expect=ONE)])
+        assert not store.commit("p", [Put("c", TWO, b"2", expect=NO_VERSION)])
+        assert store.commit("p", [Put("b", TWO, b"2", expect=NO_VERSION)])
+        assert [record.key for record in records_in(store, "p")] == ["a", "b", "c", "d"]
+
+    def test_a_put_decides_anew_when_a_record_expires(self, store: Store) -> None:
+        past_us = store.clock_us() - HOUR_US
+        assert store.commit("p", [Put("a", ONE, b"1", expires_us=past_us + 2 * HOUR_US)])
+        assert store.commit("p", [Put("a", TWO, b"2", ONE, expires_us=past_us)])
+        assert records_in(store, "p") == []
+        assert store.commit("p", [Put("a", ONE, b"1", NO_VERSION)])
+        assert records_in(store, "p") == [Record("a", ONE, b"1")]
+
+    def test_a_record_that_is_still_stored_is_absent_once_it_expires(self, store: Store) -> None:
+        until_us = store.clock_us() + SOON_US
+        assert store.commit("p", [Put("a", ONE, b"1", expires_us=until_us)])
+        while store.clock_us() <= until_us:
+            continue
+        assert not store.commit("p", [Put("a", TWO, b"2", expect=ONE)])
+        assert store.commit("p", [Put("a", TWO, b"2", expect=NO_VERSION)])
+
+    def test_records_are_there_when_the_store_is_opened_again(self, factory: StoreFactory) -> None:
+        url = factory.fresh()
+        store = factory.open(url)
+        assert store.commit("p", [Put("a", ONE, b"1")])
+        store.close()
+        store = factory.open(url)
+        assert records_in(store, "p") == [Record("a", ONE, b"1")]
+        store.close()
+
+    def test_an_idle_poll_tells_the_version_of_the_queues_settings(self, store: Store) -> None:
+        def version(queue: str) -> bytes:
+            return store.lanes(queue, 0, until_bucket=0, after=None, limit=1).settings_version
+
+        assert version("mail") == NO_VERSION
+        assert store.commit(SETTINGS_PARTITION, [Put("mail", ONE, b"{}")])
+        assert (version("mail"), version("other")) == (ONE, NO_VERSION)
+        assert store.commit(SETTINGS_PARTITION, [Put("mail", TWO, b"{}")])
+        assert version("mail") == TWO
+        assert store.commit(SETTINGS_PARTITION, [Delete("mail")])
+        assert version("mail") == NO_VERSION
+
+    def test_records_are_no_jobs(self, store: Store) -> None:
+        assert store.commit("laws", [Put("laws", ONE, b"1")])
+        assert pointers_in(store) == []
+        assert rows_in(store, lane_of()) == []

@@ -1,0 +1,229 @@
+"""How a Cassandra cluster is reached.
+
+What a place means to the driver, and what the driver's errors mean to a caller.
+"""
+
+from collections.abc import Iterator, Mapping
+from socket import IPPROTO_TCP, TCP_NODELAY
+from typing import Final
+
+from cassandra import (
+    AuthenticationFailed,
+    ConsistencyLevel,
+    DriverException,
+    InvalidRequest,
+    ReadFailure,
+    Unauthorized,
+    Unavailable,
+    UnresolvableContactPoints,
+)
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+    Session,
+)
+from cassandra.connection import ConnectionException
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    FallthroughRetryPolicy,
+    RoundRobinPolicy,
+    TokenAwarePolicy,
+)
+from cassandra.protocol import ErrorMessage
+from cassandra.query import tuple_factory
+
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import (
+    ConfigError,
+    DuelineError,
+    SchemaMismatch,
+    StoreUnavailable,
+    Unknown,
+)
+from dueline.stores.cassandra.guard import GuardedConnection
+from dueline.stores.cassandra.url import CONSISTENCIES, Place
+
+VERSION_MIN: Final = (4, 1)
+"""The first release with Paxos v2."""
+
+PARTITIONER: Final = "Murmur3Partitioner"
+"""The partitioner of every cluster that was set up since 2012."""
+
+PROTOCOL: Final = 5
+"""Every server since 4.0 speaks it."""
+
+CONNECT_TIMEOUT_S: Final = 5.0
+"""How long connecting takes at most; longer where a request may take twice as long."""
+
+RECONNECT_S: Final = (0.5, 5.0)
+"""The first and the longest wait for a node that went away; the driver's own is ten minutes."""
+
+HEARTBEAT_EVERY: Final = 0.25
+HEARTBEAT_WAITS: Final = 0.5
+"""Shares of a request's time: a connection that was silent for so long is asked whether it lives,
+and given up when it has not said so for so long. The driver's own are 30 s each: for a minute
+every third call of a ring of three would wait for a node that hangs."""
+
+MIGRATE: Final = "Run `dueline migrate` with this address once."
+
+FAILURES: Final = (DriverException, ErrorMessage, NoHostAvailable, ConnectionException, OSError)
+"""What the driver raises where a cluster does not do what it is told, beside its own mistakes."""
+
+_NOT_SENT: Final = (Unavailable, ConnectionRefusedError)
+"""What is told before anything was written."""
+
+_NOT_SET_UP: Final = ("does not exist", "unconfigured table", "No keyspace")
+_NOT_TRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
+_OTHER_PROTOCOL: Final = "ProtocolError returned from server"
+_TOMBSTONES: Final = 1
+"""Why a replica fails a read that crosses too many deleted rows, as the protocol numbers it."""
+
+
+class TooManyTombstones(StoreUnavailable):
+    """A read would have crossed more deleted rows than the server lets one read cross."""
+
+
+def connect(place: Place) -> tuple[Cluster, Session]:
+    """Connect to a cluster.
+
+    Raises:
+      ConfigError: it is too old, does not let the user in, or a data centre is to be chosen.
+      StoreUnavailable: no node answers, or none that is to be trusted.
+    """
+    try:
+        cluster = _cluster(place)
+    except UnresolvableContactPoints as error:
+        raise StoreUnavailable(
+            f"No address is known for the hosts of {place}.", hint="Are they spelt right?"
+        ) from error
+    try:
+        session = cluster.connect()
+        # A page after the first has no time limit in the driver. Each statement has a LIMIT, or
+        # reads rows that are few.
+        session.default_fetch_size = None
+        _check(place, cluster, session)
+    except FAILURES as error:
+        cluster.shutdown()
+        raise translated(error, place, is_write=False) from error
+    except DuelineError:
+        cluster.shutdown()
+        raise
+    return cluster, session
+
+
+def _cluster(place: Place) -> Cluster:
+    timeout_s = place.timeout_us / SECOND_US
+    connect_s = max(CONNECT_TIMEOUT_S, timeout_s / 2)
+    return Cluster(
+        list(place.hosts),
+        port=place.port,
+        protocol_version=PROTOCOL,
+        ssl_context=place.tls,
+        ssl_options={"server_hostname": place.name} if place.name else None,
+        auth_provider=PlainTextAuthProvider(place.user, place.password) if place.user else None,
+        connect_timeout=connect_s,
+        reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S, max_attempts=None),
+        control_connection_timeout=connect_s,
+        # A node that stands still keeps its connections open, and the driver goes on to ask it.
+        idle_heartbeat_interval=timeout_s * HEARTBEAT_EVERY,
+        idle_heartbeat_timeout=timeout_s * HEARTBEAT_WAITS,
+        # Nagle's wait costs a batch of 50 or more 40 ms (measured, November 2026).
+        connection_class=GuardedConnection,
+        sockopts=[(IPPROTO_TCP, TCP_NODELAY, 1)],
+        execution_profiles={EXEC_PROFILE_DEFAULT: _profile(place)},
+    )
+
+
+def _profile(place: Place) -> ExecutionProfile:
+    near = DCAwareRoundRobinPolicy(place.dc) if place.dc else RoundRobinPolicy()
+    level = ConsistencyLevel.name_to_value
+    return ExecutionProfile(
+        # The replicas in one order, so that Paxos has one coordinator a partition if it can.
+        load_balancing_policy=TokenAwarePolicy(near, shuffle_replicas=False),
+        retry_policy=FallthroughRetryPolicy(),
+        consistency_level=level[place.consistency],
+        serial_consistency_level=level[CONSISTENCIES[place.consistency]],
+        request_timeout=place.timeout_us / SECOND_US,
+        row_factory=tuple_factory,
+    )
+
+
+def _check(place: Place, cluster: Cluster, session: Session) -> None:
+    """Refuse a server that is too old, and a choice among data centres that is not made."""
+    version = next(iter(session.execute("SELECT release_version FROM system.local")))[0]
+    if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < VERSION_MIN:
+        raise _too_old(place, f"Cassandra {version}, which has no Paxos v2")
+    _refuse_partitioner(place, cluster.metadata.partitioner)
+    centres = {host.datacenter for host in cluster.metadata.all_hosts()}
+    if place.dc and place.dc not in centres:
+        raise ConfigError(
+            f"{place} has no data centre {place.dc!r}.",
+            hint=f"Write dc= with one of {', '.join(sorted(centres))}.",
+        )
+    if not place.dc and len(centres) > 1:
+        raise ConfigError(
+            f"{place} has the data centres {', '.join(sorted(centres))}.",
+            hint="Say which one is near: ?dc=NAME.",
+        )
+
+
+def _refuse_partitioner(place: Place, partitioner: str | None) -> None:
+    """Refuse a cluster whose tokens are not those that answers are compared by."""
+    if partitioner is not None and not partitioner.endswith(PARTITIONER):
+        raise ConfigError(
+            f"{place} uses {partitioner.rpartition('.')[2]}.", hint=f"Use {PARTITIONER}."
+        )
+
+
+def _too_old(place: Place, what: str) -> ConfigError:
+    least = ".".join(map(str, VERSION_MIN))
+    return ConfigError(f"{place} is {what}.", hint=f"Use Cassandra {least} or later.")
+
+
+def translated(error: Exception, place: Place, *, is_write: bool) -> DuelineError:
+    """Say what a driver's error means for a call.
+
+    Whatever it raises of a request comes here, for it is no answer: where one cannot be decoded,
+    or its own threads race, it raises errors that are none of FAILURES, and what was sent is sent.
+    """
+    reasons = list(_reasons(error))
+    told = "; ".join(sorted({str(reason) for reason in reasons})) or type(error).__name__
+    if not isinstance(error, FAILURES):
+        told = f"the driver failed with {type(error).__name__}: {error}"
+    if any(isinstance(reason, AuthenticationFailed | Unauthorized) for reason in reasons):
+        return ConfigError(
+            f"{place} does not let {place.user or 'anybody without a name'} in.",
+            hint="Check the user and password in the address, and what the user may do.",
+        )
+    if isinstance(error, InvalidRequest):
+        if any(sign in str(error) for sign in _NOT_SET_UP):
+            return ConfigError(f"{place} has not been set up.", hint=MIGRATE)
+        return SchemaMismatch(f"{place} refuses a statement: {error}.", hint=MIGRATE)
+    if _OTHER_PROTOCOL in told:
+        return _too_old(place, f"a server that does not speak version {PROTOCOL} of the protocol")
+    if _NOT_TRUSTED in told:
+        return StoreUnavailable(
+            f"{place} has a certificate that is not to be trusted: {told}.",
+            hint="Name who signed it (ca=FILE), and whom it is made out to (name=NAME).",
+        )
+    if isinstance(error, ReadFailure) and _TOMBSTONES in (error.error_code_map or {}).values():
+        return TooManyTombstones(f"{place} found too many deleted rows in one read.")
+    if is_write and not all(isinstance(reason, _NOT_SENT) for reason in reasons):
+        return Unknown(f"{place} did not say whether a write happened: {told}.")
+    return StoreUnavailable(
+        f"{place} does not answer: {told}.", hint="Is it running, and reachable?"
+    )
+
+
+def _reasons(error: Exception) -> Iterator[BaseException]:
+    """Look into an error that stands for several: one for each host that was tried."""
+    inner = getattr(error, "errors", None)
+    if isinstance(error, NoHostAvailable) and isinstance(inner, Mapping):
+        for one in inner.values():
+            yield from _reasons(one) if isinstance(one, Exception) else ()
+    else:
+        yield error

@@ -1,0 +1,185 @@
+"""Lane lists in Cassandra's tables.
+
+The steps that `dueline.stores.lane_index` takes, each a read or write that stands alone, and the
+reading of the list for claimers.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from dueline.core.lane import Lane, Marks, Pointer
+from dueline.stores.cassandra import statements as rows
+from dueline.stores.cassandra.answers import Rows
+from dueline.stores.cassandra.lane_reader import LanePages, Slice
+from dueline.stores.cassandra.session import Call, CassandraSession
+from dueline.stores.cassandra.statements import chunks
+from dueline.stores.cursor_cache import PAGE_MAX, START, Page
+from dueline.stores.lane_index import NOTHING_CLOSED, Head, Shard
+
+LISTINGS_A_DAY: Final = 8640
+"""How many listing buckets share a partition: a day of them where a bucket has ten seconds."""
+
+_LEAST: Final = (-(2**63), -(2**31), "")
+
+_PUT: Final = (
+    "INSERT INTO {keyspace}.lanes (queue, shard, day, listing, bucket, priority, tenant)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1"
+)
+_REMOVE: Final = (
+    "DELETE FROM {keyspace}.lanes USING TIMESTAMP 2 WHERE queue = ? AND shard = ? AND day = ?"
+    " AND listing = ? AND bucket = ? AND priority = ? AND tenant = ?"
+)
+_PAGE: Final = (
+    "SELECT listing, bucket, priority, tenant FROM {keyspace}.lanes"
+    " WHERE queue = ? AND shard = ? AND day = ?"
+    " AND (listing, bucket, priority, tenant) > (?, ?, ?, ?) AND (listing) <= (?) LIMIT ?"
+)
+_SHARD: Final = "SELECT swept, closed, day FROM {keyspace}.shards WHERE queue = ? AND shard = ?"
+_MARKS: Final = f"{_SHARD} LIMIT 1"
+_PUT_DAY: Final = (
+    "INSERT INTO {keyspace}.shards (queue, shard, day) VALUES (?, ?, ?) USING TIMESTAMP 1"
+)
+_REMOVE_DAY: Final = (
+    "DELETE FROM {keyspace}.shards USING TIMESTAMP 2 WHERE queue = ? AND shard = ? AND day = ?"
+)
+_RAISE: Final = (
+    "UPDATE {keyspace}.shards SET swept = ?, closed = ? WHERE queue = ? AND shard = ?"
+    " IF swept = ? AND closed = ?"
+)
+_DAYS_MAX: Final = 10_000
+_HEAD: Final = Page(START, 8)
+_PAGE_ROWS: Final = 1000
+
+
+class CassandraBoard:
+    """The steps of `dueline.stores.lane_index.Board`."""
+
+    def __init__(self, session: CassandraSession, pages: LanePages) -> None:
+        """Take the session, and what reads lanes; reads nothing yet."""
+        self._session = session
+        self._pages = pages
+        self._days: set[tuple[str, int, int]] = set()
+
+    def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
+        """Read the closed mark of each shard."""
+        answers = self._session.read_many([(_MARKS, shard) for shard in shards])
+        return [_marks_in(rows).closed for rows in answers]
+
+    def marks(self, shard: Shard) -> Marks:
+        """Read both marks, as decided."""
+        return _marks_in(self._session.read_serial(_MARKS, shard))
+
+    def raise_marks(self, shard: Shard, *, old: Marks, new: Marks) -> bool:
+        """Write the marks if they still are `old`; forget the days that are swept."""
+        present = (None, None) if old == NOTHING_CLOSED else old
+        is_raised = self._session.decide([(_RAISE, (*new, *shard, *present))]).is_applied
+        if is_raised:
+            days = [day for _, _, day in self._session.read(_SHARD, shard) if day is not None]
+            past = [day for day in days if day < _day_of(new.swept + 1)]
+            self._session.write([[(_REMOVE_DAY, (*shard, day))] for day in past])
+        return is_raised
+
+    def put(self, pointers: Collection[Pointer]) -> None:
+        """Add pointers, and the days that they are in."""
+        days = {(p.lane.queue, p.lane.shard, _day_of(p.listing)) for p in pointers} - self._days
+        batches: list[list[Call]] = [[(_PUT_DAY, day)] for day in sorted(days)]
+        self._session.write(batches + _by_day(_PUT, pointers))
+        if len(self._days) > _DAYS_MAX:
+            self._days.clear()
+        self._days |= days
+
+    def remove(self, pointers: Collection[Pointer]) -> None:
+        """Remove pointers, for ever."""
+        self._session.write(_by_day(_REMOVE, pointers))
+
+    def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
+        """Read the pointers with `above < listing <= until`."""
+        days = [day for _, _, day in self._session.read(_SHARD, shard) if day is not None]
+        after = (above + 1, *_LEAST)
+        while page := self._page(shard, days, after, until, _PAGE_ROWS):
+            yield from page
+            after = (page[-1].listing, *page[-1].lane[2:])
+
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head]:
+        """Read the first rows of lanes, many at once."""
+        return [
+            Head(
+                [rows.thin(row)[1].at_us for row in reading.rows],
+                is_all=reading.is_at_once and len(reading.rows) < _HEAD.limit,
+            )
+            for reading in self._pages.readings([Slice(lane, _HEAD) for lane in lanes])
+        ]
+
+    def ats_us(self, lane: Lane) -> Iterator[int]:
+        """Read `at_us` of every row of a lane.
+
+        Where no row is found in pieces, they are read again: a row may have moved to a piece that
+        had been read (rule S3).
+        """
+        for _ in range(2):
+            page, is_at_once, is_empty = Page(START, PAGE_MAX), True, True
+            while True:
+                (reading,) = self._pages.readings([Slice(lane, page)])
+                read = [rows.thin(row) for row in reading.rows]
+                yield from (seen.at_us for _, seen in read)
+                is_at_once, is_empty = is_at_once and reading.is_at_once, is_empty and not read
+                if len(read) < page.limit:
+                    break
+                page = page._replace(after=read[-1][0])
+            if is_at_once or not is_empty:
+                return
+
+    def read(
+        self, shard: Shard, *, until: int, after: Pointer | None, limit: int
+    ) -> tuple[Marks, list[Pointer]]:
+        """Read the marks, then pointers up to a bucket or the first open one, past `after`.
+
+        Two reads where the days that are asked for are one, as they are at a poll.
+        """
+        rows = self._session.read(_SHARD, shard)
+        marks = _marks_in(rows)
+        days = [day for _, _, day in rows if day is not None]
+        start = (marks.swept + 1, *_LEAST)
+        if after is not None:
+            start = max(start, (after.listing, *after.lane[2:]))
+        return marks, self._page(shard, days, start, max(until, marks.closed + 1), limit)
+
+    def _page(
+        self,
+        shard: Shard,
+        days: Sequence[int],
+        after: tuple[int, int, int, str],
+        until: int,
+        limit: int,
+    ) -> list[Pointer]:
+        found: list[Pointer] = []
+        for day in days:  # in order, as they are clustered
+            if _day_of(after[0]) <= day <= _day_of(until) and len(found) < limit:
+                rows = self._session.read(
+                    _PAGE, (*shard, day, *after, min(until, 2**63 - 1), limit - len(found))
+                )
+                found += [Pointer(row[0], Lane(*shard, *row[1:])) for row in rows]
+        return found
+
+
+def _day_of(listing: int) -> int:
+    return listing // LISTINGS_A_DAY
+
+
+def _marks_in(rows: Rows) -> Marks:
+    """Read the marks off any row of a shard; a shard may have rows and no marks yet."""
+    if not rows or rows[0][1] is None:
+        return NOTHING_CLOSED
+    return Marks(*rows[0][:2])
+
+
+def _by_day(text: str, pointers: Collection[Pointer]) -> list[list[Call]]:
+    """Make batches of one partition each."""
+    rows = sorted(
+        (lane.queue, lane.shard, _day_of(listing), listing, *lane[2:]) for listing, lane in pointers
+    )
+    batches: list[list[Call]] = []
+    for _, group in groupby(rows, key=lambda row: row[:3]):
+        batches += chunks([(text, row) for row in group])
+    return batches

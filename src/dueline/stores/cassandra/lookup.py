@@ -1,0 +1,175 @@
+"""Look-up by id, and reading a lane in order, on Cassandra."""
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from dueline.core.job import Job, JobId
+from dueline.core.lane import Lane
+from dueline.core.store import JobPage
+from dueline.stores.cassandra import statements as rows
+from dueline.stores.cassandra.lane_reader import BYTES_AT_ONCE, LanePages, Slice, size_of
+from dueline.stores.cassandra.session import Call, CassandraSession
+from dueline.stores.cassandra.settlement import Verdicts
+from dueline.stores.cassandra.statements import Found
+from dueline.stores.cursor_cache import END, PAGE_GROWTH, PAGE_MAX, PAGE_MIN, START, Key, Page, Seen
+
+LOOKS_MAX: Final = 3
+"""How often a job is looked up whose carry was completed meanwhile."""
+
+Order = tuple[int, JobId]
+"""Where a job comes in a scan: by its `at_us`, then by its id."""
+
+_AT_US_MAX: Final = 2**63 - 1
+_FIRST: Final = Page(START, PAGE_MAX)
+
+
+def find(
+    session: CassandraSession, verdicts: Verdicts, ids: Sequence[JobId]
+) -> Sequence[Job | None]:
+    """Look jobs up by id: all places where the row may be, then those rows.
+
+    What a stub says may be long past: the job is looked up again once it is completed.
+    """
+    best: dict[JobId, Job] = {}
+    left = list(dict.fromkeys(ids))
+    for _ in range(LOOKS_MAX):
+        found = _look(session, left)
+        for one in found:
+            job = one.job
+            if not one.stub and (job.id not in best or job.hop > best[job.id].hop):
+                best[job.id] = job
+        stubs = [one for one in found if one.stub]
+        verdicts.carry(stubs)
+        left = list(dict.fromkeys(one.job.id for one in stubs if one.job.id not in best))
+        if not left:
+            break
+    return [best.get(job_id) for job_id in ids]
+
+
+def _look(session: CassandraSession, ids: Sequence[JobId]) -> list[Found]:
+    """Read all rows of some jobs, stubs included."""
+    calls: list[Call] = []
+    lanes: list[Lane] = []
+    placed = session.read_many([rows.places(job_id) for job_id in ids])
+    for job_id, places in zip(ids, placed, strict=True):
+        for hop, *lane, pos_us in places:
+            lanes.append(Lane(*lane))
+            calls.append(rows.some(lanes[-1], [(pos_us, job_id, hop)]))
+    answers = session.read_many(calls)
+    return [
+        rows.found(lane, row) for lane, answer in zip(lanes, answers, strict=True) for row in answer
+    ]
+
+
+def scan(
+    pages: LanePages,
+    verdicts: Verdicts,
+    lane: Lane,
+    *,
+    after: Order | None,
+    until_us: int | None,
+    limit: int,
+) -> JobPage:
+    """Read a lane in (at, id) order; rows that are being carried are carried to the end.
+
+    Which rows come next is read first, and only those are then read whole. A row's `at_us` is
+    never below its position, so the reading ends where positions pass the last of them. It begins
+    where the last page ended: what lies before and is due after that, the server picks out. So a
+    page keeps `limit` + 1 times and keys in memory, and the rows that it shows: fewer than
+    `limit` where they are large. The server's work still grows with the rows before the page.
+    """
+    until_us = _AT_US_MAX if until_us is None else until_us
+    while True:
+        places = _next_places(pages, lane, after=after, until_us=until_us, most=limit + 1)
+        found, end = _whole(pages, lane, places[:limit])
+        # K4: nobody else may ever come by, as with the dead.
+        verdicts.carry([one for one in found if one.stub])
+        jobs = _shown(found, after, end)
+        is_last = not places or (len(places) <= limit and end == places[-1][0])
+        if jobs or is_last:
+            return JobPage(jobs, None if is_last else end)
+        after = end
+
+
+def _next_places(
+    pages: LanePages, lane: Lane, *, after: Order | None, until_us: int, most: int
+) -> list[tuple[Order, Key]]:
+    """Find the rows that come next, in order; at most so many."""
+    nearest: list[tuple[Order, Key]] = []
+
+    def take(read: Iterable[tuple[Key, Seen]]) -> None:
+        for key, seen in read:
+            place = ((seen.at_us, key[1]), key)
+            is_past = after is None or place[0] > after
+            if is_past and seen.at_us <= until_us and (len(nearest) < most or place < nearest[-1]):
+                insort(nearest, place)
+                del nearest[most:]
+
+    start = START
+    if after is not None:
+        start = (*after, END[2])
+        for part in _behind(lane, after, until_us):
+            for read in _pages_of(pages, part):
+                take(read)
+    first = Page(start, min(max(most, PAGE_MIN), PAGE_MAX))
+    for read in _pages_of(pages, Slice(lane, first)):
+        take(read)
+        last = read[-1][0] if read else END
+        if last[0] > until_us or (len(nearest) == most and nearest[-1][0] <= last[:2]):
+            break
+    return nearest
+
+
+def _behind(lane: Lane, after: Order, until_us: int) -> Iterator[Slice]:
+    """Cut what lies before the end of the last page: only what is due after that is read."""
+    edge = (after[0], *START[1:])
+    yield Slice(lane, _FIRST, until=edge, ats_us=(after[0], until_us))
+    if after[0] < until_us:
+        last = (*after, END[2])
+        yield Slice(lane, Page(edge, PAGE_MAX), until=last, ats_us=(after[0] + 1, until_us))
+
+
+def _pages_of(pages: LanePages, part: Slice) -> Iterator[list[tuple[Key, Seen]]]:
+    """Read a slice to its end, in pages that grow."""
+    while True:
+        read = [rows.thin(row) for row in pages.read([part])[0]]
+        yield read
+        if len(read) < part.page.limit:
+            return
+        limit = min(PAGE_GROWTH * part.page.limit, PAGE_MAX)
+        part = part._replace(page=Page(read[-1][0], limit))
+
+
+def _whole(
+    pages: LanePages, lane: Lane, places: Sequence[tuple[Order, Key]]
+) -> tuple[list[Found], Order | None]:
+    """Read rows whole, until they are large enough together; tell how far that is."""
+    read: list[Found] = []
+    size, end = 0, None
+    left = list(places)
+    while left and size < BYTES_AT_ONCE:
+        most = pages.whole_max(lane.queue)
+        some, left = left[:most], left[most:]
+        end = some[-1][0]
+        asked = [(lane, keys) for keys in rows.chunks([key for _, key in some])]
+        found = [one for answer in pages.some(asked) for one in answer]
+        size += sum(map(size_of, found))
+        read += found
+    return read, end
+
+
+def _shown(found: Iterable[Found], after: Order | None, end: Order | None) -> list[Job]:
+    """Give the jobs of a page; one that was moved meanwhile comes where it belongs now."""
+    shown = [
+        one.job
+        for one in found
+        if not one.stub
+        and (after is None or _order(one.job) > after)
+        and (end is None or _order(one.job) <= end)
+    ]
+    return sorted(shown, key=_order)
+
+
+def _order(job: Job) -> Order:
+    return (job.at_us, job.id)

@@ -1,0 +1,179 @@
+"""Records in Cassandra's tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.readback import Fate, fate_of_commit
+from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
+from dueline.stores.cassandra.answers import Answer
+from dueline.stores.cassandra.session import Call, CassandraSession
+
+NEVER_US: Final = 2**63 - 1
+"""When a record expires that does not; compared with, so never null."""
+
+ROUNDS_MAX: Final = 8
+
+_DAY_S: Final = 86_400
+_SECOND_US: Final = 1_000_000
+_TTL_S_MAX: Final = 3 * 365 * _DAY_S
+_NOBODYS: Final = b"\0"
+"""A version that nobody makes: a record has another one, or none."""
+
+_READ: Final = "SELECT key, version, value, expires_us FROM {keyspace}.records WHERE part = ?"
+_READ_PAST: Final = f"{_READ} AND key > ? LIMIT ?"
+_READ_ALL: Final = f"{_READ} LIMIT ?"
+_READ_SOME: Final = f"{_READ} AND key IN ?"
+_PUT: Final = (
+    "UPDATE {keyspace}.records USING TTL ? SET version = ?, value = ?, expires_us = ?"
+    " WHERE part = ? AND key = ?"
+)
+_DELETE: Final = "DELETE FROM {keyspace}.records WHERE part = ? AND key = ?"
+
+
+class CassandraRecords:
+    """Small versioned values, each written by conditional batches alone."""
+
+    def __init__(self, session: CassandraSession, now_us: Callable[[], int]) -> None:
+        """Take the session, and the store's time, by which records expire."""
+        self._session = session
+        self._now_us = now_us
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> list[Record]:
+        """Read records in key order; expired ones are absent."""
+        now_us = self._now_us()
+        found: list[Record] = []
+        part = _part(partition)
+        while len(found) < limit:
+            size = limit - len(found)
+            if after is None:
+                rows = self._session.read(_READ_ALL, (part, size))
+            else:
+                rows = self._session.read(_READ_PAST, (part, after, size))
+            found += [Record(*row[:3]) for row in rows if row[3] > now_us]
+            if len(rows) < size:
+                break
+            after = rows[-1][0]
+        return found
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition: all or nothing.
+
+        The first try takes it that what is expected is so; after a refusal things are read.
+        """
+        if not writes:
+            return True
+        present: Mapping[str, tuple[bytes, int]] | None = None
+        lost: Unknown | None = None
+        for _ in range(ROUNDS_MAX):
+            now_us = self._now_us()
+            batch = [_call(_part(partition), write, present, now_us) for write in writes]
+            (answer,) = self._session.decide_many([batch])
+            if isinstance(answer, Answer):
+                if answer.is_applied:
+                    return True
+            elif isinstance(answer, Unknown):
+                lost = lost or answer
+            else:
+                raise lost or answer
+            present = self._present(partition, writes, lost=lost)
+            fate = _fate(writes, present, now_us, is_unsure=lost is not None)
+            if fate is Fate.UNKNOWN and lost:
+                raise lost  # mine may have been there and gone again
+            if fate is not Fate.OPEN:
+                return fate is Fate.HELD
+        if lost:
+            raise lost
+        raise StoreUnavailable(f"The records of {partition} keep changing.", hint="Try again.")
+
+    def put_all(self, commits: Sequence[Commit]) -> None:
+        """Apply commits that expect nothing, all at once.
+
+        Raises: Unknown: some may have been applied or not.
+        """
+        now_us = self._now_us() if commits else 0
+        answers = self._session.decide_many(
+            [
+                [_call(_part(commit.partition), write, None, now_us) for write in commit.writes]
+                for commit in commits
+            ]
+        )
+        for commit, answer in zip(commits, answers, strict=True):
+            if isinstance(answer, Answer):
+                if not answer.is_applied:  # nothing was expected, so that nothing can refuse it
+                    raise Unknown(
+                        f"The records of {commit.partition} may have been written or not: a write "
+                        "without a condition was answered as refused.",
+                        hint="Read them, or write them again.",
+                    )
+            elif not isinstance(answer, Unknown) or not _is_done(
+                commit.writes, self._present(commit.partition, commit.writes, lost=answer)
+            ):
+                raise answer
+
+    def version(self, partition: str, key: str) -> bytes:
+        """Read a record's version; NO_VERSION where there is none."""
+        rows = self._session.read(_READ_SOME, (_part(partition), [key]))
+        return rows[0][1] if rows and rows[0][3] > self._now_us() else NO_VERSION
+
+    def _present(
+        self, partition: str, writes: Sequence[Write], *, lost: Unknown | None = None
+    ) -> Mapping[str, tuple[bytes, int]]:
+        place = _part(partition), [write.key for write in writes]
+        if lost is None:
+            rows = self._session.read_serial(_READ_SOME, place)
+        else:
+            rows = self._session.read_back(lost, _READ_SOME, place)
+        return {row[0]: (row[1], row[3]) for row in rows}
+
+
+def _part(partition: str) -> str:
+    return f"/{partition}"
+
+
+def _call(
+    part: str, write: Write, present: Mapping[str, tuple[bytes, int]] | None, now_us: int
+) -> Call:
+    """Make a write on a condition: what is expected, as it is known to stand there.
+
+    A record that is not to be there may lie there expired; then it is its version that counts.
+    """
+    text, values = (_DELETE, ()) if isinstance(write, Delete) else _put(write, now_us)
+    row = (*values, part, write.key)
+    if write.expect is None:
+        return (f"{text} IF version != ?", (*row, _NOBODYS))
+    if write.expect == NO_VERSION:
+        version = present[write.key][0] if present and write.key in present else None
+        return (f"{text} IF version = ?", (*row, version))
+    return (f"{text} IF version = ? AND expires_us > ?", (*row, write.expect, now_us))
+
+
+def _put(put: Put, now_us: int) -> tuple[str, tuple[object, ...]]:
+    """Make a put; what expires goes by itself a day later."""
+    ttl_s = 0
+    if put.expires_us is not None:
+        ttl_s = max(put.expires_us - now_us, 0) // _SECOND_US + _DAY_S
+    expires_us = NEVER_US if put.expires_us is None else put.expires_us
+    return _PUT, (0 if ttl_s > _TTL_S_MAX else ttl_s, put.version, put.value, expires_us)
+
+
+def _fate(
+    writes: Sequence[Write],
+    present: Mapping[str, tuple[bytes, int]],
+    now_us: int,
+    *,
+    is_unsure: bool,
+) -> Fate:
+    """Tell what became of a commit (rule U5)."""
+    stored = {key: version for key, (version, _) in present.items()}
+    live = {key: version for key, (version, expires_us) in present.items() if expires_us > now_us}
+    return fate_of_commit(writes, stored, live, is_unsure=is_unsure)
+
+
+def _is_done(writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]]) -> bool:
+    """Tell whether things stand as the writes leave them."""
+    return all(
+        present.get(write.key, (NO_VERSION, 0))[0]
+        == (NO_VERSION if isinstance(write, Delete) else write.version)
+        for write in writes
+    )

@@ -1,0 +1,145 @@
+"""The tables of a Cassandra keyspace, made and checked."""
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Final
+
+from dueline.core.errors import ConfigError, SchemaMismatch
+from dueline.core.store import Migration
+from dueline.stores.cassandra.connection import MIGRATE
+from dueline.stores.cassandra.session import KEYSPACE, CassandraSession
+
+SCHEMA_VERSION: Final = 2
+REPLICAS: Final = 3
+"""How many replicas a new keyspace has in each data centre that has so many nodes."""
+
+_NOTE: Final = "INSERT INTO {keyspace}.about (name, value) VALUES (?, ?) IF NOT EXISTS"
+_UPGRADE: Final = "UPDATE {keyspace}.about SET value = ? WHERE name = ? IF value = ?"
+_NOTED: Final = "SELECT value FROM {keyspace}.about WHERE name = ?"
+_UNIFIED: Final = "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L4'}"
+_LEVELED: Final = "{'class': 'LeveledCompactionStrategy'}"
+_LASTING: Final = (
+    "ALTER TABLE {keyspace}.{table} WITH default_time_to_live = 0 AND gc_grace_seconds = 864000"
+    " AND compaction = {compaction}"
+)
+_MADE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \w+\.(\w+)")
+
+
+def create(session: CassandraSession) -> Migration:
+    """Make the keyspace and its tables; what is there stays as it is, but goes by no time to live.
+
+    A keyspace that is made here has three replicas in each data centre, or as many as there
+    are nodes.
+
+    Raises:
+      ConfigError: the keyspace has tables of another program.
+      SchemaMismatch: the tables are of another version.
+    """
+    keyspace = session.place.keyspace
+    made: list[str] = []
+    if not _has_keyspace(session):
+        replicas = "".join(
+            f", '{centre}': {min(nodes, REPLICAS)}" for centre, nodes in session.centres().items()
+        )
+        statement = (
+            f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication ="
+            f" {{'class': 'NetworkTopologyStrategy'{replicas}}}"
+        )
+        session.define([statement])
+        made.append(f"keyspace {keyspace}")
+    missing = _missing(session)
+    if missing:
+        session.define(statement for _, statement in missing)
+        made += [f"table {table}" for table, _ in missing]
+    compaction = _compaction(_major(session))
+    for table in _lapsing(session):
+        session.define([_LASTING.format(keyspace=keyspace, table=table, compaction=compaction)])
+        made.append(f"no time to live in {table}")
+    session.decide([(_NOTE, ("schema", str(SCHEMA_VERSION)))])
+    if _is_upgradable(session):
+        session.decide([(_UPGRADE, (str(SCHEMA_VERSION), "schema", "1"))])
+    return Migration(made, check(session))
+
+
+def _missing(session: CassandraSession) -> Sequence[tuple[str, str]]:
+    """Name the tables that are not there, each with what makes it."""
+    keyspace = session.place.keyspace
+    rows = session.ask(
+        f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'"
+    )
+    present = {table for (table,) in rows}
+    wanted = dict(_tables(keyspace, _major(session)))
+    foreign = sorted(present & wanted.keys())
+    if next(iter(wanted)) not in present:  # it is made first
+        if foreign:
+            raise ConfigError(
+                f"{session.place} has tables of another program: {', '.join(foreign)}.",
+                hint="Give dueline a keyspace of its own.",
+            )
+    elif session.read(_NOTED, ("schema",)) and not _is_upgradable(session):
+        check(session)
+    return [(table, made) for table, made in wanted.items() if table not in present]
+
+
+def _lapsing(session: CassandraSession) -> Sequence[str]:
+    """Name the tables whose rows would go by themselves: earlier versions made streams so."""
+    rows = session.ask(
+        "SELECT table_name, default_time_to_live FROM system_schema.tables"
+        f" WHERE keyspace_name = '{session.place.keyspace}'"
+    )
+    return [table for table, ttl_s in rows if table.startswith("stream_") and ttl_s]
+
+
+def _is_upgradable(session: CassandraSession) -> bool:
+    """Tell whether the schema is one to which only tables are added."""
+    return session.read(_NOTED, ("schema",)) == [("1",)]
+
+
+def check(session: CassandraSession) -> str:
+    """Read the schema's version.
+
+    Raises:
+      ConfigError: there is no such keyspace, or it has not all tables.
+      SchemaMismatch: the tables are of another version.
+    """
+    noted = session.read(_NOTED, ("schema",))
+    if not noted:
+        raise ConfigError(f"{session.place} has been set up in part.", hint=MIGRATE)
+    ((found,),) = noted
+    if found != str(SCHEMA_VERSION):
+        raise SchemaMismatch(
+            f"{session.place} has schema version {found}; this dueline uses {SCHEMA_VERSION}.",
+            hint="Use the dueline version that made it.",
+        )
+    return str(found)
+
+
+def _has_keyspace(session: CassandraSession) -> bool:
+    return bool(
+        session.ask(
+            "SELECT keyspace_name FROM system_schema.keyspaces"
+            f" WHERE keyspace_name = '{session.place.keyspace}'"
+        )
+    )
+
+
+def _major(session: CassandraSession) -> int:
+    version = session.ask("SELECT release_version FROM system.local")[0][0]
+    return int(version.split(".")[0])
+
+
+def _compaction(major: int) -> str:
+    return _UNIFIED if major >= 5 else _LEVELED  # noqa: PLR2004
+
+
+def _tables(keyspace: str, major: int) -> Iterator[tuple[str, str]]:
+    """Name every table in the order in which they are made, each with its statement."""
+    text = (files("dueline.stores.cassandra") / "schema.cql").read_text(encoding="utf-8")
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    code = code.replace(KEYSPACE, keyspace)
+    code = code.replace("{jobs_compaction}", _compaction(major))
+    for statement in filter(None, map(str.strip, code.split(";"))):
+        named = _MADE.match(statement)
+        assert named is not None
+        yield named[1], statement

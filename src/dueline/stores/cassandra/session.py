@@ -1,0 +1,384 @@
+"""One connection to a Cassandra cluster.
+
+Statements go in as text and values, rows come out as tuples, and the driver's errors stop here.
+No write is ever repeated by the driver (rule U1).
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from cassandra import ConsistencyLevel
+from cassandra.cluster import Cluster, ResultSet, Session
+from cassandra.pool import Host
+from cassandra.query import BatchStatement
+
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.errors import DuelineError, StoreUnavailable, Unknown
+from dueline.stores.cassandra.answers import (
+    Answer,
+    MixedUpError,
+    Rows,
+    answer_of,
+    nothing_of,
+    rows_of,
+    token_of,
+    with_token,
+)
+from dueline.stores.cassandra.binding import batch_of
+from dueline.stores.cassandra.connection import connect, translated
+from dueline.stores.cassandra.url import CONSISTENCIES, Place
+
+DEFINE_TIMEOUT_S: Final = 60.0
+"""A change of the schema takes longer than a request: every node makes its files."""
+
+IN_FLIGHT_MAX: Final = 32
+"""Requests of one call that are under way at once; the next waits for the oldest."""
+
+GRACE_US: Final = 5000
+"""How much longer than the first answer the others of all nodes may take, besides its own time."""
+
+KEYSPACE: Final = "{keyspace}"
+"""Stands for the keyspace's name in statements: servers warn of names without it."""
+
+Call = tuple[str, Sequence[object]]
+"""A statement and its values."""
+
+Outcome = TypeVar("Outcome")
+
+
+class _Prepared(NamedTuple):
+    """A statement as the driver knows it.
+
+    columns: of a read, those that its answers have. bears_token: the first of them is the token of
+    the partition. partition: where the values of the partition key are, by column.
+    """
+
+    statement: Any
+    columns: Sequence[str]
+    bears_token: bool
+    partition: Mapping[str, int]
+
+
+class _Asked(NamedTuple, Generic[Outcome]):
+    """What is sent, and how its answer is read, by the names of its columns and its rows."""
+
+    statement: Any
+    take: Callable[[Sequence[str], Rows], Outcome]
+
+
+class CassandraSession:
+    """Statements on one keyspace; connects at the first of them. Threads may share it."""
+
+    def __init__(self, place: Place) -> None:
+        """Take where the keyspace is; connects to nothing yet."""
+        self.place = place
+        self._lock = threading.Lock()
+        self._cluster: Cluster | None = None
+        self._session: Session | None = None
+        self._process = 0
+        self._prepared: dict[str, _Prepared] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            if self._cluster is not None and self._process == os.getpid():
+                self._cluster.shutdown()
+            self._cluster = self._session = None
+            self._prepared = {}
+
+    # Reads, at the place's consistency
+
+    def read(self, text: str, values: Sequence[object] = ()) -> Rows:
+        """Read rows."""
+        return self.read_many([(text, values)])[0]
+
+    def read_many(self, calls: Sequence[Call]) -> list[Rows]:
+        """Read with several statements at once; the first that fails is raised."""
+        return [_or_raise(rows) for rows in self.try_read_many(calls)]
+
+    def try_read_many(self, calls: Sequence[Call]) -> list[Rows | DuelineError]:
+        """Read with several statements at once; tell of each how it failed."""
+        return self._gather((self._asked(*call) for call in calls), is_write=False)
+
+    def read_serial(self, text: str, values: Sequence[object]) -> Rows:
+        """Read what is decided, ending conditional writes that are half done."""
+        asked = self._asked(text, values)
+        asked.statement.consistency_level = ConsistencyLevel.name_to_value[
+            CONSISTENCIES[self.place.consistency]
+        ]
+        return _or_raise(self._gather([asked], is_write=False)[0])
+
+    def read_back(self, lost: Unknown, text: str, values: Sequence[object]) -> Rows:
+        """Read what came of a write; if nobody says, its answer stays lost (rule U2)."""
+        try:
+            return self.read_serial(text, values)
+        except StoreUnavailable as silence:
+            raise lost from silence
+
+    # Writes
+
+    def write_many(self, batches: Sequence[Sequence[Call]]) -> list[DuelineError | None]:
+        """Write batches at once, each of one partition and whole; tell of each how it failed."""
+        return self._gather_batches(batches, lambda _: nothing_of)
+
+    def write(self, batches: Sequence[Sequence[Call]]) -> None:
+        """Write batches; the first that failed is raised."""
+        for error in self.write_many(batches):
+            if error is not None:
+                raise error
+
+    def decide_many(self, batches: Sequence[Sequence[Call]]) -> list[Answer | DuelineError]:
+        """Write conditional batches at once, each of one partition, whole or not at all."""
+        return self._gather_batches(
+            batches, lambda batch: partial(answer_of, partition=self._partition(*batch[0]))
+        )
+
+    def decide(self, batch: Sequence[Call]) -> Answer:
+        """Write one conditional batch."""
+        return _or_raise(self.decide_many([batch])[0])
+
+    # The cluster
+
+    def define(self, statements: Iterable[str]) -> None:
+        """Change the schema, statement by statement; each waits until all nodes agree."""
+        session = self._connected()
+        for statement in statements:
+            try:
+                result = session.execute(statement, timeout=DEFINE_TIMEOUT_S)
+            except Exception as error:
+                raise translated(error, self.place, is_write=True) from error
+            if not _is_agreed(result):
+                raise Unknown(
+                    f"The nodes of {self.place} do not agree on their schema.",
+                    hint="See that all of them are up, and do it again.",
+                )
+        with self._lock:
+            self._prepared = {}
+
+    def ask(self, text: str, *, columns: Sequence[str] | None = None) -> Rows:
+        """Read from the node's own tables, which needs no keyspace.
+
+        Args: columns: those that the answer must have, where a wrong one would do harm.
+        """
+        session = self._connected()
+        try:
+            result = session.execute(text)
+            names, rows = tuple(result.column_names or ()), list(result)
+            return rows_of(names, rows, columns=names if columns is None else columns, token=None)
+        except MixedUpError as error:
+            raise self._mixed_up(error, is_write=False) from error
+        except Exception as error:
+            raise translated(error, self.place, is_write=False) from error
+
+    def ask_near(
+        self, text: str, clock: Clock, *, columns: tuple[str, ...]
+    ) -> list[tuple[Rows, int]]:
+        """Read from the own tables of the nodes that are near and up, all at once.
+
+        Waits for the first answer, and for the others as long again and GRACE_US.
+
+        Args:
+          clock: the machine's.
+          columns: those that each answer must have.
+
+        Returns:
+          The answers that came, each with the monotonic time when it did, in microseconds.
+
+        Raises:
+          StoreUnavailable: no node answered.
+        """
+        session = self._connected()
+        sent_us = clock.monotonic_us()
+        came: SimpleQueue[tuple[Any, int]] = SimpleQueue()
+        asked = 0
+        last: Exception | None = None
+        for host in self._near():
+            if host.is_up is False:
+                continue
+            try:
+                future = session.execute_async(text, host=host)
+            except Exception as error:  # noqa: BLE001  (of the driver, whatever it is)
+                last = error
+                continue
+            asked += 1
+
+            def note(_: object, future: Any = future) -> None:  # noqa: ANN401  (the driver's)
+                came.put((future, clock.monotonic_us()))
+
+            future.add_callbacks(note, note)
+        answers: list[tuple[Rows, int]] = []
+        while asked:
+            # The driver gives a request up by itself, within the time of a request.
+            until_us = sent_us + self.place.timeout_us + SECOND_US
+            if answers:
+                until_us = 2 * answers[0][1] - sent_us + GRACE_US
+            try:
+                patience_us = max(0, until_us - clock.monotonic_us())
+                future, at_us = came.get(timeout=patience_us / SECOND_US)
+            except Empty:
+                break
+            asked -= 1
+            try:
+                result = future.result()
+                names, rows = tuple(result.column_names or ()), list(result)
+                answers.append((rows_of(names, rows, columns=columns, token=None), at_us))
+            except Exception as error:  # noqa: BLE001
+                last = error
+        if answers:
+            return answers
+        if isinstance(last, MixedUpError):
+            raise self._mixed_up(last, is_write=False) from last
+        if last is not None:
+            raise translated(last, self.place, is_write=False) from last
+        # The driver takes every node for down, and says why.
+        return [(self.ask(text, columns=columns), clock.monotonic_us())]
+
+    def _near(self) -> list[Host]:
+        """List the nodes of this process's data centre."""
+        assert self._cluster is not None
+        return [
+            host
+            for host in self._cluster.metadata.all_hosts()
+            if self.place.dc in ("", host.datacenter)
+        ]
+
+    def ask_each(self, text: str) -> Mapping[str, Rows | None]:
+        """Read from the own tables of every node that is near; None where one is silent."""
+        session = self._connected()
+        near = self._near()
+        found: dict[str, Rows | None] = {}
+        for host, future in [(host, session.execute_async(text, host=host)) for host in near]:
+            try:
+                found[host.address] = list(future.result())
+            except Exception:  # noqa: BLE001
+                found[host.address] = None
+        return found
+
+    def centres(self) -> Mapping[str, int]:
+        """Count the nodes of each data centre."""
+        self._connected()
+        assert self._cluster is not None
+        found: dict[str, int] = {}
+        for host in self._cluster.metadata.all_hosts():
+            found[host.datacenter] = found.get(host.datacenter, 0) + 1
+        return found
+
+    # Statements and answers
+
+    def _asked(self, text: str, values: Sequence[object]) -> _Asked[Rows]:
+        """Bind a read."""
+        prepared = self._prepare(text)
+        bound = prepared.statement.bind(values)
+        token = token_of(bound.routing_key) if prepared.bears_token else None
+        return _Asked(bound, partial(rows_of, columns=prepared.columns, token=token))
+
+    def _partition(self, text: str, values: Sequence[object]) -> Mapping[str, object]:
+        """Return the partition key that a statement is bound to."""
+        return {name: values[place] for name, place in self._prepare(text).partition.items()}
+
+    def _batch(self, calls: Sequence[Call]) -> BatchStatement:
+        return batch_of(calls, lambda text: self._prepare(text).statement)
+
+    def _gather_batches(
+        self,
+        batches: Sequence[Sequence[Call]],
+        take: Callable[[Sequence[Call]], Callable[[Sequence[str], Rows], Outcome]],
+    ) -> list[Outcome | DuelineError]:
+        # All before the first is sent: what fails here has written nothing.
+        for text in {text for batch in batches for text, _ in batch}:
+            self._prepare(text)
+        asked = (_Asked(self._batch(batch), take(batch)) for batch in batches)
+        return self._gather(asked, is_write=True)
+
+    def _prepare(self, text: str) -> _Prepared:
+        prepared = self._prepared.get(text)
+        if prepared is None:
+            session = self._connected()
+            whole, bears_token = with_token(text)
+            try:
+                statement = session.prepare(whole.replace(KEYSPACE, self.place.keyspace))
+            except Exception as error:
+                raise translated(error, self.place, is_write=False) from error
+            columns = tuple(name for _, _, name, _ in statement.result_metadata or ())
+            marks = [column.name for column in statement.column_metadata]
+            places = statement.routing_key_indexes or ()
+            partition = {marks[place]: place for place in places}
+            prepared = _Prepared(statement, columns, bears_token, partition)
+            self._prepared[text] = prepared
+        return prepared
+
+    def _gather(
+        self, asked: Iterable[_Asked[Outcome]], *, is_write: bool
+    ) -> list[Outcome | DuelineError]:
+        """Send statements, at most IN_FLIGHT_MAX under way; answers in their order."""
+        session = self._connected()
+        under_way: deque[tuple[_Asked[Outcome], Any]] = deque()
+        outcomes: list[Outcome | DuelineError] = []
+
+        def send(one: _Asked[Outcome]) -> Any:  # noqa: ANN401  (a future, or why there is none)
+            try:
+                return session.execute_async(one.statement)
+            except Exception as error:  # noqa: BLE001
+                return translated(error, self.place, is_write=is_write)
+
+        def take() -> None:
+            one, future = under_way.popleft()
+            if isinstance(future, DuelineError):
+                outcomes.append(future)
+                return
+            try:
+                result = future.result()
+                outcomes.append(one.take(tuple(result.column_names or ()), list(result)))
+            except MixedUpError as error:
+                outcomes.append(self._mixed_up(error, is_write=is_write))
+            except Exception as error:  # noqa: BLE001
+                outcomes.append(translated(error, self.place, is_write=is_write))
+
+        for one in asked:
+            if len(under_way) >= IN_FLIGHT_MAX:
+                take()
+            under_way.append((one, send(one)))
+        while under_way:
+            take()
+        return outcomes
+
+    def _mixed_up(self, error: MixedUpError, *, is_write: bool) -> DuelineError:
+        """Say that an answer belongs to another question, so that this one has none."""
+        if is_write:
+            return Unknown(
+                f"{self.place} did not say whether a write happened, but answered with {error}."
+            )
+        return StoreUnavailable(
+            f"{self.place} answered a read with {error}.",
+            hint="Try again. If it happens again, report it.",
+        )
+
+    # The connection
+
+    def _connected(self) -> Session:
+        """Give the session; a process that was forked makes its own."""
+        if self._session is None or self._process != os.getpid():
+            with self._lock:
+                if self._session is None or self._process != os.getpid():
+                    self._connect()
+        return self._session
+
+    def _connect(self) -> None:
+        cluster, session = connect(self.place)
+        self._prepared = {}
+        self._cluster, self._session, self._process = cluster, session, os.getpid()
+
+
+def _is_agreed(result: ResultSet) -> bool:
+    return bool(result.response_future.is_schema_agreed)
+
+
+def _or_raise(outcome: Outcome | DuelineError) -> Outcome:
+    if isinstance(outcome, DuelineError):
+        raise outcome
+    return outcome

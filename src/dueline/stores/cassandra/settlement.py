@@ -1,0 +1,322 @@
+"""Verdicts on Cassandra.
+
+A lane's verdicts go out as one conditional batch, which holds as a whole or not at all; a batch
+that was refused tells which of its verdicts are stale, and the rest goes out again. A verdict
+that makes a job due earlier than it is lists the lane first and looks afterwards, as a birth
+does; whether it does is the row's to say, so others are sent on the condition that they do not.
+Whatever the row shows of a request that was given up counts, whenever it landed (rule U5).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from dueline.core.errors import DuelineError, StoreUnavailable, Unknown
+from dueline.core.job import Job, Token
+from dueline.core.lane import Lane
+from dueline.core.readback import Fate, fate_of
+from dueline.core.store import Drop, Extend, Move, Verdict
+from dueline.stores.cassandra import statements as rows
+from dueline.stores.cassandra.answers import Answer
+from dueline.stores.cassandra.session import Call, CassandraSession
+from dueline.stores.cassandra.statements import BATCH_ROWS_MAX, Found
+from dueline.stores.cursor_cache import Key, Recall, Seen, key_of
+from dueline.stores.lane_index import LaneList
+
+TRIES_MAX: Final = 6
+"""How often a verdict goes out: beside stale ones, once more for the list, after a lost answer."""
+
+
+class _Item:
+    """A verdict on its way. lost: why nobody knows what became of an earlier request for it."""
+
+    def __init__(self, place: int, verdict: Verdict) -> None:
+        self.place = place
+        self.verdict = verdict
+        self.key = key_of(verdict.job)
+        self.row = rows.moved(verdict) if isinstance(verdict, Move) else None
+        self.is_carry = isinstance(verdict, Move) and rows.is_carried(verdict)
+        self.must_list = (
+            isinstance(verdict, Move) and not self.is_carry and verdict.at_us < verdict.job.at_us
+        )
+        self.tries = 0
+        self.lost: Unknown | None = None
+
+    def calls(self) -> list[Call]:
+        verdict = self.verdict
+        if isinstance(verdict, Drop):
+            return [rows.drop(verdict.job)]
+        if isinstance(verdict, Extend):
+            return [rows.extend(verdict)]
+        assert self.row is not None
+        if self.is_carry:
+            return [rows.stub(verdict, self.row)]
+        return rows.move(verdict, self.row, is_listed=self.must_list)
+
+    def is_hop(self) -> bool:
+        return self.row is not None and not self.is_carry and key_of(self.row) != self.key
+
+    def present(self) -> Seen | None:
+        """Tell what the row at the verdict's key is once it holds."""
+        verdict = self.verdict
+        if isinstance(verdict, Drop) or self.is_hop():
+            return None
+        if isinstance(verdict, Extend):
+            return Seen(verdict.at_us, verdict.job.token)
+        at_us = verdict.job.at_us if self.is_carry else verdict.at_us
+        return Seen(at_us, verdict.token)
+
+    def fate(self, present: Token | None) -> Fate:
+        """Tell what became of the verdict, by the token in its row."""
+        stands = self.present()
+        return fate_of(
+            present,
+            named=self.verdict.job.token,
+            written=None if stands is None else stands.token,
+            is_unsure=self.lost is not None,
+            is_carry=self.is_carry,
+        )
+
+
+class _Round(NamedTuple):
+    """What goes out at once: a batch for each of some lanes."""
+
+    batches: Sequence[Sequence[_Item]]
+
+    def listings(self) -> Mapping[Lane, int]:
+        """Tell which lanes must be listed first, and under which bucket at the latest."""
+        listings: dict[Lane, int] = {}
+        for batch in self.batches:
+            for item in batch:
+                if item.must_list and isinstance(item.verdict, Move):
+                    lane, listing = item.verdict.job.lane, item.verdict.listing
+                    listings[lane] = min(listing, listings.get(lane, listing))
+        return listings
+
+
+class Verdicts:
+    """Applies verdicts."""
+
+    def __init__(self, session: CassandraSession, recall: Recall, lists: LaneList) -> None:
+        """Take the session, the claimer's memory (which learns what was done), the lane list."""
+        self._session = session
+        self._recall = recall
+        self._lists = lists
+
+    def settle(self, verdicts: Sequence[Verdict]) -> list[bool]:
+        """Apply verdicts, each on its own; two on one row in their order.
+
+        Raises: StoreUnavailable: none was applied. Unknown: some may have been applied or not.
+        """
+        held = [False] * len(verdicts)
+        items = [_Item(place, verdict) for place, verdict in enumerate(verdicts)]
+        try:
+            self._settle_into(held, items)
+        except StoreUnavailable as error:
+            if len(verdicts) > 1 or items[0].lost:  # those of other lanes are there, or may be
+                raise Unknown(f"{error.message} Some verdicts may have been applied.") from error
+            raise
+        return held
+
+    def _settle_into(self, held: list[bool], items: Sequence[_Item]) -> None:
+        waiting: dict[Lane, deque[_Item]] = {}
+        for item in items:
+            waiting.setdefault(item.verdict.job.lane, deque()).append(item)
+        carried: list[Found] = []
+        while waiting:
+            batches = [_next_batch(items) for items in waiting.values()]
+            some = _Round(batches)
+            self._index(batches)
+            answers = self._list_and(
+                some.listings(),
+                lambda some=some: self._session.decide_many(  # type: ignore[misc]
+                    [[call for item in batch for call in item.calls()] for batch in some.batches]
+                ),
+            )
+            for batch, answer in zip(batches, answers, strict=True):
+                again: list[_Item] = []
+                for item, has_held in self._told(batch, answer, again):
+                    held[item.place] = has_held
+                    if has_held and item.is_carry:
+                        carried.append(_stub_of(item))
+                waiting[batch[0].verdict.job.lane].extendleft(reversed(again))
+            waiting = {lane: items for lane, items in waiting.items() if items}
+        self.carry(carried)
+
+    def carry(self, stubs: Sequence[Found]) -> None:
+        """Complete what stubs say: insert the rows they become, then drop the stubs.
+
+        Whatever stays unknown is completed by whoever meets the stub next. All of it may be
+        repeated: the target is born once, and a stub is dropped under its token.
+        """
+        if not stubs:
+            return
+        targets = [rows.target_of(stub) for stub in stubs]
+        listings: dict[Lane, int] = {}
+        for target, listing in targets:
+            listings[target.lane] = min(listing, listings.get(target.lane, listing))
+        unsure = self._insert([target for target, _ in targets], listings, rows.arrival)
+        by_lane: dict[Lane, list[Found]] = {}
+        for stub, is_unsure in zip(stubs, unsure, strict=True):
+            if not is_unsure:
+                by_lane.setdefault(stub.job.lane, []).append(stub)
+        batches = [chunk for some in by_lane.values() for chunk in rows.chunks(some)]
+        answers = self._session.decide_many(
+            [[rows.drop(stub.job) for stub in batch] for batch in batches]
+        )
+        for batch, answer in zip(batches, answers, strict=True):
+            if isinstance(answer, Answer) and answer.is_applied:
+                for stub in batch:
+                    self._recall.learn(stub.job.lane, key_of(stub.job), None)
+
+    def add(self, jobs: Sequence[Job]) -> list[bool]:
+        """List the lanes of births, write their index and their rows, look (rules E2 to E4)."""
+        listings = {job.lane: job.lane.bucket for job in jobs}
+        return [not is_unsure for is_unsure in self._insert(jobs, listings, rows.birth)]
+
+    def _insert(
+        self,
+        jobs: Sequence[Job],
+        listings: Mapping[Lane, int],
+        write: Callable[[Job], Call],
+    ) -> list[bool]:
+        """Insert rows and their index; tell for each whether that is unknown."""
+        by_lane: dict[Lane, list[Job]] = {}
+        for job in jobs:
+            by_lane.setdefault(job.lane, []).append(job)
+        batches = [one for some in by_lane.values() for one in rows.birth_batches(some, write)]
+
+        def insert() -> set[tuple[Lane, Key]]:
+            self._session.write(index_batches(jobs))
+            errors = self._session.write_many([calls for _, calls in batches])
+            return {
+                (job.lane, key_of(job))
+                for (some, _), error in zip(batches, errors, strict=True)
+                if error is not None
+                for job in some
+            }
+
+        failed, unlisted = self._lists.acknowledge(listings, insert)
+        for lane, some in by_lane.items():
+            self._recall.learn_births(lane, [(key_of(job), rows.seen(job)) for job in some])
+        return [job.lane in unlisted or (job.lane, key_of(job)) in failed for job in jobs]
+
+    def _index(self, batches: Sequence[Sequence[_Item]]) -> None:
+        """Note where hops lead, before they happen."""
+        hops = [item.row for batch in batches for item in batch if item.is_hop() and item.row]
+        self._session.write(index_batches(hops))
+
+    def _list_and(
+        self,
+        listings: Mapping[Lane, int],
+        write: Callable[[], list[Answer | DuelineError]],
+    ) -> list[Answer | DuelineError]:
+        if not listings:
+            return write()
+        answers, unlisted = self._lists.acknowledge(listings, write)
+        if unlisted:
+            raise Unknown(f"The lane list of {next(iter(unlisted))} keeps closing.")
+        return answers
+
+    def _told(
+        self, batch: Sequence[_Item], answer: Answer | DuelineError, again: list[_Item]
+    ) -> list[tuple[_Item, bool]]:
+        """Tell which verdicts of a batch have held and which have not; the rest goes `again`."""
+        if isinstance(answer, Answer) and answer.is_applied:
+            self._learn(batch)
+            return [(item, True) for item in batch]
+        told: list[tuple[_Item, bool]] = []
+        if isinstance(answer, Answer):
+            present = {rows.key_in(row): row for row in answer.rows}
+            for item in batch:
+                row = present.get(item.key)
+                if self._is_known(item, row["claim_token"] if row else None, told):
+                    continue
+                if row is not None:
+                    _learn_from(row, item)
+                again.append(item)
+        else:
+            told = self._read_back(batch, answer, again)
+        for item in again:
+            item.tries += 1
+            if item.tries > TRIES_MAX:
+                raise Unknown("A row keeps changing under a verdict that names its token.")
+        return told
+
+    def _read_back(
+        self, batch: Sequence[_Item], error: DuelineError, again: list[_Item]
+    ) -> list[tuple[_Item, bool]]:
+        """Find out what became of a batch whose answer was lost."""
+        if not isinstance(error, Unknown):
+            raise error
+        for item in batch:
+            item.lost = item.lost or error
+        lane = batch[0].verdict.job.lane
+        text, values = rows.some(lane, [item.key for item in batch])
+        answered = self._session.read_back(error, text, values)
+        read = [rows.found(lane, row).job for row in answered]
+        present = {key_of(job): job.token for job in read}
+        told: list[tuple[_Item, bool]] = []
+        again += [item for item in batch if not self._is_known(item, present.get(item.key), told)]
+        return told
+
+    def _is_known(self, item: _Item, present: Token | None, told: list[tuple[_Item, bool]]) -> bool:
+        """Tell whether a row shows what became of a verdict; then note it in `told`."""
+        fate = item.fate(present)
+        if fate is Fate.UNKNOWN:
+            assert item.lost is not None
+            raise item.lost
+        if fate is Fate.HELD:
+            self._learn([item])
+        if fate is not Fate.OPEN:
+            told.append((item, fate is Fate.HELD))
+        return fate is not Fate.OPEN
+
+    def _learn(self, batch: Sequence[_Item]) -> None:
+        """Take in that some verdicts on one lane have held."""
+        changes: list[tuple[Key, Seen | None]] = [(item.key, item.present()) for item in batch]
+        for item in batch:
+            if item.is_hop():
+                assert item.row is not None
+                changes.append((key_of(item.row), rows.seen(item.row)))
+        self._recall.learn_all(batch[0].verdict.job.lane, changes)
+
+
+def _next_batch(items: deque[_Item]) -> list[_Item]:
+    """Take the next verdicts of a lane, each row once: a second one waits for the first."""
+    batch: list[_Item] = []
+    keys: set[Key] = set()
+    while items and len(batch) < BATCH_ROWS_MAX and items[0].key not in keys:
+        keys.add(items[0].key)
+        batch.append(items.popleft())
+    return batch
+
+
+def _learn_from(row: Mapping[str, Any], item: _Item) -> None:
+    """Learn from a row that bears the verdict's token what must be different about the verdict.
+
+    A move that leads ahead must list the lane first; no extension is shorter than one before it.
+    """
+    at_us = row.get("at_us")
+    verdict = item.verdict
+    if not isinstance(verdict, Drop) and at_us is not None and at_us > verdict.at_us:
+        if isinstance(verdict, Extend):
+            item.verdict = verdict._replace(at_us=at_us)
+        else:
+            item.must_list = not item.is_carry
+
+
+def _stub_of(item: _Item) -> Found:
+    """Tell how the stub that a verdict has just written reads."""
+    assert isinstance(item.verdict, Move)
+    assert item.row is not None
+    job = item.verdict.job._replace(token=item.verdict.token)
+    return Found(job, rows.stub_of(item.verdict, item.row))
+
+
+def index_batches(jobs: Sequence[Job]) -> list[list[Call]]:
+    """Make the index rows of jobs, in batches of one partition each."""
+    by_part: dict[bytes, list[Call]] = {}
+    for job in jobs:
+        by_part.setdefault(rows.part_of(job.id), []).append(rows.index(job))
+    return [chunk for calls in by_part.values() for chunk in rows.chunks(calls)]

@@ -1,0 +1,363 @@
+"""Jobs as rows of Cassandra's tables.
+
+Statements on one row each, and what is read back; which of them go out together, and when, is
+decided elsewhere.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.codec import pack, unpack
+from dueline.core.ids import born_us
+from dueline.core.job import Job, JobId, State, Token
+from dueline.core.lane import Lane
+from dueline.core.store import Extend, Move
+from dueline.stores.cassandra.session import Call
+from dueline.stores.cursor_cache import END, Key, Page, Seen, key_of
+
+BATCH_ROWS_MAX: Final = 128
+BATCH_BYTES_MAX: Final = 1024 * 1024
+
+_BORN: Final = (
+    "queue, shard, bucket, priority, tenant, pos_us, id, hop, due_us, enqueued_us, task, codec,"
+    " body, opts, at_us, fence, claim_token, errors, crashes, state"
+)
+_ALL: Final = f"{_BORN}, worker, claimed_us, alone, outcome, error"
+_CELLS: Final = (
+    "pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us, fence, claim_token,"
+    " worker, claimed_us, errors, crashes, alone, state, outcome, error, moved_to"
+)
+_LANE: Final = "queue = ? AND shard = ? AND bucket = ? AND priority = ? AND tenant = ?"
+_ROW: Final = f"{_LANE} AND pos_us = ? AND id = ? AND hop = ?"
+
+
+def _marks(names: str) -> str:
+    return ", ".join("?" * (names.count(",") + 1))
+
+
+# A statement that is sent with fewer columns writes fewer cells: most births need the first.
+# Plain and at one timestamp (rule U3); what they write is changed on conditions only (rule U4).
+_BIRTH: Final = (
+    f"INSERT INTO {{keyspace}}.jobs ({_BORN}) VALUES ({_marks(_BORN)}) USING TIMESTAMP 1"
+)
+_ARRIVAL: Final = (
+    f"INSERT INTO {{keyspace}}.jobs ({_ALL}) VALUES ({_marks(_ALL)}) USING TIMESTAMP 1"
+)
+_HOP: Final = f"INSERT INTO {{keyspace}}.jobs ({_ALL}) VALUES ({_marks(_ALL)})"
+_INDEX: Final = (
+    "INSERT INTO {keyspace}.ids (part, id, hop, queue, shard, bucket, priority, tenant, pos_us)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1 AND TTL ?"
+)
+_PLACES: Final = (
+    "SELECT hop, queue, shard, bucket, priority, tenant, pos_us FROM {keyspace}.ids"
+    " WHERE part = ? AND id = ?"
+)
+_SOME: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_LANE} AND (pos_us, id, hop) IN ?"
+_PAST: Final = f"{_LANE} AND (pos_us, id, hop) > (?, ?, ?)"
+_UNTIL: Final = f"{_PAST} AND (pos_us, id, hop) <= (?, ?, ?)"
+_SEEN: Final = "pos_us, id, hop, at_us, claim_token"
+_WHOLE_PAGE: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
+_WHOLE_UNTIL: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
+_THIN_PAGE: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
+_THIN_UNTIL: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
+# Filters within one partition: the server reads it, and answers few of its rows.
+_THIN_BETWEEN: Final = (
+    f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} AND at_us >= ? AND at_us <= ?"
+    " LIMIT ? ALLOW FILTERING"
+)
+# The state is compared too: an extension may set it and leave `at_us` as it is.
+_CLAIM: Final = (
+    "UPDATE {keyspace}.jobs SET at_us = ?, fence = ?, claim_token = ?, worker = ?, claimed_us = ?,"
+    f" crashes = ?, alone = ?, state = ? WHERE {_ROW}"
+    " IF claim_token = ? AND at_us = ? AND state = ?"
+)
+_EXTEND: Final = f"UPDATE {{keyspace}}.jobs SET at_us = ? WHERE {_ROW} IF claim_token = ?"
+_EXTEND_STARTED: Final = (
+    f"UPDATE {{keyspace}}.jobs SET at_us = ?, state = ? WHERE {_ROW} IF claim_token = ?"
+)
+_MOVE: Final = (
+    "UPDATE {keyspace}.jobs SET at_us = ?, claim_token = ?, errors = ?, crashes = ?, alone = ?,"
+    f" state = ?, outcome = ?, error = ? WHERE {_ROW} IF claim_token = ?"
+)
+_STUB: Final = (
+    f"UPDATE {{keyspace}}.jobs SET moved_to = ?, claim_token = ? WHERE {_ROW} IF claim_token = ?"
+)
+_DROP: Final = f"DELETE FROM {{keyspace}}.jobs WHERE {_ROW} IF claim_token = ?"
+_NOT_LATER: Final = " AND at_us <= ?"
+
+_INDEX_KEPT_US: Final = 30 * DAY_US
+_INDEX_TTL_US_MAX: Final = 3 * 365 * DAY_US  # servers refuse expiries past 2038
+_MINUTE_US: Final = 60 * SECOND_US
+_SLICES: Final = 4
+_UUID_TIME_ORDERED: Final = 7
+
+HOP_AHEAD_US: Final = 5 * SECOND_US
+"""A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
+
+Item = TypeVar("Item")
+
+
+class Found(NamedTuple):
+    """A row that was read. stub: what it will be elsewhere, while it is carried; empty else."""
+
+    job: Job
+    stub: bytes
+
+
+def place_of(job: Job) -> tuple[object, ...]:
+    """Name a row: its lane's columns and its key's."""
+    return (*job.lane, job.pos_us, job.id, job.hop)
+
+
+# Births
+
+
+def birth(job: Job) -> Call:
+    """Write a row as it is born; one that has lived before, as the dead have, with all cells."""
+    has_lived = job.worker or job.claimed_us or job.alone or job.outcome or job.error
+    return arrival(job) if has_lived else (_BIRTH, _born(job))
+
+
+def _born(job: Job) -> tuple[object, ...]:
+    return (
+        *job.lane,
+        *job[1:12],  # pos_us to fence
+        job.token,
+        job.errors,
+        job.crashes,
+        int(job.state),
+    )
+
+
+def _whole(job: Job) -> tuple[object, ...]:
+    return (*_born(job), job.worker, job.claimed_us, job.alone, job.outcome, job.error)
+
+
+def arrival(job: Job) -> Call:
+    """Write the row of a carried job, which may have lived before."""
+    return (_ARRIVAL, _whole(job))
+
+
+def index(job: Job) -> Call:
+    """Note where a job's row may be; kept a month longer than it has to rest."""
+    born = max(job.enqueued_us, job.claimed_us)
+    rest_us = max(job.due_us, job.at_us, job.pos_us, born) - born + _INDEX_KEPT_US
+    ttl_s = 0 if rest_us > _INDEX_TTL_US_MAX else rest_us // SECOND_US
+    return (_INDEX, (part_of(job.id), job.id, job.hop, *job.lane, job.pos_us, ttl_s))
+
+
+def part_of(job_id: JobId) -> bytes:
+    """Name the partition of an id: a quarter of its minute, or the id where it tells no time."""
+    if job_id[6] >> 4 != _UUID_TIME_ORDERED:
+        return job_id
+    return (born_us(job_id) // _MINUTE_US).to_bytes(6) + bytes([job_id[-1] % _SLICES])
+
+
+def chunks(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Cut what goes to one partition into batches of so many rows."""
+    rest = iter(items)
+    while chunk := list(islice(rest, BATCH_ROWS_MAX)):
+        yield chunk
+
+
+def birth_batches(
+    jobs: Sequence[Job], write: Callable[[Job], Call]
+) -> Iterator[tuple[list[Job], list[Call]]]:
+    """Cut one lane's births into batches that are neither too many rows nor too many bytes."""
+    some: list[Job] = []
+    size = 0
+    for job in jobs:
+        if some and (len(some) == BATCH_ROWS_MAX or size + len(job.body) > BATCH_BYTES_MAX):
+            yield some, [write(one) for one in some]
+            some, size = [], 0
+        some.append(job)
+        size += len(job.body)
+    if some:
+        yield some, [write(one) for one in some]
+
+
+# Reads
+
+
+def whole_page(lane: Lane, page: Page, *, until: Key = END) -> Call:
+    """Read whole rows in the order of their keys, up to and including `until`."""
+    if until == END:
+        return (_WHOLE_PAGE, (*lane, *page.after, page.limit))
+    return (_WHOLE_UNTIL, (*lane, *page.after, *until, page.limit))
+
+
+def some(lane: Lane, keys: Sequence[Key]) -> Call:
+    """Read whole rows by their keys."""
+    return (_SOME, (*lane, list(keys)))
+
+
+def places(job_id: JobId) -> Call:
+    """Read where a job's row may be."""
+    return (_PLACES, (part_of(job_id), job_id))
+
+
+def found(lane: Lane, row: Sequence[Any]) -> Found:
+    """Turn a row into a job; cells that a birth does not write are null until they are set."""
+    job = Job._make(
+        (
+            lane,
+            *row[:12],
+            row[12] or "",
+            row[13] or 0,
+            *row[14:16],
+            bool(row[16]),
+            row[17],
+            row[18] or b"",
+            row[19] or "",
+        )
+    )
+    return Found(job, row[20] or b"")
+
+
+def thin_page(
+    lane: Lane, page: Page, *, until: Key = END, ats_us: tuple[int, int] | None = None
+) -> Call:
+    """Read what a claimer remembers of rows, in the order of their keys.
+
+    Args: ats_us: read only rows whose `at_us` is not below the first nor above the second.
+    """
+    if ats_us is not None:
+        return (_THIN_BETWEEN, (*lane, *page.after, *until, *ats_us, page.limit))
+    if until == END:
+        return (_THIN_PAGE, (*lane, *page.after, page.limit))
+    return (_THIN_UNTIL, (*lane, *page.after, *until, page.limit))
+
+
+def thin(row: Sequence[Any]) -> tuple[Key, Seen]:
+    """Turn a row of a thin page into what is remembered of it."""
+    return (row[0], row[1], row[2]), Seen(row[3], row[4])
+
+
+# Claims and verdicts
+
+
+def claim(job: Job, claimed: Job) -> Call:
+    """Claim a row, if it still is as it was read."""
+    return (
+        _CLAIM,
+        (
+            *(claimed.at_us, claimed.fence, claimed.token, claimed.worker, claimed.claimed_us),
+            *(claimed.crashes, claimed.alone, int(claimed.state)),
+            *place_of(job),
+            *(job.token, job.at_us, int(job.state)),
+        ),
+    )
+
+
+def claimed(job: Job, now_us: int, lease_us: int, worker: str, token: Token) -> Job:
+    """Tell what a claim makes of a row."""
+    has_crashed = job.state == State.STARTED
+    return job._replace(
+        at_us=now_us + lease_us,
+        fence=job.fence + 1,
+        token=token,
+        worker=worker,
+        claimed_us=now_us,
+        crashes=job.crashes + has_crashed,
+        alone=job.alone or has_crashed,
+        state=State.CLAIMED,
+    )
+
+
+def drop(job: Job) -> Call:
+    """Delete a row."""
+    return (_DROP, (*place_of(job), job.token))
+
+
+def extend(verdict: Extend) -> Call:
+    """Extend a claim, unless it lasts longer already; a row once started stays so."""
+    row = (*place_of(verdict.job), verdict.job.token, verdict.at_us)
+    if verdict.started:
+        return (_EXTEND_STARTED + _NOT_LATER, (verdict.at_us, int(State.STARTED), *row))
+    return (_EXTEND + _NOT_LATER, (verdict.at_us, *row))
+
+
+def moved(move: Move) -> Job:
+    """Tell what a move makes of a row: in its place, in another place of its lane, or of `to`.
+
+    It goes where it will be due when that is before its position, or far past it, and is born
+    anew when cells of its birth change, which a repeat of that birth would write again; a row with
+    an outcome rests where it is, so that whoever decides on it finds it there.
+    """
+    job = move.job
+    row = job._replace(
+        at_us=move.at_us,
+        token=move.token,
+        errors=move.errors,
+        crashes=move.crashes,
+        alone=move.alone,
+        state=move.state,
+        outcome=move.outcome,
+        error=move.error,
+    )
+    if move.opts is not None:
+        assert move.to is None, "what is carried keeps its birth cells"
+        row = row._replace(opts=move.opts)
+    is_far = not move.outcome and move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
+    if is_carried(move) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
+        row = row._replace(lane=move.to or job.lane, pos_us=move.at_us, hop=job.hop + 1)
+    return row
+
+
+def is_carried(move: Move) -> bool:
+    """Tell whether a move leads to another lane."""
+    return move.to is not None and move.to != move.job.lane
+
+
+def move(verdict: Move, row: Job, *, is_listed: bool) -> list[Call]:
+    """Move a row within its lane.
+
+    Args: row: what becomes of it. is_listed: the lane is listed for it; without that the move
+      holds only if it makes the job no earlier than it is.
+    """
+    job = verdict.job
+    if key_of(row) == key_of(job):
+        values = (
+            *(row.at_us, row.token, row.errors, row.crashes, row.alone, int(row.state)),
+            *(row.outcome, row.error, *place_of(job), job.token),
+        )
+        calls: list[Call] = [(_MOVE, values)]
+    else:
+        calls = [drop(job), (_HOP, _whole(row))]
+    if not is_listed:
+        text, values = calls[0][0], tuple(calls[0][1])
+        calls[0] = (text + _NOT_LATER, (*values, verdict.at_us))
+    return calls
+
+
+# Carrying: a stub holds what the row will be in its new lane.
+
+
+def stub(verdict: Move, row: Job) -> Call:
+    """Turn a row into the stub of what it will be."""
+    job = verdict.job
+    return (_STUB, (stub_of(verdict, row), verdict.token, *place_of(job), job.token))
+
+
+def stub_of(verdict: Move, row: Job) -> bytes:
+    """Write down what a row will be elsewhere; its body and its other birth cells stay here."""
+    return pack(([*row.lane], row.pos_us, row.hop, row[10:], verdict.listing))
+
+
+def target_of(found: Found) -> tuple[Job, int]:
+    """Read from a stub the row that it becomes, and the bucket to list its lane under."""
+    lane, pos_us, hop, cells, listing = unpack(found.stub)
+    job = Job._make((Lane(*lane), pos_us, found.job.id, hop, *found.job[4:10], *cells))
+    return job, listing
+
+
+def seen(job: Job) -> Seen:
+    """Tell what a claimer remembers of a row."""
+    return Seen(job.at_us, job.token)
+
+
+def key_in(row: Mapping[str, Any]) -> Key:
+    """Read the key off a row of a refused batch's answer."""
+    return (row["pos_us"], row["id"], row["hop"])

@@ -1,0 +1,277 @@
+"""The store in a Cassandra keyspace.
+
+A lane is a partition and a job a row in it that stays where it was born, while its cells change
+by conditional batches of one partition; records are conditional writes. Nothing spans two
+partitions, so `together` is no transaction: whoever needs one puts the outcome first (rule P5).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Literal
+
+from dueline.core.census import LanesHeld
+from dueline.core.clock import SECOND_US, Clock, StoreTime
+from dueline.core.errors import Unknown
+from dueline.core.job import Job, JobId, Token
+from dueline.core.lane import Lane, Marks, Pointer
+from dueline.core.store import (
+    SETTINGS_PARTITION,
+    Claimed,
+    Commit,
+    Group,
+    JobPage,
+    LanePage,
+    Migration,
+    Record,
+    Row,
+    RowPage,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.stores.cassandra import diagnostics, lookup, schema
+from dueline.stores.cassandra.census import CassandraCensus
+from dueline.stores.cassandra.claims import Claims, Terms
+from dueline.stores.cassandra.guard import STRAY_ANSWERS
+from dueline.stores.cassandra.lane_index import CassandraBoard
+from dueline.stores.cassandra.lane_reader import LanePages
+from dueline.stores.cassandra.records import CassandraRecords
+from dueline.stores.cassandra.session import CassandraSession
+from dueline.stores.cassandra.settlement import Verdicts
+from dueline.stores.cassandra.statements import chunks
+from dueline.stores.cassandra.streams import CassandraStreams
+from dueline.stores.cassandra.url import Place
+from dueline.stores.cursor_cache import Recall
+from dueline.stores.lane_index import LaneList, Shard
+
+SETTINGS_AGE_US_MAX = SECOND_US
+"""How old the settings' version may be that `lanes` answers: an idle poll is two reads."""
+
+
+class CassandraStore:
+    """Jobs, records and streams in one keyspace."""
+
+    transactional = False
+    scope: Literal["process", "machine", "network"] = "network"
+
+    def __init__(self, place: Place, *, clock: Clock) -> None:
+        """Take the keyspace's place; connects at the first call.
+
+        Args: clock: the machine's; its monotonic time keeps the server's.
+        """
+        self._session = CassandraSession(place)
+        self._clock = clock
+        self._time = StoreTime(self.clock_us, clock)
+        recall = Recall(is_on=place.remember)
+        self._pages = LanePages(self._session)
+        self._board = CassandraBoard(self._session, self._pages)
+        self._lists = LaneList(self._board)
+        self._verdicts = Verdicts(self._session, recall, self._lists)
+        self._claims = Claims(self._session, self._pages, recall, self._verdicts.carry)
+        self._records = CassandraRecords(self._session, self._time.earliest_us)
+        self._streams = CassandraStreams(self._session)
+        self._census = CassandraCensus(self._session)
+        self._settings: dict[str, tuple[bytes, int]] = {}
+
+    def clock_us(self) -> int:
+        """Read the middle one of the nodes' clocks: microseconds UTC.
+
+        A node that is off moves nobody's time, whichever node a process talks to.
+        """
+        answers = self._session.ask_near(
+            diagnostics.NOW, self._clock, columns=diagnostics.NOW_COLUMNS
+        )
+        readings = [(diagnostics.instant_us(rows[0][0]), at_us) for rows, at_us in answers]
+        return diagnostics.middle_us(readings, self._clock.monotonic_us())
+
+    def migrate(self) -> Migration:
+        """Make the keyspace and its tables where they are not there yet."""
+        return schema.create(self._session)
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what this store is and what it promises."""
+        return {"store": "cassandra", **diagnostics.describe(self._session, self._clock)}
+
+    def stray_answers(self) -> int:
+        """Return the number of answers that belonged to no request of this process."""
+        return STRAY_ANSWERS.dropped + STRAY_ANSWERS.closed
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    # Jobs
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Store jobs: list their lanes, insert, then look whether they still are listed."""
+        return self._verdicts.add(jobs) if jobs else []
+
+    def claim(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> Claimed:
+        """Claim the first rows that are due, want by want.
+
+        Rows whose claim stays unknown are not answered; their lease frees them.
+        """
+        assert limit > 0
+        assert lease_us > 0
+        terms = Terms(now_us, lease_us, worker, token)
+        return self._claims.claim(wants, limit=limit, terms=terms)
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply verdicts, each on its own; those on one lane in batches."""
+        return self._verdicts.settle(verdicts)
+
+    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """Look jobs up by id, in the order of the ids."""
+        return lookup.find(self._session, self._verdicts, ids) if ids else []
+
+    def scan(
+        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    ) -> JobPage:
+        """Read a lane in (at, id) order."""
+        return lookup.scan(
+            self._pages, self._verdicts, lane, after=after, until_us=until_us, limit=limit
+        )
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Read the lane list, with the version that the settings had at most a second ago."""
+        version = self._settings_version(queue)
+        marks, pointers = self._board.read(
+            Shard(queue, shard), until=until_bucket, after=after, limit=limit
+        )
+        return LanePage(pointers, marks, pointers[-1] if len(pointers) == limit else None, version)
+
+    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
+        """Unlist the empty lanes of closed buckets, then close what is past."""
+        return self._lists.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
+
+    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+        """Go through the lanes that hold rows, in the order of their hashes."""
+        return self._census.lanes_held(after, limit)
+
+    # Records
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read records in key order."""
+        return self._records.read(partition, after=after, limit=limit)
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition: all or nothing."""
+        if partition == SETTINGS_PARTITION:
+            self._settings.clear()
+        return self._records.commit(partition, writes)
+
+    # Streams
+
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Append rows: insert, then look whether they lie above their shards' marks."""
+        return self._streams.append(rows)
+
+    def tail(
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
+    ) -> RowPage:
+        """Read a shard's rows in order."""
+        return self._streams.tail(stream, shard, after, limit, until_us)
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark."""
+        return self._streams.close_until(stream, shard, at_us)
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of buckets that are closed."""
+        self._streams.expire(stream, shard, before_us)
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply each group's verdicts, commits, jobs and rows, in that order.
+
+        No transaction: a group stops at its first verdict or commit that does not hold, and
+        what came before that stays. Whoever cannot bear that gives a group one condition, its
+        first write, and makes the rest repeatable.
+
+        Raises: Unknown: some may have been applied or not.
+        """
+        return [has_held for run in _runs(groups) for has_held in self._together(run)]
+
+    def _together(self, groups: Sequence[Group]) -> list[bool]:
+        """Apply groups, all verdicts at once, then the commits, then what follows."""
+        verdicts = [verdict for group in groups for verdict in group.verdicts]
+        answers = iter(self.settle(verdicts))
+        held = [all(list(islice(answers, len(group.verdicts)))) for group in groups]
+        for place in self._commit_all(groups, held):
+            held[place] = False
+        kept = [group for group, has_held in zip(groups, held, strict=True) if has_held]
+        jobs = [job for group in kept for job in group.jobs]
+        rows = [row for group in kept for row in group.rows]
+        if not all(self.add(jobs)) or None in self.append(rows):
+            raise Unknown("What follows from some verdicts may be stored or not.")
+        return held
+
+    def _commit_all(self, groups: Sequence[Group], held: Sequence[bool]) -> list[int]:
+        """Commit what groups want, in order; tell which groups were refused.
+
+        Commits that expect nothing go out together, a partition at a time.
+        """
+        free: dict[str, dict[str, Write]] = {}
+        refused: list[int] = []
+        for place, group in enumerate(groups):
+            for commit in group.commits if held[place] else ():
+                if all(write.expect is None for write in commit.writes):
+                    free.setdefault(commit.partition, {}).update(
+                        {write.key: write for write in commit.writes}
+                    )
+                    continue
+                self._flush(free)
+                if not self.commit(commit.partition, commit.writes):
+                    refused.append(place)
+                    break
+        self._flush(free)
+        return refused
+
+    def _flush(self, free: dict[str, dict[str, Write]]) -> None:
+        self._records.put_all(
+            [
+                Commit(partition, chunk)
+                for partition, writes in free.items()
+                for chunk in chunks(list(writes.values()))
+            ]
+        )
+        if SETTINGS_PARTITION in free:
+            self._settings.clear()
+        free.clear()
+
+    def _settings_version(self, queue: str) -> bytes:
+        now_us = self._clock.monotonic_us()
+        known = self._settings.get(queue)
+        if known is None or now_us - known[1] > SETTINGS_AGE_US_MAX:
+            known = (self._records.version(SETTINGS_PARTITION, queue), now_us)
+            self._settings[queue] = known
+        return known[0]
+
+
+def _runs(groups: Sequence[Group]) -> Iterator[list[Group]]:
+    """Cut groups where a verdict is on a job that an earlier one adds."""
+    run: list[Group] = []
+    added: set[JobId] = set()
+    for group in groups:
+        if any(verdict.job.id in added for verdict in group.verdicts):
+            yield run
+            run, added = [], set()
+        run.append(group)
+        added.update(job.id for job in group.jobs)
+    yield run

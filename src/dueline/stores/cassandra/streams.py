@@ -1,0 +1,164 @@
+"""Streams in Cassandra's tables.
+
+The steps that `dueline.core.watermark` takes, each a read or write that stands alone, and the
+reading of rows, bucket by bucket.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dueline.core.errors import Unknown
+from dueline.core.store import Row, RowPage
+from dueline.core.watermark import MARK_DAMAGED, NOTHING_CLOSED, Frontier, Shelf
+from dueline.stores.cassandra.answers import Rows
+from dueline.stores.cassandra.session import Call, CassandraSession
+from dueline.stores.cassandra.statements import chunks
+
+BUCKET_US: Final = 60_000_000
+"""How much of a shard is one partition: at a thousand rows a second, sixty thousand rows."""
+
+_APPEND: Final = (
+    "INSERT INTO {keyspace}.stream_rows (stream, shard, bucket, at_us, id, body)"
+    " VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
+)
+_BUCKET: Final = (
+    "INSERT INTO {keyspace}.stream_buckets (stream, shard, bucket) VALUES (?, ?, ?)"
+    " USING TIMESTAMP 1"
+)
+_BUCKETS: Final = (
+    "SELECT bucket FROM {keyspace}.stream_buckets WHERE stream = ? AND shard = ?"
+    " AND bucket >= ? AND bucket <= ? LIMIT ?"
+)
+_TAIL: Final = (
+    "SELECT stream, shard, at_us, id, body FROM {keyspace}.stream_rows"
+    " WHERE stream = ? AND shard = ? AND bucket = ?"
+    " AND (at_us, id) > (?, ?) AND (at_us) <= (?) LIMIT ?"
+)
+_EXPIRE: Final = "DELETE FROM {keyspace}.stream_rows WHERE stream = ? AND shard = ? AND bucket = ?"
+_FORGET: Final = (
+    "DELETE FROM {keyspace}.stream_buckets USING TIMESTAMP 2"
+    " WHERE stream = ? AND shard = ? AND bucket = ?"
+)
+_MARK: Final = "SELECT closed_us FROM {keyspace}.stream_marks WHERE stream = ? AND shard = ?"
+_FIRST_MARK: Final = (
+    "INSERT INTO {keyspace}.stream_marks (stream, shard, closed_us) VALUES (?, ?, ?) IF NOT EXISTS"
+)
+_RAISE: Final = (
+    "UPDATE {keyspace}.stream_marks SET closed_us = ? WHERE stream = ? AND shard = ?"
+    " IF closed_us = ?"
+)
+_LEAST: Final = (-(2**63), b"")
+_LAST_US: Final = 2**63 - 1
+_BUCKETS_A_PAGE: Final = 100
+_BUCKETS_NOTED_MAX: Final = 10_000
+
+
+class CassandraShelves:
+    """The steps of `dueline.core.watermark.Shelves`."""
+
+    def __init__(self, session: CassandraSession) -> None:
+        """Take the session; reads nothing yet."""
+        self._session = session
+        self._buckets: set[tuple[str, int, int]] = set()
+
+    def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+        """Read the mark of each shard."""
+        return [_mark_in(rows) for rows in self._session.read_many([(_MARK, s) for s in shelves])]
+
+    def mark_of(self, shelf: Shelf) -> int:
+        """Read a mark, as decided."""
+        return _mark_in(self._session.read_serial(_MARK, shelf))
+
+    def raise_mark(self, shelf: Shelf, *, old: int, new: int) -> bool:
+        """Write a mark if it still is `old`; where nobody knows, reading tells."""
+        call: Call = (_RAISE, (new, *shelf, old))
+        if old == NOTHING_CLOSED:
+            call = (_FIRST_MARK, (*shelf, new))
+        try:
+            return self._session.decide([call]).is_applied
+        except Unknown:
+            return self.mark_of(shelf) >= new
+
+    def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
+        """Insert rows; one that is repeated is the same cells again."""
+        by_bucket: dict[tuple[str, int, int], list[tuple[int, Call]]] = {}
+        for place, row in enumerate(rows):
+            bucket = (row.stream, row.shard, row.at_us // BUCKET_US)
+            call = (_APPEND, (*bucket, row.at_us, row.id, row.body, row.at_us))
+            by_bucket.setdefault(bucket, []).append((place, call))
+        new = [bucket for bucket in by_bucket if bucket not in self._buckets]
+        self._session.write([[(_BUCKET, bucket)] for bucket in new])
+        if len(self._buckets) > _BUCKETS_NOTED_MAX:
+            self._buckets.clear()
+        self._buckets.update(new)
+        batches = [chunk for some in by_bucket.values() for chunk in chunks(some)]
+        errors = self._session.write_many([[call for _, call in batch] for batch in batches])
+        sure = [True] * len(rows)
+        for batch, error in zip(batches, errors, strict=True):
+            for place, _ in batch:
+                sure[place] = error is None
+        return sure
+
+
+class CassandraStreams:
+    """Append-only logs, in partitions of a minute."""
+
+    def __init__(self, session: CassandraSession) -> None:
+        """Take the session; reads nothing yet."""
+        self._session = session
+        self._shelves = CassandraShelves(session)
+        self._frontier = Frontier(self._shelves)
+
+    def append(self, rows: Sequence[Row]) -> list[int | None]:
+        """Insert rows, then look whether they lie above their shards' marks."""
+        return self._frontier.append(rows) if rows else []
+
+    def close_until(self, stream: str, shard: int, at_us: int) -> int:
+        """Raise a shard's mark."""
+        return self._frontier.close_until(Shelf(stream, shard), at_us)
+
+    def tail(
+        self,
+        stream: str,
+        shard: int,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None,
+    ) -> RowPage:
+        """Read a shard's rows in (at, id) order."""
+        start = _LEAST if after is None else after
+        last_us = _LAST_US if until_us is None else until_us
+        found: list[tuple[Any, ...]] = []
+        for bucket in self._buckets(Shelf(stream, shard), start[0], last_us):
+            if len(found) == limit:
+                break
+            place = (stream, shard, bucket, *start, last_us, limit - len(found))
+            found += self._session.read(_TAIL, place)
+        rows = list(map(Row._make, found))
+        return RowPage(rows, (rows[-1].at_us, rows[-1].id) if rows else after)
+
+    def expire(self, stream: str, shard: int, before_us: int) -> None:
+        """Delete the buckets that lie below an instant and the mark, the oldest first."""
+        shelf = Shelf(stream, shard)
+        below_us = min(before_us, self._shelves.mark_of(shelf) + 1)
+        last_us = below_us // BUCKET_US * BUCKET_US - 1
+        for bucket in self._buckets(shelf, _LEAST[0], last_us):
+            self._session.write([[(_EXPIRE, (*shelf, bucket))]])
+            self._session.write([[(_FORGET, (*shelf, bucket))]])
+
+    def _buckets(self, shelf: Shelf, first_us: int, last_us: int) -> Iterator[int]:
+        """Read which buckets a shard has, in order."""
+        first, last = max(first_us, 0) // BUCKET_US, last_us // BUCKET_US
+        while True:
+            rows = self._session.read(_BUCKETS, (*shelf, first, last, _BUCKETS_A_PAGE))
+            yield from (bucket for (bucket,) in rows)
+            if len(rows) < _BUCKETS_A_PAGE:
+                return
+            first = rows[-1][0] + 1
+
+
+def _mark_in(rows: Rows) -> int:
+    if not rows:
+        return NOTHING_CLOSED
+    mark = rows[0][0]
+    return MARK_DAMAGED if mark is None else int(mark)

@@ -1,0 +1,211 @@
+"""Where a Cassandra keyspace is.
+
+Needs no driver, so that an address can be judged without one.
+"""
+
+import os
+import re
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from dueline.core.clock import SECOND_US
+from dueline.core.durations import parse_span
+from dueline.core.errors import BadInput, ConfigError
+
+CONSISTENCIES: Final[Mapping[str, str]] = {"QUORUM": "SERIAL", "LOCAL_QUORUM": "LOCAL_SERIAL"}
+"""At which level conditional writes are decided, by the level of all else."""
+
+OPTIONS: Final = (
+    "dc",
+    "consistency",
+    "remember",
+    "timeout",
+    "tls",
+    "ca",
+    "cert",
+    "key",
+    "name",
+    "insecure",
+    "password_file",
+    "password_env",
+)
+
+TIMEOUT_US: Final = 10 * SECOND_US
+TIMEOUT_US_MIN: Final = SECOND_US // 10
+TIMEOUT_US_MAX: Final = 600 * SECOND_US
+
+_PORT: Final = 9042
+_KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_TRUTH: Final = {"1": True, "0": False}
+_OF_TLS: Final = ("ca", "cert", "key", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A keyspace, and how it is reached.
+
+    hosts: addresses to begin with, all with one port. dc: the data centre whose nodes are
+    asked; may be empty where there is only one. consistency: QUORUM, or LOCAL_QUORUM where
+    every client of the keyspace is in one data centre. remember: keep a claimer's memory of
+    lanes. timeout_us: how long an answer is waited for. tls: None for none. name: what every
+    node's certificate is made out to; empty where it is the node's own address.
+    """
+
+    hosts: Sequence[str]
+    keyspace: str
+    port: int = _PORT
+    user: str = ""
+    password: str = ""
+    dc: str = ""
+    consistency: str = "QUORUM"
+    remember: bool = True
+    timeout_us: int = TIMEOUT_US
+    tls: ssl.SSLContext | None = None
+    name: str = ""
+
+    def __repr__(self) -> str:
+        """Show where it is; never how to get in."""
+        return f"cassandra://{','.join(self.hosts)}/{self.keyspace}"
+
+
+def place_of(url: str, options: Mapping[str, str]) -> Place:
+    """Read an address.
+
+    Args:
+      url: `cassandra://[user:password@]host[:port][,host…]/keyspace`.
+      options: what follows the question mark: `dc`, `consistency`, `remember` (1 or 0),
+        `timeout` (such as 2s), `password_file` or `password_env` (a file, or a variable of the
+        environment, that holds the password), `tls` (1 or 0; 1 unless all hosts are this
+        machine), the files `ca`, `cert` and `key` and the certificates' `name` where TLS needs
+        them, and `insecure=1` for no TLS between machines.
+
+    Raises: ConfigError: something in it cannot be.
+    """
+    parts = urlsplit(url)
+    # A password may end an address early: then what follows it is no path and no option.
+    is_cut = "@" in parts.query and not set(options) <= set(OPTIONS)
+    if parts.fragment or "@" in parts.path or is_cut:
+        raise _bad(
+            "its user name or password holds a character that must be escaped: "
+            "write / as %2F, ? as %3F and # as %23."
+        )
+    hosts, port = _hosts(parts.netloc.rpartition("@")[2])
+    keyspace = parts.path.removeprefix("/")
+    if not _KEYSPACE.fullmatch(keyspace):
+        raise _bad(
+            f"{keyspace!r} is not a keyspace: a lower-case letter, then up to 47 of a-z 0-9 _."
+        )
+    for name in options:
+        if name not in OPTIONS:
+            raise _bad(f"it has no option {name!r}, only {', '.join(OPTIONS)}.")
+    consistency = options.get("consistency", "QUORUM").upper()
+    if consistency not in CONSISTENCIES:
+        raise _bad(f"consistency is one of {', '.join(CONSISTENCIES)}, not {consistency}.")
+    return Place(
+        hosts,
+        keyspace,
+        port,
+        user=unquote(parts.username or ""),
+        password=_password(unquote(parts.password or ""), options),
+        dc=options.get("dc", ""),
+        consistency=consistency,
+        remember=_truth(options, "remember", default="1"),
+        timeout_us=_timeout_us(options.get("timeout")),
+        tls=_tls(options, hosts),
+        name=options.get("name", ""),
+    )
+
+
+def _password(written: str, options: Mapping[str, str]) -> str:
+    """Return the password: the address's own, or that of the file or variable it names."""
+    file, variable = options.get("password_file"), options.get("password_env")
+    if (written != "") + (file is not None) + (variable is not None) > 1:
+        raise _bad("its password stands in more than one place.")
+    if file is not None:
+        try:
+            return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _bad(f"its password_file {file!r} cannot be read: {error}.") from error
+    if variable is not None:
+        if variable not in os.environ:
+            raise _bad(f"the environment has no variable {variable!r}, its password_env.")
+        return os.environ[variable]
+    return written
+
+
+def _hosts(text: str) -> tuple[list[str], int]:
+    hosts: list[str] = []
+    ports: set[int] = set()
+    for one in text.split(","):
+        host, _, port = one.partition(":")
+        if not host or not (port or "1").isdecimal():
+            raise _bad(f"{one!r} is not a host, or a host and a port.")
+        hosts.append(host)
+        ports |= {int(port)} if port else set()
+    if len(ports) > 1:
+        raise _bad("all nodes of a cluster listen on one port.")
+    return hosts, ports.pop() if ports else _PORT
+
+
+def _timeout_us(text: str | None) -> int:
+    if text is None:
+        return TIMEOUT_US
+    try:
+        timeout_us = parse_span(text)
+    except BadInput as error:
+        raise _bad(f"timeout is a time such as 2s, not {text!r}.") from error
+    if not TIMEOUT_US_MIN <= timeout_us <= TIMEOUT_US_MAX:
+        raise _bad(f"timeout is 100ms to 10m, not {text}.")
+    return timeout_us
+
+
+def _tls(options: Mapping[str, str], hosts: Sequence[str]) -> ssl.SSLContext | None:
+    """Encrypt what leaves this machine, unless it is said in so many words not to."""
+    is_insecure = _truth(options, "insecure", default="0")
+    is_wanted = any(name in options for name in _OF_TLS)
+    is_near = all(map(_is_here, hosts))
+    if not _truth(
+        options, "tls", default="0" if is_insecure or (is_near and not is_wanted) else "1"
+    ):
+        if is_wanted:
+            raise _bad(f"it has {', '.join(_OF_TLS)} only with TLS.")
+        if not is_insecure and not is_near:
+            raise _bad("without TLS everyone on the way reads it; write insecure=1 if that is so.")
+        return None
+    if is_insecure:
+        raise _bad("it asks for TLS, and says insecure=1.")
+    files = [options.get(name) for name in ("ca", "cert", "key")]
+    try:
+        context = ssl.create_default_context(cafile=files[0])
+        if files[1]:
+            context.load_cert_chain(files[1], files[2])
+    except OSError as error:
+        raise _bad(f"its certificates cannot be read: {error}.") from error
+    return context
+
+
+def _is_here(host: str) -> bool:
+    """Tell whether a host is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _truth(options: Mapping[str, str], name: str, *, default: str) -> bool:
+    text = options.get(name, default)
+    if text not in _TRUTH:
+        raise _bad(f"{name} is 1 or 0, not {text!r}.")
+    return _TRUTH[text]
+
+
+def _bad(what: str) -> ConfigError:
+    return ConfigError(
+        f"The address of the Cassandra store is wrong: {what}",
+        hint="Write cassandra://host,host/keyspace, with ?dc=NAME if there are several.",
+    )

@@ -1,0 +1,325 @@
+"""A cluster without transactions, in memory.
+
+What Cassandra gives, and no more: rows whose keys are born once, conditional batches on one
+lane, pointers that die once, marks and records that are written on a condition. Each primitive
+is one step that stands alone; whatever takes two of them can be stopped in between.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial, wraps
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from dueline.core.errors import Unknown
+from dueline.core.job import Job, JobId
+from dueline.core.lane import Lane, Marks, Pointer
+from dueline.core.store import NO_VERSION, Delete, Put, Row, Write
+from dueline.core.watermark import NOTHING_CLOSED as NOTHING
+from dueline.core.watermark import Shelf
+from dueline.stores.cursor_cache import START, Key, Page, key_of
+from dueline.stores.lane_index import NOTHING_CLOSED, Head, Shard
+from dueline.stores.memory.rows import Change, Found, holds, page_of
+
+ROWS_A_PAGE = 100
+"""Of a lane that is read to its end."""
+
+BEFORE_ALL_US = -(2**63)
+"""When no record has expired yet."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Cluster:
+    """The data that several stores share, and the lock that makes each primitive one step.
+
+    births: every row ever born, as it was born; a key that went stays dead, as tombstones
+    keep it. removed: every pointer that was ever removed.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.lock = threading.Lock()
+        self.rows: dict[Lane, dict[Key, Found]] = {}
+        self.births: dict[Lane, dict[Key, Job]] = {}
+        self.places: dict[JobId, set[tuple[int, Lane, Key]]] = {}
+        self.pointers: dict[Shard, set[Pointer]] = {}
+        self.removed: set[Pointer] = set()
+        self.marks: dict[Shard, Marks] = {}
+        self.records: dict[str, dict[str, Put]] = {}
+        self.streams: dict[Shelf, dict[tuple[int, bytes], Row]] = {}
+        self.closed: dict[Shelf, int] = {}
+
+
+class GivenUp(Unknown):
+    """Raised before a primitive by who steps through a client: its answer never comes.
+
+    It happens all the same, just before a later primitive of the same client (rule U5).
+    """
+
+    def __init__(self, *, skips: int = 0) -> None:
+        """Take how many primitives come before the one that it lands before."""
+        super().__init__("the request was given up")
+        self.skips = skips
+
+
+class _Late(NamedTuple):
+    """A primitive that was given up. before: the number of the one that it lands before."""
+
+    before: int
+    land: Callable[[], object]
+
+
+def _primitive(
+    method: Callable[Concatenate["Node", P], R],
+) -> Callable[Concatenate["Node", P], R]:
+    """Make a method one step: it is announced, and then happens at once or is given up."""
+
+    @wraps(method)
+    def step(self: "Node", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        number = self._begin()
+        try:
+            self.step(method.__name__)
+        except GivenUp as error:
+            land = partial(method, self, *args, **kwargs)
+            self.late.append(_Late(number + 1 + error.skips, land))
+            raise
+        with self.cluster.lock:
+            return method(self, *args, **kwargs)
+
+    return step
+
+
+class Node:
+    """The primitives of a cluster, as one client uses them.
+
+    It is the `Board` of its lane lists, and the `Shelves` of its streams.
+    """
+
+    def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
+        """Take the data, and what is called with a primitive's name before each of them."""
+        self.cluster = cluster
+        self.step = step
+        self.late: list[_Late] = []
+        self._begun = 0
+
+    def _begin(self) -> int:
+        """Count a primitive; what was given up lands when its time has come."""
+        with self.cluster.lock:
+            self._begun += 1
+            due = [one for one in self.late if one.before <= self._begun]
+            for one in due:
+                self.late.remove(one)
+                one.land()
+            return self._begun
+
+    # Rows
+
+    @_primitive
+    def index(self, jobs: Sequence[Job]) -> None:
+        """Note where rows will be, for looking up only."""
+        for job in jobs:
+            places = self.cluster.places.setdefault(job.id, set())
+            places.add((job.hop, job.lane, key_of(job)))
+
+    @_primitive
+    def insert(self, lane: Lane, jobs: Sequence[Job]) -> None:
+        """Insert rows of one lane; a key is born once, whatever became of its row (rule B1)."""
+        for job in jobs:
+            self._bear(lane, job)
+
+    @_primitive
+    def page(self, lane: Lane, page: Page) -> list[Found]:
+        """Read rows in the order of their keys."""
+        rows = self.cluster.rows.get(lane, {})
+        keys = sorted(key for key in rows if key > page.after)
+        return [rows[key] for key in keys[: page.limit]]
+
+    @_primitive
+    def some(self, lane: Lane, keys: Sequence[Key]) -> list[Found]:
+        """Read rows by their keys; those that are gone are not answered."""
+        rows = self.cluster.rows.get(lane, {})
+        return [rows[key] for key in keys if key in rows]
+
+    @_primitive
+    def places(self, job_id: JobId) -> list[tuple[int, Lane, Key]]:
+        """Read where a job's row may be: hop, lane, key."""
+        return sorted(self.cluster.places.get(job_id, ()))
+
+    @_primitive
+    def decide(self, lane: Lane, changes: Sequence[Change]) -> Mapping[Key, Found] | None:
+        """Write one conditional batch, whole or not at all.
+
+        Returns: None when it was applied; otherwise how the rows are that exist.
+        """
+        rows = self.cluster.rows.setdefault(lane, {})
+        if not all(holds(rows.get(change.key), change) for change in changes):
+            return {change.key: rows[change.key] for change in changes if change.key in rows}
+        for change in changes:
+            found = rows.pop(change.key)
+            if change.cells is not None:
+                stub = change.stub or found.stub
+                rows[change.key] = Found(found.job._replace(**change.cells), stub)
+            if change.birth is not None:
+                self._bear(lane, change.birth)
+        return None
+
+    def _bear(self, lane: Lane, job: Job) -> None:
+        """Let a row be born; a repeat must write the very same cells (rules B3, U3)."""
+        assert job.lane == lane
+        births = self.cluster.births.setdefault(lane, {})
+        if key_of(job) not in births:
+            births[key_of(job)] = job
+            self.cluster.rows.setdefault(lane, {})[key_of(job)] = Found(job)
+        assert births[key_of(job)] == job, "a birth was repeated with other cells"
+
+    @_primitive
+    def lanes_held(self) -> Sequence[Lane]:
+        """Tell which lanes hold rows."""
+        return [lane for lane, rows in self.cluster.rows.items() if rows]
+
+    # Lane lists and marks
+
+    def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
+        """Read the closed mark of each shard."""
+        return [self.marks(shard).closed for shard in shards]
+
+    @_primitive
+    def marks(self, shard: Shard) -> Marks:
+        """Read both marks."""
+        return self.cluster.marks.get(shard, NOTHING_CLOSED)
+
+    @_primitive
+    def raise_marks(self, shard: Shard, *, old: Marks, new: Marks) -> bool:
+        """Write the marks if they still are `old`."""
+        is_old = self.cluster.marks.get(shard, NOTHING_CLOSED) == old
+        if is_old:
+            self.cluster.marks[shard] = new
+        return is_old
+
+    def put(self, pointers: Collection[Pointer]) -> None:
+        """Add pointers, one by one."""
+        for pointer in pointers:
+            self.put_pointer(pointer)
+
+    @_primitive
+    def put_pointer(self, pointer: Pointer) -> None:
+        """Add a pointer; one that was removed stays away."""
+        if pointer not in self.cluster.removed:
+            shard = Shard(pointer.lane.queue, pointer.lane.shard)
+            self.cluster.pointers.setdefault(shard, set()).add(pointer)
+
+    def remove(self, pointers: Collection[Pointer]) -> None:
+        """Remove pointers, one by one."""
+        for pointer in pointers:
+            self.remove_pointer(pointer)
+
+    @_primitive
+    def remove_pointer(self, pointer: Pointer) -> None:
+        """Remove a pointer, for ever."""
+        shard = Shard(pointer.lane.queue, pointer.lane.shard)
+        self.cluster.removed.add(pointer)
+        self.cluster.pointers[shard].discard(pointer)
+
+    @_primitive
+    def pointers(self, shard: Shard, *, above: int, until: int) -> Sequence[Pointer]:
+        """Read the pointers with `above < listing <= until`, in order."""
+        listed = self.cluster.pointers.get(shard, ())
+        return sorted(pointer for pointer in listed if above < pointer.listing <= until)
+
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head | None]:
+        """Tell nothing: many lanes at once cost as much as one after the other."""
+        return [None] * len(lanes)
+
+    def ats_us(self, lane: Lane) -> Iterator[int]:
+        """Read `at_us` of every row of a lane, page by page."""
+        return (found.job.at_us for found in self.every(lane))
+
+    def every(self, lane: Lane) -> Iterator[Found]:
+        """Read every row of a lane, page by page."""
+        after = START
+        while True:
+            rows = self.page(lane, Page(after, ROWS_A_PAGE))
+            yield from rows
+            if len(rows) < ROWS_A_PAGE:
+                return
+            after = key_of(rows[-1].job)
+
+    # Records
+
+    @_primitive
+    def read(self, partition: str, now_us: int) -> Sequence[Put]:
+        """Read the records of a partition that live at an instant, in the order of their keys."""
+        table = self.cluster.records.get(partition, {})
+        return [table[key] for key in sorted(table) if lives(table[key], now_us)]
+
+    @_primitive
+    def commit(self, partition: str, writes: Sequence[Write], now_us: int) -> bool:
+        """Write to one partition of records, whole or not at all."""
+        table = self.cluster.records.setdefault(partition, {})
+        for write in writes:
+            present = table.get(write.key)
+            is_there = present is not None and lives(present, now_us)
+            version = present.version if present is not None and is_there else NO_VERSION
+            if write.expect is not None and write.expect != version:
+                return False
+        for write in writes:
+            if isinstance(write, Delete):
+                table.pop(write.key, None)
+            else:
+                table[write.key] = write
+        return True
+
+    # Streams
+
+    def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+        """Read the mark of each shard of a stream."""
+        return [self.mark_of(shelf) for shelf in shelves]
+
+    @_primitive
+    def mark_of(self, shelf: Shelf) -> int:
+        """Read the mark of a stream's shard."""
+        return self.cluster.closed.get(shelf, NOTHING)
+
+    @_primitive
+    def raise_mark(self, shelf: Shelf, *, old: int, new: int) -> bool:
+        """Write a mark if it still is `old`."""
+        is_old = self.cluster.closed.get(shelf, NOTHING) == old
+        if is_old:
+            self.cluster.closed[shelf] = new
+        return is_old
+
+    def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
+        """Append rows, shard by shard; one that is there is not added again."""
+        by_shelf: dict[Shelf, list[Row]] = {}
+        for row in rows:
+            by_shelf.setdefault(Shelf(row.stream, row.shard), []).append(row)
+        for shelf, some in by_shelf.items():
+            self.append(shelf, some)
+        return [True] * len(rows)
+
+    @_primitive
+    def append(self, shelf: Shelf, rows: Sequence[Row]) -> None:
+        """Append rows to one shard of a stream."""
+        table = self.cluster.streams.setdefault(shelf, {})
+        for row in rows:
+            table.setdefault((row.at_us, row.id), row)
+
+    @_primitive
+    def tail(
+        self, shelf: Shelf, after: tuple[int, bytes] | None, limit: int, until_us: int | None
+    ) -> list[Row]:
+        """Read a shard's rows in order."""
+        return page_of(self.cluster.streams.get(shelf, {}), after, limit, until_us)
+
+    @_primitive
+    def expire(self, shelf: Shelf, before_us: int) -> None:
+        """Let go of the rows of a shard below an instant."""
+        table = self.cluster.streams.get(shelf, {})
+        for place in [place for place in table if place[0] < before_us]:
+            del table[place]
+
+
+def lives(put: Put, now_us: int) -> bool:
+    """Tell whether a record has not expired."""
+    return put.expires_us is None or put.expires_us > now_us

@@ -1,0 +1,202 @@
+"""Rows in memory, what changes them.
+
+Pure: what a claim makes of a row; and, without transactions, what a claim and a move make of one
+that was read, as one change of a conditional batch.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.job import Job, JobId, State, Token
+from dueline.core.store import Extend, JobPage, Move, Row, Verdict
+from dueline.stores.cursor_cache import Key, Seen, key_of
+
+HOP_AHEAD_US = 5 * SECOND_US
+"""A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
+
+
+def one_by_one(settle: Callable[[Verdict], bool], verdicts: Sequence[Verdict]) -> list[bool]:
+    """Apply verdicts, each on its own, in their order.
+
+    Raises: StoreUnavailable: none was applied. Unknown: some were, or may have been.
+    """
+    held: list[bool] = []
+    for verdict in verdicts:
+        try:
+            held.append(settle(verdict))
+        except StoreUnavailable as error:
+            if any(held):
+                raise Unknown("Of several verdicts the first were applied.") from error
+            raise
+    return held
+
+
+class Stub(NamedTuple):
+    """What a row that is being carried will be elsewhere: its whole birth, fixed once.
+
+    listing: the bucket to list its new lane under.
+    """
+
+    target: Job
+    listing: int
+
+
+class Found(NamedTuple):
+    """A row as it is stored."""
+
+    job: Job
+    stub: Stub | None = None
+
+
+class Change(NamedTuple):
+    """One part of a conditional batch: what becomes of a row that is as it was read.
+
+    key, token: the row, and what it must carry. at_us, state: what else must be, None for
+    anything; at_us_max: same, at the most. cells: what is set; None: the row goes. stub: what
+    it will be. birth: a row that is born beside it, in the same lane.
+    """
+
+    key: Key
+    token: Token
+    at_us: int | None = None
+    state: int | None = None
+    at_us_max: int | None = None
+    cells: Mapping[str, Any] | None = None
+    stub: Stub | None = None
+    birth: Job | None = None
+
+
+def extension(verdict: Extend) -> Change:
+    """Make the change that extends a claim, unless it lasts longer already."""
+    cells: dict[str, object] = {"at_us": verdict.at_us}
+    if verdict.started:
+        cells["state"] = State.STARTED
+    job = verdict.job
+    return Change(key_of(job), job.token, at_us_max=verdict.at_us, cells=cells)
+
+
+class Terms(NamedTuple):
+    """What a claim writes into every row that it takes."""
+
+    now_us: int
+    lease_us: int
+    worker: str
+    token: Token
+
+
+def seen_of(found: Found) -> Seen:
+    """Tell what a claimer remembers of a row."""
+    return Seen(found.job.at_us, found.job.token)
+
+
+def holds(found: Found | None, change: Change) -> bool:
+    """Tell whether a row is as a change wants it; only born values are compared (rules P2, P4)."""
+    return (
+        found is not None
+        and found.job.token == change.token
+        and change.at_us in (None, found.job.at_us)
+        and change.state in (None, found.job.state)
+        and (change.at_us_max is None or found.job.at_us <= change.at_us_max)
+    )
+
+
+_CLAIMED_CELLS = (
+    "at_us", "fence", "token", "worker", "claimed_us", "crashes", "alone", "state",
+)  # fmt: skip
+MOVED_CELLS = ("at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error")
+
+
+def claimed(row: Job, terms: Terms) -> Job:
+    """Tell what a claim makes of a row; the lease of one claimed ahead counts from its time."""
+    has_crashed = row.state == State.STARTED
+    return row._replace(
+        at_us=max(terms.now_us, row.at_us) + terms.lease_us,
+        fence=row.fence + 1,
+        token=terms.token,
+        worker=terms.worker,
+        claimed_us=terms.now_us,
+        crashes=row.crashes + has_crashed,
+        alone=row.alone or has_crashed,
+        state=State.CLAIMED,
+    )
+
+
+def waits(row: Job, after_us: int, until_us: int) -> bool:
+    """Tell whether a row waits for a time after one instant, up to another."""
+    is_free = row.state == State.WAITING and not row.outcome
+    return is_free and after_us < row.at_us <= until_us
+
+
+def claim(row: Job, terms: Terms) -> Change:
+    """Claim a row if it is as it was read (rule P1).
+
+    Whatever happens to a row changes its token or its `at_us`, or marks it as started.
+    """
+    taken = claimed(row, terms)
+    cells = {name: getattr(taken, name) for name in _CLAIMED_CELLS}
+    return Change(key_of(row), row.token, at_us=row.at_us, state=row.state, cells=cells)
+
+
+def rewritten(row: Job, move: Move) -> Job:
+    """Tell what a move says of a row, wherever it comes to lie."""
+    cells = {name: getattr(move, name) for name in MOVED_CELLS}
+    if move.opts is not None:
+        assert move.to is None, "what is carried keeps its birth cells"
+        cells["opts"] = move.opts
+    return row._replace(**cells)
+
+
+def moved(move: Move) -> Job:
+    """Tell what a move makes of a row: in its place, elsewhere in its lane, or in another one.
+
+    It goes where it will be due when that is before its position, or far past it; and it is born
+    anew when cells of its birth change, which a repeat of that birth would write again. A row with
+    an outcome stays: the effects of every repeat are told from its key.
+    """
+    job = move.job
+    row = rewritten(job, move)
+    if move.outcome:
+        assert move.to is None
+        assert move.at_us >= job.pos_us, "a row with an outcome stays where it is"
+        return row
+    is_far = move.at_us > max(job.pos_us, job.claimed_us) + HOP_AHEAD_US
+    if move.to not in (None, job.lane) or is_far or move.at_us < job.pos_us or row.opts != job.opts:
+        lane = move.to or job.lane
+        return row._replace(lane=lane, pos_us=move.at_us, hop=job.hop + 1)
+    return row
+
+
+def page_of(
+    table: Mapping[tuple[int, bytes], Row],
+    after: tuple[int, bytes] | None,
+    limit: int,
+    until_us: int | None,
+) -> list[Row]:
+    """Read rows of a stream's shard in their order."""
+    places = (
+        place
+        for place in table
+        if (after is None or place > after) and (until_us is None or place[0] <= until_us)
+    )
+    return [table[place] for place in heapq.nsmallest(limit, places)]
+
+
+def jobs_page(
+    rows: Iterable[Job], after: tuple[int, JobId] | None, until_us: int | None, limit: int
+) -> JobPage:
+    """Read rows of a lane in the order of their times."""
+    wanted = [
+        row
+        for row in rows
+        if (after is None or order(row) > after) and (until_us is None or row.at_us <= until_us)
+    ]
+    page = heapq.nsmallest(limit, wanted, key=order)
+    return JobPage(page, order(page[-1]) if len(page) < len(wanted) else None)
+
+
+def order(job: Job) -> tuple[int, JobId]:
+    """Order jobs by when they are next touched."""
+    return (job.at_us, job.id)

@@ -1,0 +1,512 @@
+"""The memory store without transactions.
+
+The model of a store like Cassandra: every step of add, sweep, move and finish stands alone, and
+the rules that make this safe (`marks`, `recall`, carrying by stub) are the ones that run there.
+Rows stay where they were born while their cells change; tests and the simulation stop a client,
+or let others go on, before each step.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from dueline.core.clock import Clock
+from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.job import Job, JobId, Token
+from dueline.core.lane import Lane, Marks, Pointer
+from dueline.core.readback import Fate, fate_of, fate_of_commit
+from dueline.core.store import (
+    NO_VERSION,
+    SETTINGS_PARTITION,
+    Claimed,
+    Drop,
+    Extend,
+    Group,
+    JobPage,
+    LanePage,
+    Move,
+    Record,
+    Row,
+    RowPage,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.core.watermark import Frontier, Shelf
+from dueline.stores.cursor_cache import Key, Recall, Seen, Visit, key_of
+from dueline.stores.lane_index import LaneList, Shard
+from dueline.stores.memory.census import SteppedCensus
+from dueline.stores.memory.cluster import BEFORE_ALL_US, Cluster, Node, lives
+from dueline.stores.memory.rows import (
+    MOVED_CELLS,
+    Change,
+    Found,
+    Stub,
+    Terms,
+    claim,
+    claimed,
+    extension,
+    holds,
+    jobs_page,
+    moved,
+    one_by_one,
+    seen_of,
+)
+
+VAIN_ROUNDS_MAX = 100
+"""How often a lane is tried when others take its rows first."""
+
+REPEATS_MAX = 8
+"""How often a conditional write is sent while its answers are lost."""
+
+LOOKS_MAX = 3
+"""How often a job is looked up whose carry was completed meanwhile."""
+
+
+def nothing(_step: str) -> None:
+    """Let a step happen."""
+
+
+class SteppedMemoryStore(SteppedCensus):
+    """One client of a cluster in memory; with a memory of its own, as each process has one."""
+
+    transactional: bool = False
+    scope: Literal["process", "machine", "network"] = "process"
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        cluster: Cluster | None = None,
+        step: Callable[[str], None] = nothing,
+        remember: bool = True,
+    ) -> None:
+        """Take a clock, read by `clock_us` and for the expiry of records alone.
+
+        Args:
+          cluster: the data, which other clients may share; empty and its own by default.
+          step: called with the name of each primitive before it happens; what it raises stops
+            the client there.
+          remember: claims go on from where the last one ended.
+        """
+        self._clock = clock
+        self._node = Node(cluster or Cluster(), step)
+        self._recall = Recall(is_on=remember)
+        self._lists = LaneList(self._node)
+        self._frontier = Frontier(self._node)
+
+    # Jobs
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Store jobs: list their lanes, insert, then look whether they still are listed."""
+        by_lane: dict[Lane, list[Job]] = {}
+        for job in jobs:
+            by_lane.setdefault(job.lane, []).append(job)
+        failed, unlisted = self._lists.acknowledge(
+            {lane: lane.bucket for lane in by_lane}, lambda: self._insert(by_lane)
+        )
+        return [job.lane not in failed and job.lane not in unlisted for job in jobs]
+
+    def _insert(self, by_lane: Mapping[Lane, Sequence[Job]]) -> set[Lane]:
+        """Insert rows, lane by lane; tell of which lanes it is unknown whether they are there."""
+        failed = set()
+        for lane, jobs in by_lane.items():
+            try:
+                self._node.index(jobs)
+                self._node.insert(lane, jobs)
+            except StoreUnavailable:  # those of other lanes are there, or will be
+                failed.add(lane)
+                continue
+            born = [(key_of(job), Seen(job.at_us, job.token)) for job in jobs]
+            self._recall.learn_births(lane, born)
+        return failed
+
+    def claim(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> Claimed:
+        """Claim the first rows that are due, want by want, by one conditional batch a lane."""
+        assert limit > 0
+        assert lease_us > 0
+        terms = Terms(now_us, lease_us, worker, token)
+        jobs: list[Job] = []
+        died: dict[JobId, Job] = {}
+        next_at_us: dict[Lane, int | None] = {}
+        for want in wants:
+            if len(jobs) == limit:
+                break
+            most = min(want.most, limit - len(jobs))
+            visit = self._recall.open(want.lane, now_us=now_us, lease_us=lease_us, most=most)
+            try:
+                rows = self._take(visit, terms)
+            except BaseException:
+                self._recall.abandon(visit)
+                raise
+            self._recall.close(visit)
+            jobs += [claimed(row, terms) for row in rows]
+            died.update((row.id, row) for row in rows if row.is_claimed())
+            next_at_us[want.lane] = visit.next_at_us()
+        return Claimed(jobs, died, next_at_us)
+
+    def _take(self, visit: Visit, terms: Terms) -> Sequence[Job]:
+        """Claim the first due rows of a lane; answer them as they were."""
+        read: dict[Key, Found] = {}
+        if visit.doubtful:  # rule R9
+            rows = self._node.some(visit.lane, visit.doubtful)
+            self._know(visit, visit.doubtful, read, {key_of(found.job): found for found in rows})
+        for _ in range(VAIN_ROUNDS_MAX):
+            self._read_on(visit, read)
+            keys = visit.due(visit.most)
+            unread = [
+                key for key in keys if key not in read or seen_of(read[key]) != visit.rows[key]
+            ]
+            stubs = [key for key in keys if key not in unread and read[key].stub]
+            if unread:  # known from memory alone: they must be had whole, and as they are
+                rows = self._node.some(visit.lane, unread)
+                self._know(visit, unread, read, {key_of(found.job): found for found in rows})
+                continue
+            for key in stubs:
+                self._complete(read[key])
+                visit.note(key, None)
+            if stubs:
+                continue
+            jobs = [read[key].job for key in keys]
+            if not jobs:
+                return ()
+            present = self._claim(visit.lane, jobs, terms)
+            if present is not None:
+                won = self._own(present, terms)
+                self._know(visit, [key for key in keys if key not in won], read, present)
+                jobs = [job for job in jobs if key_of(job) in won]
+            for job in jobs:
+                visit.note(key_of(job), Seen(terms.now_us + terms.lease_us, terms.token))
+            if jobs:
+                return jobs
+        return ()
+
+    def _claim(self, lane: Lane, jobs: Sequence[Job], terms: Terms) -> Mapping[Key, Found] | None:
+        """Claim rows that were read, all or none; answers as the node.
+
+        The very same request is repeated while its answers are lost and its rows are as they
+        were (rule U5). Where one of them has changed, no such request can hold any more.
+        """
+        changes = [claim(job, terms) for job in jobs]
+        lost: Unknown | None = None
+        for _ in range(REPEATS_MAX):
+            try:
+                return self._node.decide(lane, changes)
+            except Unknown as error:
+                lost = lost or error
+            except StoreUnavailable as error:
+                if lost is None:
+                    raise
+                raise lost from error
+            present = self._read_back(lost, lane, [change.key for change in changes])
+            if not all(holds(present.get(change.key), change) for change in changes):
+                return present
+        assert lost is not None
+        raise lost
+
+    def _own(self, present: Mapping[Key, Found], terms: Terms) -> set[Key]:
+        """Pick the rows that a claim has won by a request that was given up (rule U5)."""
+        return {key for key, found in present.items() if found.job.token == terms.token}
+
+    def _read_back(self, lost: Unknown, lane: Lane, keys: Sequence[Key]) -> dict[Key, Found]:
+        """Read what came of a write; if nobody says, its answer stays lost (rule U2)."""
+        try:
+            return {key_of(found.job): found for found in self._node.some(lane, keys)}
+        except StoreUnavailable as silence:
+            raise lost from silence
+
+    def _read_on(self, visit: Visit, read: dict[Key, Found]) -> None:
+        """Read until the rows that come first are known."""
+        while (page := visit.next_page()) is not None:
+            rows = self._node.page(visit.lane, page)
+            read.update((key_of(found.job), found) for found in rows)
+            visit.take(page, [(key_of(found.job), seen_of(found)) for found in rows])
+
+    def _know(
+        self,
+        visit: Visit,
+        keys: Sequence[Key],
+        read: dict[Key, Found],
+        present: Mapping[Key, Found],
+    ) -> None:
+        """Replace what is known of rows by how they are; those not present are gone."""
+        for key in keys:
+            found = present.get(key)
+            visit.note(key, None if found is None else seen_of(found))
+            if found is not None:
+                read[key] = found
+
+    # Verdicts
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply verdicts, each on its own, in their order."""
+        return one_by_one(self._settle, verdicts)
+
+    def _settle(self, verdict: Verdict) -> bool:
+        job = verdict.job
+        key = key_of(job)
+        if isinstance(verdict, Drop):
+            return self._decide(job.lane, Change(key, job.token), None) is None
+        while isinstance(verdict, Extend):
+            change, seen = extension(verdict), Seen(verdict.at_us, job.token)
+            refused = self._decide(job.lane, change, seen)
+            if refused is None or key not in refused or refused[key].job.token != job.token:
+                return refused is None
+            verdict = verdict._replace(at_us=refused[key].job.at_us)  # it lasts longer already
+        if verdict.to not in (None, job.lane):
+            return self._carry(verdict)
+        return self._move(verdict)
+
+    def _decide(self, lane: Lane, change: Change, seen: Seen | None) -> Mapping[Key, Found] | None:
+        """Make one change, and remember what the row is from then on; answers as the node."""
+        refused = self._send(lane, change)
+        if refused is None:
+            self._recall.learn(lane, change.key, seen)
+            if change.birth is not None:
+                born = change.birth
+                self._recall.learn(lane, key_of(born), Seen(born.at_us, born.token))
+        return refused
+
+    def _send(self, lane: Lane, change: Change) -> Mapping[Key, Found] | None:
+        """Send a change until it is known what became of it (rules U2, U5); answers as the node."""
+        lost: Unknown | None = None
+        for _ in range(REPEATS_MAX):
+            is_refused = False
+            try:
+                present = self._node.decide(lane, [change])
+                if present is None:
+                    return None
+                is_refused = True
+            except Unknown as error:
+                lost = lost or error
+                present = self._read_back(lost, lane, [change.key])
+            except StoreUnavailable as error:
+                if lost is None:
+                    raise
+                raise lost from error
+            fate = self._fate(change, present.get(change.key), is_unsure=lost is not None)
+            if fate is Fate.HELD:
+                return None
+            if lost is not None and fate is Fate.UNKNOWN:
+                raise lost
+            if is_refused or fate is Fate.REFUSED:
+                return present
+        assert lost is not None
+        raise lost
+
+    def _fate(self, change: Change, found: Found | None, *, is_unsure: bool) -> Fate:
+        """Tell what became of a change."""
+        written = None
+        if change.cells is not None:
+            written = change.cells.get("token", change.token)
+        return fate_of(
+            None if found is None else found.job.token,
+            named=change.token,
+            written=written,
+            is_unsure=is_unsure,
+            is_carry=change.stub is not None,
+        )
+
+    def _move(self, move: Move) -> bool:
+        """Move a row within its lane: in its place, or where it will be due.
+
+        Where the row comes to lie earlier than it does (rule P6), which only the row can say, the
+        lane is listed first, and looked at afterwards as at a birth.
+        """
+        job, row = move.job, moved(move)
+        lane, is_hop = job.lane, key_of(row) != key_of(job)
+        if is_hop:
+            self._node.index([row])
+        change = Change(key_of(job), job.token, birth=row)
+        if not is_hop:
+            cells = {name: getattr(row, name) for name in MOVED_CELLS}
+            change = Change(key_of(job), job.token, cells=cells)
+        seen = None if is_hop else Seen(row.at_us, row.token)
+        if move.at_us >= job.at_us:
+            refused = self._decide(lane, change._replace(at_us_max=move.at_us), seen)
+            if refused is None:
+                return True
+            if all(found.job.token != job.token for found in refused.values()):
+                return False
+        refused, unknown = self._lists.acknowledge(
+            {lane: move.listing}, lambda: self._decide(lane, change, seen)
+        )
+        if unknown and refused is None:
+            raise Unknown("A job was moved, and maybe its lane is not listed for it.")
+        return refused is None
+
+    def _carry(self, move: Move) -> bool:
+        """Carry a row to another lane, first as a stub (rules K1, K2); who meets it heals it."""
+        job, target = move.job, moved(move)
+        stub = Stub(target, move.listing)
+        change = Change(key_of(job), job.token, cells={"token": move.token}, stub=stub)
+        if self._decide(job.lane, change, Seen(job.at_us, move.token)) is not None:
+            return False
+        self._complete(Found(job._replace(token=move.token), stub))
+        return True
+
+    def _complete(self, found: Found) -> None:
+        """Do what a stub says: the row it becomes is born, listed and looked at; then it goes.
+
+        All of it may be repeated, by anybody (rules K3, K4): the target is born once.
+        """
+        assert found.stub is not None
+        target, listing = found.stub
+        failed, unlisted = self._lists.acknowledge(
+            {target.lane: listing}, lambda: self._insert({target.lane: [target]})
+        )
+        if not (failed or unlisted):  # else the stub stays, and who meets it next does this again
+            self._decide(found.job.lane, Change(key_of(found.job), found.job.token), None)
+
+    # Reads
+
+    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """Look jobs up by id; one that is being carried is carried to the end first."""
+        return [self._find(job_id) for job_id in ids]
+
+    def _find(self, job_id: JobId) -> Job | None:
+        """Look a job up in all its places, the latest first; again once stubs are completed."""
+        row: Job | None = None
+        for _ in range(LOOKS_MAX):
+            places = reversed(self._node.places(job_id))
+            found = [one for _, lane, key in places for one in self._node.some(lane, [key])]
+            row = next((one.job for one in found if not one.stub), None)
+            for stub in [one for one in found if one.stub]:
+                self._complete(stub)
+            if row is not None or not found:
+                break
+        return row
+
+    def scan(
+        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    ) -> JobPage:
+        """Read a lane in (at, id) order; rows that are being carried are carried to the end."""
+        found = list(self._node.every(lane))
+        for stub in [one for one in found if one.stub]:  # K4: with the dead nobody else comes by
+            self._complete(stub)
+        return jobs_page([one.job for one in found if not one.stub], after, until_us, limit)
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Read the marks, then the lane list, in (listing, lane) order."""
+        marks = self._node.marks(Shard(queue, shard))
+        pointers = [
+            pointer
+            for pointer in self._node.pointers(
+                Shard(queue, shard),
+                above=marks.swept,
+                until=max(until_bucket, marks.closed + 1),
+            )
+            if after is None or pointer > after
+        ]
+        page = pointers[:limit]
+        more = page[-1] if len(page) < len(pointers) else None
+        settings = self._node.read(SETTINGS_PARTITION, self.clock_us())
+        versions = {record.key: record.version for record in settings}
+        return LanePage(page, marks, more, versions.get(queue, NO_VERSION))
+
+    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
+        """Unlist empty lanes, list future ones later, then raise the marks: in that order."""
+        return self._lists.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
+
+    # Records and streams
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read records in key order; expired ones are absent."""
+        puts = self._node.read(partition, self.clock_us())
+        some = [put for put in puts if after is None or put.key > after][:limit]
+        return [Record(put.key, put.version, put.value) for put in some]
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition: all or nothing."""
+        lost: Unknown | None = None
+        for _ in range(REPEATS_MAX):
+            try:
+                if self._node.commit(partition, writes, self.clock_us()):
+                    return True
+                if lost is None:
+                    return False
+            except Unknown as error:
+                lost = lost or error
+            except StoreUnavailable as error:
+                if lost is None:
+                    raise
+                raise lost from error
+            fate = self._fate_of_commit(lost, partition, writes)
+            if fate is not Fate.OPEN:
+                break
+        assert lost is not None
+        if fate is not Fate.HELD:
+            raise lost
+        return True
+
+    def _fate_of_commit(self, lost: Unknown, partition: str, writes: Sequence[Write]) -> Fate:
+        """Read what became of a commit that was given up."""
+        try:
+            puts = self._node.read(partition, BEFORE_ALL_US)
+        except StoreUnavailable as silence:
+            raise lost from silence
+        stored = {put.key: put.version for put in puts}
+        live = {put.key: put.version for put in puts if lives(put, self.clock_us())}
+        return fate_of_commit(writes, stored, live, is_unsure=True)
+
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Insert rows, then look whether they lie above their shards' marks."""
+        return self._frontier.append(rows)
+
+    def tail(
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
+    ) -> RowPage:
+        """Read a shard's rows in (at, id) order."""
+        page = self._node.tail(Shelf(stream, shard), after, limit, until_us)
+        return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark."""
+        return self._frontier.close_until(Shelf(stream, shard), at_us)
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of the rows below an instant that is closed."""
+        shelf = Shelf(stream, shard)
+        self._node.expire(shelf, min(before_us, self._node.mark_of(shelf) + 1))
+
+    # The store
+
+    def clock_us(self) -> int:
+        """Read the clock that was passed in: microseconds UTC."""
+        return self._clock.wall_us()
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply groups, one after the other; each stops at the first condition that fails."""
+        return [self._apply(group) for group in groups]
+
+    def _apply(self, group: Group) -> bool:
+        held = all(self._settle(verdict) for verdict in group.verdicts) and all(
+            self.commit(commit.partition, commit.writes) for commit in group.commits
+        )
+        if held and not (all(self.add(group.jobs)) and None not in self.append(group.rows)):
+            raise Unknown("What follows from some verdicts may be stored or not.")
+        return held
+
+    def describe(self) -> Mapping[str, str]:
+        """Say that nothing here outlives the process."""
+        promise = "none: gone with the process"
+        return {"store": "memory, without transactions", "durability": promise}
+
+    def close(self) -> None:
+        """Do nothing: whoever holds the cluster holds the data."""

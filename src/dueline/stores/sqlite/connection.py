@@ -1,0 +1,475 @@
+"""One SQLite connection, its transactions and errors."""
+
+import os
+import random
+import threading
+import weakref
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.errors import (
+    BadInput,
+    DuelineError,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreReplaced,
+    StoreUnavailable,
+    Unknown,
+)
+from dueline.core.store import BESIDE_A_TRANSACTION
+from dueline.stores.sqlite import damage, file
+from dueline.stores.sqlite.damage import SCHEMAS
+from dueline.stores.sqlite.wal_checkpointer import Checkpointer
+
+T = TypeVar("T")
+
+Database = apsw.Connection
+SCHEMA_VERSION = len(SCHEMAS)
+APPLICATION_ID = 0x6475_656C  # "duel"
+LOCK_WAIT_S = 60.0
+"""How long a call waits for other writers before it gives up."""
+
+PLACE_CHECK_US = SECOND_US
+"""Maximum age in microseconds of the last check that the file is still at its path, for a call
+that reads. A commit is always checked before it is acknowledged."""
+
+_PAUSE_S_MAX = 0.016
+_UNFLUSHED = "NORMAL"
+_inherited: list[apsw.Connection] = []
+"""Connections of a parent process: never used, and never closed, in a forked child."""
+
+
+def fetch(database: apsw.Connection, statement: str, bound: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run a query; answer all its rows."""
+    return database.execute(statement, bound).fetchall()
+
+
+def first(database: apsw.Connection, statement: str, bound: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+    """Run a query; answer its first row, bare where it has one column, None without a row."""
+    return database.execute(statement, bound).get
+
+
+def blobs(values: Sequence[bytes]) -> object:
+    """Bind a sequence of bytes, at least one, as a table for one statement."""
+    return apsw.carray(tuple(values))
+
+
+def texts(values: Sequence[str]) -> object:
+    """Bind a sequence of strings, at least one, as a table for one statement."""
+    return apsw.carray(tuple(values))
+
+
+def integers(values: Sequence[int]) -> object:
+    """Bind a sequence of integers, at least one, as a table for one statement."""
+    return apsw.carray(array("q", values))
+
+
+class Runs(Protocol):
+    """What runs a store's calls: a connection, or a transaction that is open on it."""
+
+    def read(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
+    def write(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
+    def write_unflushed(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
+
+
+class SqliteConnection:
+    """A connection that is opened on first use, in each process, and shared by its threads.
+
+    One for all calls: with a second one for transactions, a thread that waits for the file would
+    hold the first, and whoever has the file could wait for that.
+    """
+
+    def __init__(
+        self, path: Path, *, synchronous: str, clock: Clock, may_be_shared: bool = False
+    ) -> None:
+        """Take the absolute path of the queue file; `synchronous` is FULL or NORMAL.
+
+        Args: may_be_shared: whether every user may have the right to write to its folder.
+        """
+        self._path = path
+        self._may_be_shared = may_be_shared
+        self._synchronous = synchronous
+        self._flushes = ""  # as which the connection is set; "" if that is not sure
+        self._clock = clock
+        self._lock = threading.RLock()  # re-entered by a thread that has a transaction open
+        self._database: apsw.Connection | None = None
+        self._checkpointer: Checkpointer | None = None
+        self._identity: file.Identity | None = None
+        self._has_moved = array("i", [0])
+        self._place_checked_us = 0
+        self._jitter = random.Random()
+        self._is_held_for_fork = False
+        _close_at_fork(weakref.ref(self))
+
+    def close(self) -> None:
+        """Close the connection; the next call opens what is at the path then."""
+        with self._lock:
+            self._close()
+            self._identity = None
+
+    def _close(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        if self._database is not None:
+            self._database.close()
+        self._checkpointer = self._database = None
+
+    def before_fork(self) -> None:
+        """Close the connection, so that the child inherits nothing; hold the lock meanwhile."""
+        self._is_held_for_fork = self._lock.acquire(timeout=LOCK_WAIT_S)
+        if self._is_held_for_fork:
+            self._close()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on; the next call opens the file anew."""
+        if self._is_held_for_fork:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Go on with nothing of the parent's."""
+        if self._database is not None:  # a call was under way for too long
+            _inherited.append(self._database)
+        self._lock = threading.RLock()
+        self._checkpointer = self._database = None
+
+    def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work` on the connection, outside a write transaction."""
+        return self._run(work)
+
+    def write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Run `work` as one immediate transaction: it happens as a whole or not at all.
+
+        Raises:
+          StoreUnavailable: not written (lock not had in time, disk full, no rights).
+          Unknown: the commit failed half-way; it may or may not be there.
+          StoreCorrupt: the file is damaged; not written.
+        """
+        return self._run(lambda database: self.commit(database, work))
+
+    def write_unflushed(self, work: Callable[[apsw.Connection], T]) -> T:
+        """As `write`, but a loss of power may take it back until something is flushed."""
+        return self._run(lambda database: self.commit(database, work, _UNFLUSHED))
+
+    def flush(self) -> None:
+        """Let no loss of power take back what was written unflushed."""
+        if self._synchronous != _UNFLUSHED:  # a commit flushes all that are before it in the log
+            self.write(lambda database: database.pragma("user_version", SCHEMA_VERSION))
+
+    def commit(
+        self, database: apsw.Connection, work: Callable[[apsw.Connection], T], flushes: str = ""
+    ) -> T:
+        """Run `work` as a transaction of the thread that holds the connection."""
+        refuse_beside(database)
+        try:  # from here on: a handler's time limit may strike behind any call
+            self._begin(database, flushes or self._synchronous)
+            result = work(database)
+            self._commit(database)
+        except BaseException:
+            _roll_back(database)
+            raise
+        return result
+
+    def _begin(self, database: apsw.Connection, flushes: str) -> None:
+        """Begin a transaction whose commit is flushed as asked."""
+        if self._flushes != flushes:
+            self._flushes = ""
+            database.execute(f"PRAGMA synchronous = {flushes}")
+            self._flushes = flushes
+        database.execute("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """Hold one immediate transaction open to the end of the block; other threads wait.
+
+        Raises: as `write`. BadInput: this thread has one open.
+        """
+        try:
+            self._acquire()
+            database = self._patiently(self._checked)
+            refuse_beside(database)
+            try:
+                self._patiently(lambda: self._begin(database, self._synchronous))
+                yield database
+                self.expect_open(database)
+                self._commit(database)
+            except BaseException:
+                _roll_back(database)
+                raise
+        except apsw.Error as error:
+            raise self.translated(error) from error
+        finally:
+            try:  # noqa: SIM105  (see `_run`)
+                self._lock.release()
+            except RuntimeError:
+                pass
+
+    def expect_open(self, database: apsw.Connection) -> None:
+        """Raise StoreUnavailable where the open transaction is gone."""
+        if not _is_in_transaction(database):
+            raise StoreUnavailable(
+                f"The transaction on {self._path} was rolled back before its end.",
+                hint="A statement failed that takes all others along, or the process forked.",
+            )
+
+    def _commit(self, database: apsw.Connection) -> None:
+        try:
+            database.execute("COMMIT")
+        except apsw.FullError:  # the frame that commits was not written, so nothing is
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        except apsw.Error as error:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+                raise
+            raise Unknown(
+                f"SQLite could not finish a commit to {self._path}: {error}.",
+                hint="Check the disk; repeat the call with the same ids.",
+            ) from error
+        self._check_place(database)
+        if self._checkpointer is not None:
+            self._checkpointer.committed(database)
+
+    def _check_place(self, database: apsw.Connection) -> None:
+        """Check that the open file is still the one at its path (2.5 us).
+
+        Raises:
+          StoreReplaced: it is not; what is written to it now reaches nobody.
+        """
+        checked_us = self._clock.monotonic_us()
+        moved, _ = self._has_moved.buffer_info()
+        database.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, moved)
+        if self._has_moved[0]:
+            raise self._replaced()
+        self._place_checked_us = checked_us
+
+    def _checked(self) -> apsw.Connection:
+        """Return the open connection, its place checked within the last second."""
+        database = self._database or self._open()
+        if self._clock.monotonic_us() - self._place_checked_us > PLACE_CHECK_US:
+            self._check_place(database)
+        return database
+
+    def _run(self, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            self._acquire()
+            try:
+                return self._patiently(lambda: work(self._checked()))
+            except UnicodeDecodeError as error:
+                if not self._patiently(self._set_aside):
+                    raise StoreCorrupt(
+                        f"The queue file {self._path} holds text that cannot be read: {error}.",
+                        hint="Run `dueline doctor`.",
+                    ) from error
+                return self._patiently(lambda: work(self._checked()))
+        except apsw.Error as error:
+            raise self.translated(error) from error
+        finally:
+            # Only the lock knows whether this thread has it: a handler's time limit may strike
+            # before `_acquire` is left, or in another call than the release itself.
+            try:  # noqa: SIM105
+                self._lock.release()
+            except RuntimeError:
+                pass
+
+    def _set_aside(self) -> int:
+        """Move rows whose text cannot be read out of the way of the others; return how many."""
+        database = self._checked()
+        if database.in_transaction:  # the caller's own
+            return 0
+        now_us = self._clock.wall_us()
+        return self.commit(database, lambda mine: damage.set_aside(mine, now_us=now_us))
+
+    def _acquire(self) -> None:
+        if not self._lock.acquire(timeout=LOCK_WAIT_S):
+            raise self._waited()
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Repeat `work` while others hold the file's lock: jittered, and bounded in time.
+
+        A busy answer can only come before anything was written: BEGIN IMMEDIATE takes the lock.
+        SQLite's own busy handler starved some of 8 writers (measured), this spreads them.
+        """
+        give_up_us = self._clock.monotonic_us() + round(LOCK_WAIT_S * SECOND_US)
+        pause_s = 0.0005
+        while True:
+            try:
+                return work()
+            except (apsw.BusyError, apsw.LockedError) as error:
+                if self._clock.monotonic_us() > give_up_us:
+                    raise self._waited() from error
+            self._clock.sleep(pause_s * (0.5 + self._jitter.random()))
+            pause_s = min(pause_s * 1.5, _PAUSE_S_MAX)
+
+    def _open(self) -> apsw.Connection:
+        file.check_library()
+        if self._identity is not None and self._identity != file.identity_of(self._path):
+            raise self._replaced()
+        file.prepare(self._path, may_be_shared=self._may_be_shared)
+        is_sealed = file.is_sealed(self._path)
+        if is_sealed:  # SQLite could not make the log's index that it needs otherwise
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            database = apsw.Connection(f"{self._path.as_uri()}?immutable=1", flags=flags)
+        else:
+            database = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            database.set_busy_timeout(0)
+            # A stranger's file is left as it is, its log included.
+            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._set_up(database)
+            if not is_sealed:
+                file.tighten(self._path)
+                database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+                database.execute("PRAGMA journal_mode = WAL")
+            self._flushes = ""
+            database.execute("PRAGMA temp_store = MEMORY")
+            database.execute("PRAGMA cache_size = -16000")
+            identity = file.identity_of(self._path)
+            self._check_place(database)  # after the identity was read: it is the open file's
+        except BaseException:
+            database.close()
+            raise
+        self._identity = identity
+        self._checkpointer = Checkpointer(
+            self._path, database, lambda: identity == file.identity_of(self._path)
+        )
+        self._database = database
+        return database
+
+    def _set_up(self, database: apsw.Connection) -> None:
+        if database.pragma("user_version") != SCHEMA_VERSION:
+            self._transact(database, lambda mine: self._upgrade(mine, mine.pragma("user_version")))
+        if database.pragma("application_id") != APPLICATION_ID:
+            raise self._stranger()
+        if not damage.is_strict(database):
+            self._transact(database, self._make_strict)
+
+    @staticmethod
+    def _transact(database: apsw.Connection, work: Callable[[apsw.Connection], object]) -> None:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            work(database)
+            database.execute("COMMIT")
+        except BaseException:
+            _roll_back(database)
+            raise
+
+    def _make_strict(self, database: apsw.Connection) -> None:
+        if not damage.is_strict(database):  # no other process has done it meanwhile
+            damage.make_strict(database, now_us=self._clock.wall_us())
+
+    def _upgrade(self, database: apsw.Connection, version: int) -> None:
+        application = database.pragma("application_id")
+        tables = database.execute("SELECT count(*) FROM sqlite_schema").get
+        if application != APPLICATION_ID and (application or version or tables):
+            raise self._stranger()
+        if not 0 <= version <= SCHEMA_VERSION:
+            raise SchemaMismatch(
+                f"The queue file {self._path} has schema {version}; this dueline knows "
+                f"schemas up to {SCHEMA_VERSION}.",
+                hint="Upgrade dueline on this machine; the file was left as it is.",
+            )
+        if tables and not version:
+            raise StoreCorrupt(
+                f"The queue file {self._path} has tables but no schema version: it is damaged.",
+                hint="Restore it from a backup, or save what can be read (`.recover`).",
+            )
+        for name in SCHEMAS[version:]:
+            script = resources.files(__package__).joinpath(name).read_text("utf-8")
+            for _ in database.execute(script):
+                pass
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _stranger(self) -> SchemaMismatch:
+        return SchemaMismatch(
+            f"The file {self._path} is a database of another program.",
+            hint="Choose another file for the queue; this one was left as it is.",
+        )
+
+    def _replaced(self) -> StoreReplaced:
+        return StoreReplaced(
+            f"The queue file {self._path} was removed or replaced while this process used it; "
+            "the call is not stored.",
+            hint="Put the file back from a backup if that was a mistake, and restart all "
+            "processes that used it.",
+        )
+
+    def _waited(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"Other writers kept the queue file {self._path} locked for {LOCK_WAIT_S:.0f} s.",
+            hint="Look for a program that holds a transaction open on it.",
+        )
+
+    def translated(self, error: apsw.Error) -> DuelineError:
+        """Say in our words what SQLite refused."""
+        match error:
+            case apsw.NotADBError():
+                return StoreCorrupt(
+                    f"The file {self._path} is not a SQLite database.",
+                    hint="Choose another file for the queue; this one was left as it is.",
+                )
+            case apsw.CorruptError() | apsw.SQLError(args=["unsupported file format", *_]):
+                return StoreCorrupt(
+                    f"The queue file {self._path} is damaged: {error}.",
+                    hint="Restore it from a backup, or save what can be read (`.recover`).",
+                )
+            case apsw.IOError() if "short read" in str(error).lower():
+                return StoreCorrupt(
+                    f"The queue file {self._path} is cut off: {error}.",
+                    hint="Restore it from a backup.",
+                )
+            case apsw.FullError():
+                return StoreUnavailable(
+                    f"The disk of {self._path} is full; nothing was written.",
+                    hint="Make room; what is stored is intact.",
+                )
+        return StoreUnavailable(
+            f"SQLite refused a call on {self._path}: {error}.",
+            hint="Check the file's rights and its disk.",
+        )
+
+
+def _is_in_transaction(database: apsw.Connection) -> bool:
+    try:
+        return database.in_transaction
+    except apsw.ConnectionClosedError:  # by a fork
+        return False
+
+
+def refuse_beside(database: apsw.Connection) -> None:
+    """Refuse a write of the thread that holds the connection, inside its open transaction."""
+    if database.in_transaction:
+        raise BadInput(BESIDE_A_TRANSACTION, hint="Use tx=, or call after the block.")
+
+
+def _roll_back(database: apsw.Connection) -> None:
+    if _is_in_transaction(database):
+        database.execute("ROLLBACK")
+
+
+def _close_at_fork(connection: weakref.ref[SqliteConnection]) -> None:
+    """Let no connection live across a fork.
+
+    SQLite keeps one table of locks a process and file. A child that inherits an open connection
+    inherits the table, but none of the locks: its own connections then lock nothing, and the
+    parent, when it closes, deletes the log that the child goes on writing to. Four acknowledged
+    jobs were lost that way in the first trial.
+    """
+
+    def call(step: Callable[[SqliteConnection], None]) -> None:
+        if (alive := connection()) is not None:
+            step(alive)
+
+    os.register_at_fork(
+        before=lambda: call(SqliteConnection.before_fork),
+        after_in_parent=lambda: call(SqliteConnection.after_fork_in_parent),
+        after_in_child=lambda: call(SqliteConnection.after_fork_in_child),
+    )

@@ -1,0 +1,209 @@
+"""Which files may hold a queue, and which library may open them."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+
+from dueline.core.errors import BadInput, StoreCorrupt, StoreUnavailable
+
+LIBRARY_MIN = (3, 51, 3)
+"""Libraries from 3.7.0 to 3.51.2 can corrupt a file that several processes write and checkpoint
+at the same instant (sqlite.org/wal.html#walresetbug)."""
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "ncpfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "ocfs2",
+        "gfs2",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.s3fs",
+        "fuse.rclone",
+    }
+)
+"""File systems on which SQLite's locks between machines cannot be trusted (sqlite.org/wal.html)."""
+
+Identity = tuple[int, int]
+"""Device and inode of a file: they stay the same while any process has it open."""
+
+DATABASE_BYTES_MIN = 512
+"""SQLite's smallest page."""
+
+COMPANIONS = ("-wal", "-journal", "-shm")
+"""Suffixes of the files that SQLite keeps beside a database, and applies to it."""
+
+MOUNTS = Path("/proc/self/mounts")
+
+
+def check_library(version: str = "") -> None:
+    """Refuse an SQLite library that is known to corrupt files."""
+    version = version or apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < LIBRARY_MIN:
+        raise BadInput(
+            f"SQLite {version} can corrupt a file that several processes write (WAL-reset race).",
+            hint="Install the apsw wheel from the package index; it carries a newer library.",
+        )
+
+
+def prepare(path: Path, *, may_be_shared: bool = False, mounts: Path = MOUNTS) -> None:
+    """Check that a queue may live at `path`, and create its file with rights for its owner alone.
+
+    Args:
+      path: the queue file, absolute; its folder must exist. It is never opened here: closing
+        a second descriptor would drop the locks that SQLite holds on it in this process.
+      may_be_shared: whether the folder may be one that every user can write to.
+      mounts: the table of mounted file systems, one a line: device, folder, type.
+
+    Raises:
+      BadInput: a symbolic link, a foreign owner of the file or of a companion, a folder that
+        every user may write to, or a network file system; nothing was created.
+      StoreCorrupt: a file too short to be a database, which SQLite would take for an empty one.
+      StoreUnavailable: the folder is missing or its rights forbid it; nothing was created.
+    """
+    folder = path.parent
+    _refuse_name(path)
+    try:
+        folder_mode = folder.stat().st_mode
+        if not stat.S_ISDIR(folder_mode):
+            raise NotADirectoryError(20, "not a folder", str(folder))
+        if folder_mode & stat.S_IWOTH and not may_be_shared:
+            raise BadInput(
+                f"The folder {folder} may be written to by everyone: another user could put "
+                "jobs into the queue, or destroy it.",
+                hint="Choose another folder for the queue, take the right away (chmod o-w), or "
+                "add ?shared_folder=allow to the address if you trust every user of the machine.",
+            )
+        _refuse_network(folder, mounts)
+        _create(path)
+        _refuse_stranger(path)
+        _refuse_scrap(path)
+        for companion in _companions(path):
+            _refuse_planted(companion)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The queue file {path} cannot be opened: {error.strerror or error}.",
+            hint="Create the folder, or give this user the right to write in it.",
+        ) from error
+
+
+def is_sealed(path: Path) -> bool:
+    """Return whether a file can only be read, and no log stands beside it: nothing changes it.
+
+    So it is with a copy on a mount that is read-only.
+    """
+    is_closed = not any(one.exists() for one in _companions(path))
+    return is_closed and not any(os.access(one, os.W_OK) for one in (path, path.parent))
+
+
+def tighten(path: Path) -> None:
+    """Take the rights of group and others away from a queue file and its companions.
+
+    For a file that is known to be a queue: one of another program is left as it is.
+    """
+    for one in (path, *_companions(path)):
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(one.stat(follow_symlinks=False).st_mode)
+            if os.access(one, os.W_OK) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+                one.chmod(mode & stat.S_IRWXU)
+
+
+def _companions(path: Path) -> list[Path]:
+    return [path.with_name(path.name + suffix) for suffix in COMPANIONS]
+
+
+def _refuse_planted(companion: Path) -> None:
+    """Refuse a log or journal that another user may have written: SQLite would apply it."""
+    try:
+        found = companion.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise BadInput(
+            f"The file {companion} is a link, or no file.",
+            hint="Find out who put it there, and remove it.",
+        )
+    if found.st_uid != os.geteuid():
+        raise BadInput(
+            f"The file {companion} belongs to another user (uid {found.st_uid}).",
+            hint="Find out who put it there, and remove it; it is no part of your queue.",
+        )
+
+
+def identity_of(path: Path) -> Identity | None:
+    """Return which file is at a path; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _refuse_name(path: Path) -> None:
+    try:
+        is_folder = path.is_dir()
+        str(path).encode()
+    except ValueError as error:
+        raise BadInput(f"{str(path)!r} cannot be a file's name.", hint="Choose another.") from error
+    if is_folder or "\0" in str(path):
+        raise BadInput(f"{str(path)!r} is no file.", hint="Name a file in an existing folder.")
+
+
+def _refuse_network(folder: Path, mounts: Path) -> None:
+    if not mounts.exists():  # not Linux: no table to ask
+        return
+    kind, longest = "", -1
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, place, mounted, *_ = line.split(" ")
+        mount = place.replace("\\040", " ")
+        if len(mount) >= longest and folder.resolve().is_relative_to(mount):
+            kind, longest = mounted, len(mount)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise BadInput(
+            f"The folder {folder} is on a network file system ({kind}), where SQLite may "
+            "corrupt a queue.",
+            hint="Use a local disk, or a server store if several machines share the queue.",
+        )
+
+
+def _create(path: Path) -> None:
+    if path.is_symlink():
+        raise BadInput(
+            f"The queue file {path} is a symbolic link.",
+            hint="Name the file that it leads to.",
+        )
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+    except FileExistsError:
+        return
+
+
+def _refuse_stranger(path: Path) -> None:
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        raise BadInput(
+            f"The queue file {path} belongs to another user (uid {owner}).",
+            hint="Run as that user, or choose a file of your own.",
+        )
+
+
+def _refuse_scrap(path: Path) -> None:
+    if 0 < path.stat().st_size < DATABASE_BYTES_MIN:
+        raise StoreCorrupt(
+            f"The file {path} is too short to be a SQLite database.",
+            hint="Choose another file for the queue; this one was left as it is.",
+        )

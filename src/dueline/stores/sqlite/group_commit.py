@@ -1,0 +1,154 @@
+"""Births of several threads in one commit.
+
+Threads that enqueue at the same time share a transaction: whoever gets the connection first
+writes what has gathered while it waited, and the others find theirs written when their turn
+comes. Nobody waits for company, and each call returns after the commit that holds its jobs.
+"""
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from copy import copy
+from typing import Final
+
+import apsw
+
+from dueline.core.errors import DuelineError, StoreReplaced, Unknown
+from dueline.core.job import Job
+from dueline.stores.sqlite import jobs as sqlite_jobs
+from dueline.stores.sqlite.connection import Database, SqliteConnection, refuse_beside
+
+JOBS_MAX: Final = 1000
+"""How many jobs one commit takes, beside those of the caller that writes it."""
+
+_OF_ONE: Final = (OverflowError, TypeError, ValueError, apsw.TooBigError, apsw.ConstraintError)
+"""What the rows of one call can be wrong by; anything else befalls the whole commit."""
+
+
+class _Call:
+    """One call's jobs, and how far they have come."""
+
+    __slots__ = ("error", "is_over", "is_taken", "jobs", "process")
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+        self.is_taken = False
+        self.is_over = False
+        self.error: BaseException | None = None
+        self.process = os.getpid()
+
+    def end(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.is_over = True
+
+
+class Gathering:
+    """Adds jobs for several threads at once."""
+
+    def __init__(self, file: SqliteConnection) -> None:
+        """Take the connection that all threads share; its lock is what they wait for."""
+        self._file = file
+        self._waiting: deque[_Call] = deque()
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Store jobs in a transaction, maybe together with those of other threads.
+
+        Raises: as `SqliteConnection.write`; an error of another call's jobs is no error here.
+        """
+        call = _Call(jobs)
+        self._waiting.append(call)
+        try:
+            self._file.read(lambda database: self._lead(database, call))
+        except BaseException:
+            self._leave(call)
+            raise
+        if call.error is not None:
+            raise call.error
+
+    def _leave(self, call: _Call) -> None:
+        """Take a call back that was not written; raise Unknown if another has it in hand."""
+        try:
+            self._waiting.remove(call)
+        except ValueError:
+            if call.is_taken and not call.is_over:
+                raise _unknown() from None
+
+    def _lead(self, database: Database, call: _Call) -> None:
+        """Write what has gathered, holding the connection; nothing if this call is written."""
+        if call.is_over:
+            return
+        if call.is_taken:  # whoever took it was struck down in the middle of it
+            call.end(_unknown())
+            return
+        refuse_beside(database)
+        calls = self._take(call)
+        try:
+            self._file.commit(database, lambda database: _insert(database, calls))
+        except (apsw.BusyError, apsw.LockedError):
+            self._put_back(calls)
+            raise
+        except BaseException as error:
+            for other in calls[1:]:
+                other.end(self._told(error))
+            call.is_over = True
+            raise
+        for one in calls:
+            one.is_over = True
+
+    def _take(self, call: _Call) -> list[_Call]:
+        self._waiting.remove(call)
+        calls, count = [call], 0
+        while self._waiting and count < JOBS_MAX:
+            other = self._waiting.popleft()
+            if other.process == call.process:  # none that waited in the process that was forked
+                calls.append(other)
+                count += len(other.jobs)
+        for one in calls:
+            one.is_taken = True
+        return calls
+
+    def _put_back(self, calls: Sequence[_Call]) -> None:
+        for one in calls:
+            one.is_taken = False
+        self._waiting.extendleft(reversed(calls))
+
+    def _told(self, error: BaseException) -> BaseException:
+        """Say to another call what befell the commit that held its jobs."""
+        if isinstance(error, apsw.Error):
+            return self._file.translated(error)
+        if isinstance(error, StoreReplaced):
+            return copy(error)
+        # A time limit that struck the thread that wrote may have come behind the commit.
+        is_of_store = isinstance(error, DuelineError) and isinstance(error.__cause__, apsw.Error)
+        return copy(error) if is_of_store else _unknown()
+
+
+def _insert(database: Database, calls: Sequence[_Call]) -> None:
+    """Insert the jobs of all calls; where some are wrong, those of the others."""
+    if len(calls) == 1:
+        sqlite_jobs.add(database, calls[0].jobs)
+        return
+    if _has_inserted(database, [job for call in calls for job in call.jobs]) is None:
+        return
+    for call in calls:
+        call.error = _has_inserted(database, call.jobs)
+
+
+def _has_inserted(database: Database, jobs: Sequence[Job]) -> Exception | None:
+    """Insert jobs, all or nothing; answer what was wrong with them."""
+    database.execute("SAVEPOINT gathered")
+    try:
+        sqlite_jobs.add(database, jobs)
+    except _OF_ONE as error:
+        database.execute("ROLLBACK TO gathered")
+        database.execute("RELEASE gathered")
+        return error
+    database.execute("RELEASE gathered")
+    return None
+
+
+def _unknown() -> Unknown:
+    return Unknown(
+        "The thread that wrote these jobs beside its own was interrupted.",
+        hint="Repeat the call with the same ids.",
+    )

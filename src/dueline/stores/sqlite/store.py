@@ -1,0 +1,338 @@
+"""The store in an SQLite file.
+
+Every write is one immediate transaction, so adding, listing and looking (rule E6), a
+claim, or a group of verdicts and effects is one unit; several processes share the file.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from itertools import repeat
+from pathlib import Path
+from typing import Literal
+
+from dueline.core.clock import Clock
+from dueline.core.job import Job, JobId, Token
+from dueline.core.lane import Lane, Marks, Pointer
+from dueline.core.store import (
+    NO_VERSION,
+    SETTINGS_PARTITION,
+    Claimed,
+    Commit,
+    Group,
+    Inside,
+    JobPage,
+    LanePage,
+    Record,
+    Row,
+    RowPage,
+    Verdict,
+    Want,
+    Write,
+)
+from dueline.core.store_capabilities import ClaimedAhead
+from dueline.core.tuples import made
+from dueline.stores.sqlite import batches, claims, claims_ahead, damage, streams
+from dueline.stores.sqlite import jobs as sqlite_jobs
+from dueline.stores.sqlite.census import SqliteCensus
+from dueline.stores.sqlite.connection import Database, Runs, SqliteConnection, blobs, fetch, first
+from dueline.stores.sqlite.group_commit import Gathering
+from dueline.stores.sqlite.jobs import CELLS, GREATEST, LEAST
+from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
+
+
+class SqliteStore(SqliteCensus):
+    """Jobs, records and streams in one file on a local disk."""
+
+    transactional = True
+    scope: Literal["process", "machine", "network"] = "machine"
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        synchronous: str = "FULL",
+        may_be_shared: bool = False,
+    ) -> None:
+        """Take the queue file's path; it is created or upgraded at the first call.
+
+        Args:
+          path: the file, made absolute. Its folder must exist.
+          clock: the machine's clock, which is the store's.
+          synchronous: FULL (survives loss of power) or NORMAL (the last commits may not).
+          may_be_shared: whether every user may have the right to write to the folder.
+        """
+        self._path = path.absolute()
+        self._clock = clock
+        self._synchronous = synchronous
+        self._file = SqliteConnection(
+            self._path, synchronous=synchronous, clock=clock, may_be_shared=may_be_shared
+        )
+        self._connection: Runs = self._file
+        self._births = Gathering(self._file)
+        self._guard = Guard()
+
+    def clock_us(self) -> int:
+        """Read the machine's wall clock: microseconds UTC."""
+        return self._clock.wall_us()
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what this store is and what it promises."""
+        power = "nothing is lost, if the disk honours flushes"
+        if self._synchronous != "FULL":
+            power = "the last commits may be lost (synchronous=NORMAL was asked for)"
+        damaged = self._connection.read(damage.found_in)
+        return {
+            **({"damaged rows": damaged} if damaged else {}),
+            "store": "sqlite",
+            "file": str(self._path),
+            "library": self._connection.read(
+                lambda database: str(first(database, "SELECT sqlite_version()"))
+            ),
+            "schema": self._connection.read(lambda database: str(database.pragma("user_version"))),
+            "integrity": self._connection.read(
+                lambda database: str(first(database, "PRAGMA quick_check(1)"))
+            ),
+            "survives a process crash": "nothing is lost",
+            "survives loss of power": power,
+            "survives loss of the machine": "no: one file on one machine",
+        }
+
+    def compare_indexes(self, *, timeout_us: int) -> list[str] | None:
+        """Compare all indexes with their tables."""
+        until_us = self._clock.monotonic_us() + timeout_us
+        return self._connection.read(
+            lambda database: damage.compare_indexes(
+                database, lambda: self._clock.monotonic_us() >= until_us
+            )
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._file.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Inside]:
+        """Hold the file's write lock to the end of the block."""
+        with self._file.transaction() as database:
+            transaction = SqliteTransaction(self._file, database, self._guard)
+            inside = copy(self)
+            inside._connection = transaction  # noqa: SLF001  (its own kind)
+            yield Inside(inside, transaction.execute)
+
+    # Jobs
+
+    def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
+        """Store jobs and list their lanes."""
+        if jobs and self._connection is self._file:
+            self._births.add(jobs)
+        elif jobs:
+            self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
+        return [True] * len(jobs)
+
+    def claim(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> Claimed:
+        """Claim the first rows that are due, want by want."""
+        return self._connection.write_unflushed(
+            lambda database: claims.claim(
+                database,
+                wants,
+                limit=limit,
+                now_us=now_us,
+                lease_us=lease_us,
+                worker=worker,
+                token=token,
+            )
+        )
+
+    def claim_ahead(
+        self,
+        wants: Sequence[Want],
+        *,
+        limit: int,
+        now_us: int,
+        until_us: int,
+        lease_us: int,
+        worker: str,
+        token: Token,
+    ) -> ClaimedAhead:
+        """Claim the first rows that wait for a time soon to come."""
+        return self._connection.write_unflushed(
+            lambda database: claims_ahead.claim_ahead(
+                database,
+                wants,
+                limit=limit,
+                now_us=now_us,
+                until_us=until_us,
+                lease_us=lease_us,
+                worker=worker,
+                token=token,
+            )
+        )
+
+    def flush(self) -> None:
+        """Let no loss of power take back what was claimed (rule P8)."""
+        self._file.flush()
+
+    def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
+        """Apply verdicts, each on its own."""
+        if not verdicts:
+            return []
+        return self._connection.write(lambda database: sqlite_jobs.settle(database, verdicts))
+
+    def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """Look jobs up by id."""
+        if not ids:
+            return []
+
+        def work(database: Database) -> dict[bytes, Job]:
+            rows = fetch(
+                database,
+                f"SELECT {CELLS}, queue, shard, bucket, priority, tenant"  # noqa: S608
+                " FROM jobs JOIN lanes ON lanes.id = jobs.lane"
+                " WHERE jobs.id IN (SELECT value FROM carray(?))",
+                (blobs(ids),),
+            )
+            return {row[2]: sqlite_jobs.to_job(Lane(*row[-5:]), row[:-5]) for row in rows}
+
+        found = self._connection.read(work)
+        return [found.get(job_id) for job_id in ids] if found else [None] * len(ids)
+
+    def scan(
+        self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
+    ) -> JobPage:
+        """Read a lane in (at, id) order."""
+
+        def work(database: Database) -> Sequence[Job]:
+            number = sqlite_jobs.number_of(database, lane)
+            if number is None:
+                return ()
+            rows = fetch(
+                database,
+                f"SELECT {CELLS} FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"  # noqa: S608
+                " AND at_us <= ? ORDER BY at_us, id LIMIT ?",
+                (
+                    number,
+                    *(after or (LEAST, b"")),
+                    GREATEST if until_us is None else until_us,
+                    limit,
+                ),
+            )
+            return [sqlite_jobs.to_job(lane, row) for row in rows]
+
+        jobs = self._connection.read(work)
+        more = len(jobs) == limit
+        return JobPage(jobs, (jobs[-1].at_us, jobs[-1].id) if more else None)
+
+    def lanes(
+        self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
+    ) -> LanePage:
+        """Read the lane list."""
+
+        def work(database: Database) -> LanePage:
+            marks = sqlite_jobs.marks_of(database, queue, shard)
+            version = first(
+                database,
+                "SELECT version FROM records WHERE partition = ? AND key = ?",
+                (SETTINGS_PARTITION, queue),
+            )
+            past = (after.listing, *after.lane[2:]) if after else (LEAST, LEAST, LEAST, "")
+            rows = fetch(
+                database,
+                "SELECT listing, bucket, priority, tenant,"
+                " (SELECT at_us FROM jobs WHERE lane = lanes.id ORDER BY at_us LIMIT 1) FROM lanes"
+                " WHERE queue = ? AND shard = ? AND listing <= ?"
+                " AND (listing, bucket, priority, tenant) > (?, ?, ?, ?)"
+                " ORDER BY listing, bucket, priority, tenant LIMIT ?",
+                (queue, shard, max(until_bucket, marks.closed + 1), *past, limit),
+            )
+            if not rows:
+                return LanePage((), marks, None, version or NO_VERSION)
+            listings, buckets, priorities, tenants, firsts = zip(*rows, strict=True)
+            lanes = made(
+                Lane, zip(repeat(queue), repeat(shard), buckets, priorities, tenants, strict=False)
+            )
+            pointers = made(Pointer, zip(listings, lanes, strict=True))
+            heads = dict(zip(lanes, firsts, strict=True))
+            more = pointers[-1] if len(pointers) == limit else None
+            return LanePage(pointers, marks, more, version or NO_VERSION, heads)
+
+        return self._connection.read(work)
+
+    def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
+        """Unlist the empty lanes of closed buckets, then close what is past."""
+        return self._connection.write(
+            lambda database: sqlite_jobs.sweep(database, queue, shard, now_us, width_us)
+        )
+
+    # Records
+
+    def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
+        """Read records in key order."""
+        past = "key > ?" if after is not None else "key >= ?"  # the empty key comes first
+        rows = self._connection.read(
+            lambda database: fetch(
+                database,
+                f"SELECT key, version, value FROM records WHERE partition = ? AND {past}"  # noqa: S608
+                " AND (expires_us IS NULL OR expires_us > ?) ORDER BY key LIMIT ?",
+                (partition, after or "", self.clock_us(), limit),
+            )
+        )
+        return [Record(*row) for row in rows]
+
+    def commit(self, partition: str, writes: Sequence[Write]) -> bool:
+        """Apply writes to one partition: all or nothing."""
+        return self.together([Group(commits=(Commit(partition, writes),))])[0]
+
+    # Streams
+
+    def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
+        """Append rows, above the marks as they stand then."""
+        if not rows:
+            return []
+        return self._connection.write(lambda database: streams.append(database, rows))
+
+    def tail(
+        self,
+        stream: str,
+        shard: int,
+        *,
+        after: tuple[int, bytes] | None,
+        limit: int,
+        until_us: int | None = None,
+    ) -> RowPage:
+        """Read a shard's rows in order."""
+        return self._connection.read(
+            lambda database: streams.tail(
+                database, stream, shard, after=after, limit=limit, until_us=until_us
+            )
+        )
+
+    def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
+        """Raise a shard's mark; where it is high enough nothing is written."""
+        mark = self._connection.read(lambda database: streams.mark_of(database, stream, shard))
+        if mark >= at_us:
+            return mark
+        return self._connection.write(
+            lambda database: streams.close_until(database, stream, shard, at_us)
+        )
+
+    def expire(self, stream: str, shard: int, *, before_us: int) -> None:
+        """Let go of the rows below an instant that is closed."""
+        while self._connection.write(
+            lambda database: streams.expire(database, stream, shard, before_us)
+        ):
+            pass
+
+    def together(self, groups: Sequence[Group]) -> Sequence[bool]:
+        """Apply groups, each all or nothing, in one transaction."""
+        return batches.together(self._connection, groups, self.clock_us()) if groups else []

@@ -1,0 +1,108 @@
+"""What streams hold, where it lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, overload
+
+from dueline.core.clock import asked_instant_us, to_datetime
+from dueline.core.codec import Content, decode_event
+from dueline.core.errors import BadInput
+from dueline.core.store import Row
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a shard; whoever reads after it begins with what lies behind it."""
+
+    at_us: int
+    id: bytes = b""
+
+    @classmethod
+    def at(cls, instant: datetime) -> "Position":
+        """Name the place before all that was appended at an instant, an aware datetime."""
+        return cls(asked_instant_us(instant, "instant"))
+
+    @classmethod
+    def parse(cls, text: str) -> "Position":
+        """Read a position that was written with `str`."""
+        try:
+            at_us, row_id = text.split("-")
+            return cls(int(at_us), bytes.fromhex(row_id))
+        except ValueError as error:
+            raise BadInput(f"{text!r:.80} is no position.") from error
+
+    def __str__(self) -> str:
+        return f"{self.at_us}-{self.id.hex()}"
+
+
+class Event:
+    """One row of a stream. row: as the store has it."""
+
+    __slots__ = ("_read", "row")
+
+    def __init__(self, row: Row) -> None:
+        """Take the row; what it holds is read when it is asked for."""
+        self.row = row
+        self._read: Content | None = None
+
+    def __repr__(self) -> str:
+        return f"<Event {self.id} of {self.row.stream}/{self.row.shard}>"
+
+    @property
+    def id(self) -> str:
+        """The event's id, the same however often it is appended or read."""
+        return self.row.id.hex()
+
+    @property
+    def at(self) -> datetime:
+        """When it was appended, by the store's clock."""
+        return to_datetime(self.row.at_us)
+
+    @property
+    def shard(self) -> int:
+        """The shard that it is in, which its key tells."""
+        return self.row.shard
+
+    @property
+    def position(self) -> Position:
+        """Where it lies in its shard."""
+        return Position(self.row.at_us, self.row.id)
+
+    @property
+    def key(self) -> str | None:
+        """The ordering key; events of one key are read in the order of their appends."""
+        read = self._read
+        if read is None:
+            read = self._read = decode_event(self.row.body)
+        return read.key
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401  (whatever JSON holds)
+        """What was appended."""
+        read = self._read
+        if read is None:
+            read = self._read = decode_event(self.row.body)
+        return read.value
+
+
+class Events(Sequence[Event]):
+    """Events of rows, each made when it is asked for."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Take the rows."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Events": ...
+
+    def __getitem__(self, place: int | slice) -> "Event | Events":
+        """Give one, or some."""
+        if isinstance(place, slice):
+            return Events(self._rows[place])
+        return Event(self._rows[place])

@@ -1,0 +1,204 @@
+"""Who reads a stream, how far."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from dueline.coordination.leases import Grant
+from dueline.core.codec import decode, encode
+from dueline.core.pagination import records_in
+from dueline.core.readable_records import Unreadable, unreadable
+from dueline.core.store import NO_VERSION, Delete, Put, Records, Row, Store
+from dueline.core.watermark import SEALED_US
+from dueline.log.checkpoint import Checkpoint, read_all
+
+ROWS_COUNTED_MAX: Final = 10_000
+"""Up to how many rows a lag is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A registered group. from_us: where it begins in shards that it has not read yet."""
+
+    from_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a member of a group says of itself with each beat.
+
+    shards: those that it holds. busy_us: since when its longest handler has been running, 0 for
+    none: one that is stuck still beats.
+    """
+
+    name: str
+    shards: tuple[int, ...]
+    beat_us: int
+    busy_us: int = 0
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in a shard.
+
+    rows: how many it has not read, counted up to ROWS_COUNTED_MAX. waits_us: how long the oldest
+    of them has been there. read: how many it has read. holder: the epoch of its last holder.
+    """
+
+    shard: int
+    rows: int
+    waits_us: int
+    read: int
+    epoch: int
+
+
+def groups_at(stream: str) -> str:
+    """Name the partition of a stream's groups, a key for each."""
+    return f"stream-groups/{stream}"
+
+
+def leases_at(stream: str, group: str) -> str:
+    """Name the partition of a group's leases, a key for each shard."""
+    return f"stream-leases/{stream}/{group}"
+
+
+def checkpoints_at(stream: str, group: str) -> str:
+    """Name the partition of a group's checkpoints, a key for each shard."""
+    return f"stream-checkpoints/{stream}/{group}"
+
+
+def register(records: Records, stream: str, group: str, *, from_us: int, version: bytes) -> Group:
+    """Register a group, unless it is: from then on nothing that it has not read expires.
+
+    Returns: the group as it was registered first.
+    """
+    put = Put(group, version, encode(Group(from_us)), expect=NO_VERSION)
+    records.commit(groups_at(stream), (put,))
+    return registered(records, stream)[group]
+
+
+def forget(records: Records, stream: str, group: str) -> None:
+    """Take a group off the list: what it has not read may expire."""
+    records.commit(groups_at(stream), (Delete(group),))
+
+
+def registered(records: Records, stream: str) -> Mapping[str, Group]:
+    """Read the groups of a stream."""
+    return {one.key: decode(one.value, Group) for one in records_in(records, groups_at(stream))}
+
+
+def beat(
+    records: Records, stream: str, group: str, said: Member, *, version: bytes, ttl_us: int
+) -> None:
+    """Say that a member is there, for as long as a lease lasts."""
+    put = Put(said.name, version, encode(said), expires_us=said.beat_us + ttl_us)
+    records.commit(_members_at(stream, group), (put,))
+
+
+def leave(records: Records, stream: str, group: str, name: str) -> None:
+    """Take a member off the list."""
+    records.commit(_members_at(stream, group), (Delete(name),))
+
+
+def members(records: Records, stream: str, group: str) -> Sequence[Member]:
+    """Read who is there, by name."""
+    return [decode(one.value, Member) for one in records_in(records, _members_at(stream, group))]
+
+
+def share(names: Collection[str], name: str, shards: int) -> int:
+    """Tell how many shards a member should hold: all the same number, or one more.
+
+    One that is not listed counts as if it were.
+    """
+    everyone = sorted({*names, name})
+    each, rest = divmod(shards, len(everyone))
+    return each + (everyone.index(name) < rest)
+
+
+def preferred(name: str, shards: Iterable[int]) -> list[int]:
+    """Order shards as a member would take them; each member has an order of its own."""
+    return sorted(shards, key=lambda shard: blake2b(f"{name}/{shard}".encode()).digest())
+
+
+def too_many(
+    held: Mapping[int, str], names: Collection[str], shards: Collection[int]
+) -> list[tuple[int, str]]:
+    """Tell which shards are held beyond a fair share, each with its holder.
+
+    Args: held: who holds which shard. names: the members that are there.
+    """
+    found = []
+    for holder in sorted(set(held.values())):
+        mine = [shard for shard, name in held.items() if name == holder]
+        wanted = share(names, holder, len(shards)) if holder in names else 0
+        found += [(shard, holder) for shard in preferred(holder, mine)[wanted:]]
+    return sorted(found)
+
+
+def places(records: Records, stream: str, group: str) -> Mapping[int, Checkpoint]:
+    """Read how far a group has come, by shard."""
+    return {int(key): one for key, one in read_all(records, checkpoints_at(stream, group)).items()}
+
+
+def lags(store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int) -> list[Lag]:
+    """Tell how far a group is behind, shard by shard."""
+    known = places(store, stream, group)
+    found = []
+    for shard, rows in _unread(store, stream, group, shards, known, limit=ROWS_COUNTED_MAX):
+        present = known.get(shard, Checkpoint("", ""))
+        waits_us = max(0, now_us - rows[0].at_us) if rows else 0
+        found.append(Lag(shard, len(rows), waits_us, present.rows, present.epoch))
+    return found
+
+
+def waits_us(
+    store: Store, stream: str, group: str, shards: Iterable[int], *, now_us: int
+) -> int | None:
+    """Tell how long a group's oldest unread event has been there; None: all is read."""
+    known = places(store, stream, group)
+    heads = _unread(store, stream, group, shards, known, limit=1)
+    return max((now_us - row.at_us for _, rows in heads for row in rows), default=None)
+
+
+def _unread(
+    store: Store,
+    stream: str,
+    group: str,
+    shards: Iterable[int],
+    known: Mapping[int, Checkpoint],
+    *,
+    limit: int,
+) -> Iterator[tuple[int, Sequence[Row]]]:
+    """Read the first events of each shard that a group has not read."""
+    begun = registered(store, stream).get(group, Group(0))
+    for shard in shards:
+        place = known[shard].place if shard in known else None
+        after = place or (begun.from_us, b"")
+        yield shard, store.tail(stream, shard, after=after, limit=limit, until_us=SEALED_US).rows
+
+
+def needed_us(records: Records, stream: str, shards: Collection[int]) -> Mapping[int, int]:
+    """Tell from which instant on registered groups need the rows of shards; of others nobody does.
+
+    What lies before it may expire (rule F4).
+    """
+    needed: dict[int, int] = {}
+    for name, group in registered(records, stream).items():
+        known = places(records, stream, name)
+        for shard in shards:
+            place = known[shard].place if shard in known else None
+            at_us = group.from_us if place is None else place[0]
+            needed[shard] = min(at_us, needed.get(shard, at_us))
+    return needed
+
+
+def unreadable_of(records: Records, stream: str) -> Iterator[Unreadable]:
+    """Yield damaged records of a stream: its groups, their members, and the leases they hold."""
+    yield from unreadable(records, groups_at(stream), Group)
+    for group in [one.key for one in records_in(records, groups_at(stream))]:
+        yield from unreadable(records, _members_at(stream, group), Member)
+        yield from unreadable(records, leases_at(stream, group), Grant)
+
+
+def _members_at(stream: str, group: str) -> str:
+    return f"stream-members/{stream}/{group}"

@@ -1,0 +1,195 @@
+"""How a stream is cut into shards, one cut after the other.
+
+A new cut opens with shards of its own. The old ones are sealed: their marks are raised to the end
+of time, so that a producer that still appends there finds its row above the seal, and appends it
+to the new cut. Whoever reads goes on to the end of the old shards before it begins with the new
+ones, so that the events of a key stay in order (rule F5). The cut is one record; whoever reads it
+may seal, so nobody's death leaves a stream between two cuts.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from dueline.core.codec import decode, encode
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict, NotFound
+from dueline.core.pagination import record_at
+from dueline.core.queue_settings import Cut, StreamSettings, check_stream_settings, shard_of
+from dueline.core.readable_records import readable
+from dueline.core.store import NO_VERSION, Put, Row, Store
+from dueline.core.watermark import SEALED_US
+from dueline.log.checkpoint import Checkpoint, Place
+from dueline.streams import dead_letters, groups
+from dueline.streams.dead_letters import Note
+from dueline.streams.event import Event
+
+PARTITION: Final = "streams"
+"""The records' partition that holds each stream's settings, by the stream's name."""
+
+END: Final[Place] = (SEALED_US, b"")
+"""Where a reader has come that has read a sealed shard to its end."""
+
+_ROUNDS_MAX: Final = 5
+
+
+# What settings say
+
+
+def shards_of(settings: StreamSettings) -> list[int]:
+    """Name all shards that are read, the oldest cut's first."""
+    return [*_in(settings.before), *range(settings.first, settings.first + settings.shards)]
+
+
+def before(settings: StreamSettings, shard: int) -> list[int]:
+    """Name the shards that have to be read to their end before one is begun."""
+    own = max((first for first, _ in _cuts(settings) if first <= shard), default=0)
+    return [one for one in _in(settings.before) if one < own]
+
+
+def is_old(settings: StreamSettings, shard: int) -> bool:
+    """Tell whether a shard takes no new events."""
+    return shard < settings.first
+
+
+def placed(row: Row, settings: StreamSettings) -> Row:
+    """Place a row that found its shard sealed, in the present cut; its id stays."""
+    key = Event(row).key
+    return row._replace(
+        shard=settings.first + shard_of(row.id if key is None else key.encode(), settings.shards)
+    )
+
+
+def _cuts(settings: StreamSettings) -> Sequence[Cut]:
+    return (*settings.before, Cut(settings.first, settings.shards))
+
+
+def _in(cuts: Collection[Cut]) -> list[int]:
+    return [shard for first, count in cuts for shard in range(first, first + count)]
+
+
+# How far a group has come
+
+
+def is_read_out(present: Checkpoint | None) -> bool:
+    """Tell whether a group has read a shard to its end."""
+    return present is not None and present.place is not None and present.place >= END
+
+
+def is_over(present: Checkpoint | None) -> bool:
+    """Tell whether nobody of a group needs to hold a shard: all is read, nothing set aside."""
+    return present is not None and is_read_out(present) and not present.note
+
+
+def inherited(
+    settings: StreamSettings, shard: int, places: Mapping[int, Checkpoint]
+) -> Mapping[str, tuple[int, str]]:
+    """Tell which keys are set aside from the beginning: their events before this cut are, too."""
+    found = {}
+    for one in before(settings, shard):
+        note = dead_letters.read_note(places[one].note) if one in places else Note()
+        for name in note.parked:
+            key = dead_letters.key_in(name)
+            own = None if key is None else settings.first + shard_of(key.encode(), settings.shards)
+            if own == shard:
+                found[name] = (0, "")
+    return found
+
+
+# What is stored
+
+
+def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -> StreamSettings:
+    """Read a stream's settings; the first use stores them, as they are declared.
+
+    Raises: Conflict: the stream has another number of shards than is declared.
+    """
+    for _ in range(_ROUNDS_MAX):
+        version, present = _read(engine, name)
+        wanted = present or StreamSettings(shards or engine.catalog.defaults.shards)
+        if keep_us is not None:
+            wanted = replace(wanted, keep_us=keep_us)
+        if shards is not None and shards != wanted.shards and not wanted.first:
+            raise Conflict(
+                f"The stream {name} has {wanted.shards} shards, not {shards}.",
+                hint="Declare it with the number that it has, or change that: `stream.reshard`.",
+            )
+        if present == wanted or _write(engine, name, wanted, version):
+            return wanted
+    raise _changing(name)
+
+
+def recut(engine: Engine, name: str, shards: int) -> StreamSettings:
+    """Cut a stream anew, and seal the shards of before.
+
+    Raises:
+      BadInput: that is no number of shards. NotFound: nobody has used the stream.
+      Conflict: others keep changing it.
+    """
+    for _ in range(_ROUNDS_MAX):
+        version, present = _read(engine, name)
+        if present is None:
+            raise NotFound(f"No stream {name} has been used.", hint="See `dueline streams list`.")
+        wanted = present
+        if present.shards != shards:
+            cuts = (*present.before, Cut(present.first, present.shards))
+            first = present.first + present.shards
+            wanted = check_stream_settings(StreamSettings(shards, present.keep_us, first, cuts))
+        if wanted == present or _write(engine, name, wanted, version):
+            for shard in _in(wanted.before):
+                engine.store.close_until(name, shard, at_us=SEALED_US)
+            return wanted
+    raise _changing(name)
+
+
+def retire(engine: Engine, name: str) -> None:
+    """Forget the oldest cut once nothing lies in it and no group needs it."""
+    version, present = _read(engine, name)
+    if present is None or not present.before:
+        return
+    oldest, *rest = present.before
+    if all(_is_done_with(engine.store, name, shard) for shard in _in([oldest])):
+        _write(engine, name, replace(present, before=tuple(rest)), version)
+
+
+def _is_done_with(store: Store, name: str, shard: int) -> bool:
+    if store.close_until(name, shard, at_us=SEALED_US) < SEALED_US:
+        return False
+    if store.tail(name, shard, after=None, limit=1, until_us=SEALED_US).rows:
+        return False
+    known = groups.registered(store, name)
+    return all(is_over(groups.places(store, name, group).get(shard)) for group in known)
+
+
+def _read(engine: Engine, name: str) -> tuple[bytes, StreamSettings | None]:
+    record = record_at(engine.store, PARTITION, name)
+    if record is None:
+        return NO_VERSION, None
+    return record.version, decode(record.value, StreamSettings)
+
+
+def _write(engine: Engine, name: str, wanted: StreamSettings, version: bytes) -> bool:
+    put = Put(name, engine.ids.token(), encode(wanted), expect=version)
+    return engine.store.commit(PARTITION, (put,))
+
+
+def _changing(name: str) -> Conflict:
+    return Conflict(f"The settings of {name} keep changing.", hint="Try again.")
+
+
+def settings_of(store: Store, name: str) -> StreamSettings | None:
+    """Read a stream's settings; None: nobody has used it."""
+    record = record_at(store, PARTITION, name)
+    return None if record is None else decode(record.value, StreamSettings)
+
+
+def streams(store: Store) -> list[tuple[str, StreamSettings]]:
+    """List the streams that were used, each with its settings; damaged ones are left out."""
+    some = readable(store, PARTITION, StreamSettings)
+    return [(record.key, settings) for record, settings in some]
+
+
+def streams_after(store: Store, after: str | None, limit: int) -> list[tuple[str, StreamSettings]]:
+    """List some streams that were used, in order of their names, past `after`."""
+    page = store.read(PARTITION, after=after, limit=limit)
+    return [(one.key, decode(one.value, StreamSettings)) for one in page]

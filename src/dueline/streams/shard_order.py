@@ -1,0 +1,108 @@
+"""Which shards of a stream a group has to read, and in which order (rule F5)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.queue_settings import StreamSettings
+from dueline.core.store import Store
+from dueline.log.checkpoint import Checkpoint
+from dueline.streams import dead_letters, groups, resharding
+from dueline.streams.dead_letters import Note
+
+RECUT_US: Final = SECOND_US // 4
+"""How often a member looks whether a stream was cut anew."""
+
+BEGIN_US: Final = SECOND_US // 10
+"""How often one looks whether others have come to the end of what comes before."""
+
+
+class Course:
+    """The shards of a stream as one member of a group sees them.
+
+    shards: those that somebody of the group has to hold.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        stream: str,
+        group: str,
+        *,
+        settings: Callable[[], StreamSettings],
+        clock: Clock,
+    ) -> None:
+        """Take the group, and what reads the stream's settings as they are now; reads nothing."""
+        self.shards: Sequence[int] = ()
+        self._store = store
+        self._stream = stream
+        self._group = group
+        self._read = settings
+        self._clock = clock
+        self._settings = StreamSettings()
+        self._read_out: set[int] = set()
+        self._looked_us = self._seen_us = -RECUT_US
+
+    def look(self) -> None:
+        """See which shards there are, those of cuts of before as long as they are needed."""
+        settings = self._read()
+        self._looked_us = self._clock.monotonic_us()
+        shards = resharding.shards_of(settings)
+        if settings.before:
+            places = self._places()
+            shards = [one for one in shards if not resharding.is_over(places.get(one))]
+        self._settings, self.shards = settings, shards
+
+    def is_changed(self) -> bool:
+        """Look, now and then, whether the stream was cut anew since the last `look`."""
+        now_us = self._clock.monotonic_us()
+        if now_us - self._looked_us < RECUT_US:
+            return False
+        self._looked_us = now_us
+        return self._read() != self._settings
+
+    def is_old(self, shard: int) -> bool:
+        """Tell whether a shard takes no new events."""
+        return resharding.is_old(self._settings, shard)
+
+    def may_begin(self, shard: int) -> bool:
+        """Tell whether the group has read all that comes before a shard."""
+        earlier = resharding.before(self._settings, shard)
+        if not self._read_out.issuperset(earlier):
+            now_us = self._clock.monotonic_us()
+            if now_us - self._seen_us < BEGIN_US:
+                return False
+            self._seen_us = now_us
+            self._places()
+        return self._read_out.issuperset(earlier)
+
+    def is_read_out(self, shard: int) -> bool:
+        """Tell whether the group has read a shard to its end, as far as is known."""
+        return shard in self._read_out
+
+    def end(self, shard: int) -> None:
+        """Take note that the group has."""
+        self._read_out.add(shard)
+
+    def note(self, shard: int, present: Checkpoint) -> Note:
+        """Tell what is set aside in a shard; at its beginning what was so before the cut."""
+        note = dead_letters.read_note(present.note)
+        if present.place is None and self._settings.before:
+            return Note(resharding.inherited(self._settings, shard, self._places()), note.trial)
+        return note
+
+    def waits(self, shard: int, key: str) -> bool:
+        """Tell whether a key's parked events of an earlier cut come first."""
+        earlier = resharding.before(self._settings, shard)
+        places = self._places() if earlier else {}
+        notes = [dead_letters.read_note(places[one].note) for one in earlier if one in places]
+        return any(key in note.parked for note in notes)
+
+    def goes_on(self, shard: int, key: str) -> bool:
+        """Tell whether a parked key has more events in a shard of a later cut."""
+        return self.is_old(shard) and dead_letters.key_in(key) is not None
+
+    def _places(self) -> Mapping[int, Checkpoint]:
+        places = groups.places(self._store, self._stream, self._group)
+        self._read_out = {one for one, at in places.items() if resharding.is_read_out(at)}
+        return places

@@ -1,0 +1,386 @@
+"""Streams: appending, reading, retention."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from dueline.coordination.leases import TTL_US_MIN
+from dueline.core.clock import SECOND_US, duration_us
+from dueline.core.codec import encode_events
+from dueline.core.engine import Engine
+from dueline.core.errors import AppendUnknown, BadInput, Unknown
+from dueline.core.queue_settings import (
+    StreamSettings,
+    check_queue_name,
+    check_stream_settings,
+    shard_of,
+)
+from dueline.core.store import Row, Store
+from dueline.core.tuples import made
+from dueline.core.watermark import SEALED_US
+from dueline.jobs.transaction import expect_transaction
+from dueline.log.reader import ShardReader, merged
+from dueline.streams import dead_letters, groups, resharding, retention
+from dueline.streams.batch import BATCH, TTL_US, Batch, Terms
+from dueline.streams.event import Event, Events, Position
+from dueline.streams.groups import Lag, Member
+from dueline.streams.seek import Sought, seek
+
+CHUNK: Final = 10_000
+"""How many events one write holds."""
+
+_ROUNDS_MAX: Final = 5
+
+_instant = attrgetter("at_us")
+
+
+def bell(stream: str) -> str:
+    """Name what the consumers of a stream listen for: no queue is called so."""
+    return f"{stream}!stream"
+
+
+Handle = Callable[[Batch], object]
+
+
+class Registered(NamedTuple):
+    """A group's handler, and how it consumes."""
+
+    group: str
+    handle: Handle
+    terms: Terms
+    start: str | Position
+
+
+class Stream:
+    """An append-only log, read by position by any number of groups; threads may share it.
+
+    Making one opens nothing.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Engine],
+        name: str,
+        *,
+        owner: object,
+        shards: int | None,
+        keep_us: int | None,
+    ) -> None:
+        """Take what is declared of the stream; None: as it is stored.
+
+        Args:
+          connect: Returns the engine; connects at the first use.
+          owner: The application: transactions of others are refused.
+
+        Raises: BadInput: a name or value out of range.
+        """
+        self.name = check_queue_name(name)
+        check_stream_settings(StreamSettings(1 if shards is None else shards, keep_us))
+        self._connect = connect
+        self._owner = owner
+        self._shards = shards
+        self._keep_us = keep_us
+        self._lock = threading.Lock()
+        self._last_us = 0
+        self._known: tuple[Store, StreamSettings] | None = None
+        self.consumers: dict[str, Registered] = {}
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name}>"
+
+    @property
+    def settings(self) -> StreamSettings:
+        """The stream's settings; the first use stores them.
+
+        Raises: Conflict: the stream has another number of shards than is declared.
+        """
+        engine = self._connect()
+        if self._known is None or self._known[0] is not engine.store:
+            return self.look()
+        return self._known[1]
+
+    def look(self) -> StreamSettings:
+        """Read the settings anew: the stream may have been cut into other shards."""
+        engine = self._connect()
+        settings = self._stored(engine)
+        self._known = (engine.store, settings)
+        return settings
+
+    def _stored(self, engine: Engine) -> StreamSettings:
+        return resharding.stored(engine, self.name, self._shards, self._keep_us)
+
+    def reshard(self, shards: int) -> None:
+        """Cut the stream into another number of shards, while it is in use.
+
+        Nothing is lost, and events of one key stay in order: groups read the shards of before
+        to their end, then begin with the new ones. Producers and members of other processes
+        find out by themselves.
+
+        Raises: BadInput: that is no number of shards. Conflict: others keep changing it.
+        """
+        check_stream_settings(StreamSettings(shards))
+        engine = self._connect()
+        self.look()
+        resharding.recut(engine, self.name, shards)
+        self._shards = None
+        self.look()
+        engine.waker.wake([bell(self.name)])
+
+    # Appending
+
+    def append(self, value: Any, *, key: str | None = None, tx: object = None) -> Event:  # noqa: ANN401
+        """Append one event.
+
+        Args:
+          value: whatever JSON can carry. key: tells the shard; the events of one key that one
+            process appends are read in that order.
+          tx: a transaction of the application, whose fate the event then shares.
+
+        Raises: as `append_many`.
+        """
+        return Event(self._append([(value, key)], tx)[0])
+
+    def append_many(
+        self, events: Iterable[tuple[Any, str | None]], *, tx: object = None
+    ) -> Sequence[Event]:
+        """Append events, each a value and a key or None, CHUNK of them in each write.
+
+        Returns: the events, with the positions at which they lie.
+
+        Raises:
+          BadInput: one cannot be written; nothing of its chunk was.
+          AppendUnknown: some may or may not be stored; see `append_again`.
+          StoreUnavailable: the chunk was not written.
+        """
+        everything = list(events)
+        found: list[Row] = []
+        for start in range(0, len(everything), CHUNK):
+            found += self._append(everything[start : start + CHUNK], tx)
+        return Events(found)
+
+    def append_again(self, rows: Sequence[Row]) -> Sequence[Event]:
+        """Append the rows of an AppendUnknown: none is lost, and repeats have the same id."""
+        return Events(self._store(self._connect(), rows))
+
+    def _append(self, events: Sequence[tuple[Any, str | None]], tx: object) -> Sequence[Row]:
+        engine = self._connect()
+        is_known = self._known is not None and self._known[0] is engine.store
+        if tx is not None:
+            engine = expect_transaction(tx).queues_of(self._owner).engine
+        # What is read or made in a transaction may be rolled back, and is not remembered.
+        settings = self.settings if tx is None or is_known else self._stored(engine)
+        shards = settings.shards
+        bodies = encode_events(events)
+        now_us = engine.time.earliest_us()
+        at_us = max(now_us, self._last_us)  # never before what was appended here before
+        ids = engine.ids.many(len(events), now_us)
+        first = settings.first
+        places: Iterable[int] = repeat(first)
+        if shards > 1:
+            places = [
+                first + shard_of(row_id if key is None else key.encode(), shards)
+                for (_, key), row_id in zip(events, ids, strict=True)
+            ]
+        rows = made(Row, zip(repeat(self.name), places, repeat(at_us), ids, bodies, strict=False))
+        return self._store(engine, rows)
+
+    def _store(self, engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
+        """Append rows; those whose shards were sealed meanwhile go into the present ones."""
+        stored = self._sent(engine, rows)
+        for _ in range(_ROUNDS_MAX):
+            if not stored or max(map(_instant, stored)) <= SEALED_US:
+                return stored
+            is_own = engine is self._connect()  # not inside of a transaction
+            settings = self.look() if is_own else self._stored(engine)
+            late = [number for number, row in enumerate(stored) if row.at_us > SEALED_US]
+            again = self._sent(
+                engine, [resharding.placed(rows[number], settings) for number in late]
+            )
+            found = dict(zip(late, again, strict=True))
+            stored = [found.get(number, row) for number, row in enumerate(stored)]
+        raise _unknown(self.name, [row for row in stored if row.at_us > SEALED_US])
+
+    def _sent(self, engine: Engine, rows: Sequence[Row]) -> Sequence[Row]:
+        """Append rows once; those that lie above the seal of their shard do not count."""
+        if not rows:
+            return []
+        try:
+            places = engine.store.append(rows)
+        except Unknown as error:
+            raise _unknown(self.name, rows) from error
+        lying = [place for place in places if place is not None]
+        last_us = max(lying, default=0)
+        is_sealed = last_us > SEALED_US
+        with self._lock:
+            counted = [at_us for at_us in lying if at_us <= SEALED_US] if is_sealed else [last_us]
+            self._last_us = max(self._last_us, max(counted, default=0))
+        if len(lying) < len(rows):
+            pairs = zip(rows, places, strict=True)
+            lost = [row for row, place in pairs if place is None or place > SEALED_US]
+            raise _unknown(self.name, lost)
+        if not is_sealed:
+            engine.waker.wake([bell(self.name)])
+        if last_us > min(map(_instant, rows)):
+            rows = [row._replace(at_us=at) for row, at in zip(rows, lying, strict=True)]
+        return rows
+
+    # Reading
+
+    def read(
+        self,
+        after: Position | Mapping[int, Position] | None = None,
+        *,
+        shards: Sequence[int] | None = None,
+    ) -> Iterator[Event]:
+        """Read what there is, in the order of positions, up to the present.
+
+        Args:
+          after: a position, such as `Position.at(yesterday)`, or one for each shard; None for
+            the oldest event that is kept. shards: which ones; all by default.
+        """
+        chosen = resharding.shards_of(self.look()) if shards is None else shards
+        readers = [
+            self.reader(shard, None if place is None else (place.at_us, place.id))
+            for shard in chosen
+            for place in [_after(after, shard)]
+        ]
+        return map(Event, merged(readers))
+
+    def reader(self, shard: int, after: tuple[int, bytes] | None) -> ShardReader:
+        """Make what reads one shard on and on."""
+        engine = self._connect()
+        return ShardReader(
+            engine.store, self.name, shard, after=after, time=engine.time, clock=engine.clock
+        )
+
+    # Groups and retention
+
+    def consumer(
+        self,
+        group: str,
+        *,
+        batch: int = BATCH,
+        lease: timedelta | float = TTL_US / SECOND_US,
+        park_after: int | None = None,
+        start: str | Position = "oldest",
+    ) -> Callable[[Handle], Handle]:
+        """Register a function as the handler of a group: `@clicks.consumer("billing")`.
+
+        It is called with one Batch after the other, for each shard in order; `app.consume`
+        runs it, in any number of processes.
+
+        Args:
+          batch: how many events at most are handled at once.
+          lease: how long a process that died keeps its shards from others.
+          park_after: an event that has failed so often, or killed as many processes, is set aside
+            with all that follow it under its key; by default it is retried for ever, and its
+            shard waits.
+          start: where a group that is new begins: "oldest", "newest", or a position.
+
+        Raises: BadInput: something is out of range, or the group has a handler.
+        """
+        check_queue_name(group)
+        if group in self.consumers:
+            raise BadInput(f"The group {group} of {self.name} has a handler already.")
+        if type(batch) is not int or batch < 1:
+            raise BadInput(f"batch={batch!r} is no number of events.")
+        if park_after is not None and (type(park_after) is not int or park_after < 1):
+            raise BadInput(f"park_after={park_after!r} is no number of failures.")
+        ttl_us = duration_us(lease)
+        if ttl_us < TTL_US_MIN:
+            raise BadInput(f"lease={lease!r} is too short.", hint="Use 2 s or more.")
+        if not isinstance(start, Position) and start not in ("oldest", "newest"):
+            raise BadInput(f"start={start!r} is no place.", hint='Use "oldest" or "newest".')
+        terms = Terms(batch, ttl_us, park_after)
+
+        def register(handle: Handle) -> Handle:
+            self.consumers[group] = Registered(group, handle, terms, start)
+            return handle
+
+        return register
+
+    def lag(self, group: str) -> list[Lag]:
+        """Tell how far a group is behind, shard by shard."""
+        engine = self._connect()
+        return groups.lags(
+            engine.store,
+            self.name,
+            group,
+            resharding.shards_of(self.look()),
+            now_us=engine.time.earliest_us(),
+        )
+
+    def groups(self) -> list[str]:
+        """List the registered groups."""
+        return sorted(groups.registered(self._connect().store, self.name))
+
+    def members(self, group: str) -> list[Member]:
+        """List who consumes for a group now, and which shards each holds."""
+        return list(groups.members(self._connect().store, self.name, group))
+
+    def forget_group(self, group: str) -> None:
+        """Take a group off the list, so that what it has not read may expire."""
+        groups.forget(self._connect().store, self.name, group)
+
+    def seek(self, group: str, to: Position) -> list[Sought]:
+        """Let a group go on behind another place, such as `Position.at(yesterday)`, or the oldest.
+
+        It handles again what lies there, or skips what lies before; nobody of it may be at work.
+
+        Raises: NotFound: there is no such group. BadInput: the place is in the future.
+          Conflict: a member of the group is there, or came meanwhile.
+        """
+        engine = self._connect()
+        return seek(engine, engine.clock, self.name, group, (to.at_us, to.id))
+
+    def parked(self, group: str) -> list[Event]:
+        """List the events that a group has set aside, shard by shard, in order."""
+        store = self._connect().store
+        found: list[Event] = []
+        for shard, present in groups.places(store, self.name, group).items():
+            note = dead_letters.read_note(present.note)
+            for key in note.parked:
+                after, most = note.place(key), dead_letters.LISTED_MAX
+                rows = dead_letters.rows_of(
+                    store, self.name, group, shard, key=key, after=after, limit=most
+                )
+                found += map(Event, rows)
+        return sorted(found, key=lambda event: event.row[1:4])
+
+    def unpark(self, group: str, *, key: str | None = None, event_id: str | None = None) -> None:
+        """Let a group handle again what it has set aside, in order: a key, or one event without.
+
+        Its consumer does so within a beat.
+        """
+        if (key is None) == (event_id is None):
+            raise BadInput("Give either a key or an event's id.")
+        name = dead_letters.name_of(key, event_id or "")
+        engine = self._connect()
+        dead_letters.ask(engine.store, self.name, group, name, engine.ids.token())
+
+    def expire(self) -> None:
+        """Let go of what is older than `keep` and no registered group needs.
+
+        Anyone may call this, as often as they like; a running consumer does, and the monitor.
+        """
+        retention.expire(self._connect(), self.name, self.look())
+
+
+def _after(after: Position | Mapping[int, Position] | None, shard: int) -> Position | None:
+    if after is None or isinstance(after, Position):
+        return after
+    if isinstance(after, Mapping):
+        return after.get(shard)
+    raise BadInput(f"after={after!r:.80} is no position.", hint="Write Position.at(instant).")
+
+
+def _unknown(stream: str, rows: Sequence[Row]) -> AppendUnknown:
+    error = AppendUnknown(
+        f"The store did not say whether {len(rows)} event(s) of {stream} were stored.",
+        hint="Append the error's `rows` again: repeats have the same id.",
+    )
+    error.rows = rows
+    return error

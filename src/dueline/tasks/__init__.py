@@ -1,0 +1,1 @@
+"""Handlers, their arguments, payload codecs and hooks."""

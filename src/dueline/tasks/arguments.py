@@ -1,0 +1,276 @@
+"""The arguments of one function, written and read."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dueline.core.codec import (
+    AS_JSON,
+    PAYLOAD_BYTES_MAX,
+    Form,
+    binary_in,
+    holds_binary,
+    plain_bodies,
+)
+from dueline.core.errors import BadInput
+from dueline.core.user_code import text_of
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
+"""What reading a body raises where the body is damaged, or does not fit."""
+
+_SCALARS: Final = frozenset({int, float, str, bool, type(None)})
+
+
+class _Call(msgspec.Struct):
+    """The long form of a body."""
+
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+
+
+class Arguments:
+    """Writes and reads the arguments of one function, checked against its annotations."""
+
+    def __init__(self, function: Callable[..., object], task: str, *, skip: int) -> None:
+        """Read the signature.
+
+        Args: task: the name for messages. skip: leading parameters that callers do not give.
+
+        Raises: BadInput: an annotation that cannot be resolved, or has no form in JSON.
+        """
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+        self._task = task
+        self._signature = inspect.Signature(parameters)
+        try:
+            self._hints = hints = get_type_hints(function, include_extras=True)
+            self._readers: dict[str, Callable[[bytes], Sequence[Any]]] = {}
+            self._read = self._reader_of(AS_JSON)
+            self._kinds = {
+                parameter.name: hints.get(parameter.name, Any) for parameter in parameters
+            }
+            for kind in self._kinds.values():
+                AS_JSON.decoder(kind)  # refuses what it cannot read; then it is known everywhere
+        except (NameError, TypeError) as error:
+            raise BadInput(
+                f"An annotation of {task}{self._signature} cannot be used: {error}.",
+                hint="Annotate arguments with types that JSON can carry, resolvable at run time.",
+            ) from error
+        self._is_plain = all(parameter.kind in _POSITIONAL for parameter in parameters)
+
+    def _reader_of(self, form: Form) -> Callable[[bytes], Sequence[Any]]:
+        """Give what reads arrays of positional arguments; made at its first use."""
+        read = self._readers.get(form.name)
+        if read is None:
+            some = [one for one in self._signature.parameters.values() if one.kind in _POSITIONAL]
+            read = self._readers[form.name] = _reader(some, self._hints, form)
+        return read
+
+    def encode(
+        self, args: Sequence[object], kwargs: Mapping[str, object], form: Form = AS_JSON
+    ) -> bytes:
+        """Write arguments as a body, and make sure that the handler can read them.
+
+        Raises: BadInput: they do not fit the function, or cannot be written, or are too large.
+        """
+        value: object = args
+        if kwargs or not self._is_plain:
+            bound = self._bind(args, kwargs)
+            value = {"args": bound.args, "kwargs": bound.kwargs} if bound.kwargs else bound.args
+        body = self._written(value, form)
+        self._check_binary(args, kwargs, self.decode(body, form), form)
+        return body
+
+    def _check_binary(
+        self, args: Sequence[object], kwargs: Mapping[str, object], read: object, form: Form
+    ) -> None:
+        """Check that a handler is given as bytes what the caller passes as bytes.
+
+        JSON carries bytes as base64 text, which becomes bytes again only where an annotation
+        says so.
+
+        Raises: BadInput: the handler would be given text.
+        """
+        if form is not AS_JSON or _SCALARS.issuperset(map(type, chain(args, kwargs.values()))):
+            return
+        if holds_binary((args, kwargs)) and binary_in((args, kwargs)) - binary_in(read):
+            raise BadInput(
+                f"An argument of {self._task}{self._signature} holds bytes that its handler "
+                "would read as base64 text.",
+                hint='Annotate them as `bytes`, or use the codec: @app.task(codec="msgpack").',
+            )
+
+    def _written(self, value: object, form: Form) -> bytes:
+        try:
+            body = form.write(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadInput(
+                f"An argument of {self._task} cannot be written as {form.name}: {text_of(error)}.",
+                hint="Pass plain values (numbers, text, lists, dicts, dataclasses).",
+            ) from error
+        if len(body) > PAYLOAD_BYTES_MAX:
+            raise BadInput(
+                f"The arguments of {self._task} have {len(body)} bytes; "
+                f"{PAYLOAD_BYTES_MAX} are allowed.",
+                hint="Store the data elsewhere and pass where it is.",
+            )
+        return body
+
+    def encode_rest(
+        self, args: Sequence[object], kwargs: Mapping[str, object], given: int, form: Form
+    ) -> bytes:
+        """Write the arguments of a call but for the first ones, so many, which are not known yet.
+
+        Raises: as `encode`.
+        """
+        if not given:
+            return self.encode(args, kwargs, form)
+        unknown = [None] * given
+        bound = self._bind([*unknown, *args], kwargs)
+        rest = bound.args[given:]
+        value = {"args": rest, "kwargs": bound.kwargs} if bound.kwargs else rest
+        body = self._written(value, form)
+        try:
+            call = _call_in(body, form)
+            read = self._converted([*unknown, *call.args], call.kwargs, unknown=given)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise self._unfit(error) from error
+        self._check_binary(args, kwargs, read, form)
+        return body
+
+    def encode_many(self, calls: Sequence[Sequence[object]]) -> list[bytes]:
+        """Write the positional arguments of many calls, as `encode` writes those of one.
+
+        Plain calls without a null are written and read back without a Python call around each:
+        0.4 us against 1.0 (November 2026).
+
+        Raises: as `encode`; nothing else was done.
+        """
+        if self._is_plain:
+            try:
+                bodies = plain_bodies(calls)
+                if bodies is not None:
+                    for body in bodies:
+                        self._read(body)
+                    if not holds_binary(calls):
+                        return bodies
+            except (TypeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError):
+                pass  # some call cannot be stored: found and told below
+        return [self.encode(args, {}) for args in calls]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the arguments."""
+        return list(self._kinds)
+
+    def named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Mapping[str, Any]:
+        """Tell the arguments of a call by name, defaults included.
+
+        Raises: BadInput: they do not fit the function.
+        """
+        bound = self._bind(args, kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> inspect.BoundArguments:
+        try:
+            return self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadInput(
+                f"The arguments do not fit {self._task}{self._signature}: {error}."
+            ) from error
+
+    def plain_reader(self) -> Callable[[bytes], Sequence[Any]] | None:
+        """Give what reads bodies that are arrays; None where some parameter has no place in one.
+
+        It raises whatever it likes for other bodies: `decode` reads them, or says what is wrong.
+        """
+        return self._read if self._is_plain else None
+
+    def decode(self, body: bytes, form: Form = AS_JSON) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Read the arguments of a body, as the annotated types.
+
+        Raises: BadInput: they do not fit the function.
+        """
+        try:
+            if self._is_plain and body.startswith(form.arrays):
+                read = self._read if form is AS_JSON else self._reader_of(form)
+                return read(body), {}
+            return self._decode_long(body, form)
+        except UNREADABLE as error:
+            raise self._unfit(error) from error
+
+    def decode_rest(
+        self, given: bytes, body: bytes, form: Form
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Read the arguments of a body that others stand before, `given` as a JSON array.
+
+        Raises: as `decode`.
+        """
+        try:
+            call = _call_in(body, form)
+            first = msgspec.json.decode(given, type=list[Any])
+            return self._converted([*first, *call.args], call.kwargs)
+        except UNREADABLE as error:
+            raise self._unfit(error) from error
+
+    def _unfit(self, error: Exception) -> BadInput:
+        return BadInput(
+            f"The arguments do not fit {self._task}{self._signature}: {text_of(error)}."
+        )
+
+    def _decode_long(self, body: bytes, form: Form) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        call = _call_in(body, form)
+        return self._converted(call.args, call.kwargs)
+
+    def _converted(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, unknown: int = 0
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Make plain values what the annotations say, but for the first ones, so many."""
+        bound = self._bind(args, kwargs)
+        for name, value in [*bound.arguments.items()][unknown:]:
+            kind = self._kinds[name]
+            match self._signature.parameters[name].kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    kind = tuple.__class_getitem__((kind, ...))
+                case inspect.Parameter.VAR_KEYWORD:
+                    kind = dict.__class_getitem__((str, kind))
+            bound.arguments[name] = msgspec.convert(value, kind, str_keys=True)
+        return bound.args, bound.kwargs
+
+
+def _call_in(body: bytes, form: Form) -> _Call:
+    if body.startswith(form.arrays):
+        return _Call(args=form.decoder(list[Any])(body))
+    return form.decoder(_Call)(body)  # type: ignore[no-any-return]  # what it was made for
+
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _reader(
+    parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any], form: Form
+) -> Callable[[bytes], Sequence[Any]]:
+    """Make the function that reads positional arguments; those left out are not in its answer."""
+    fields = [_field(parameter, hints) for parameter in parameters]
+    if all(parameter.default is parameter.empty for parameter in parameters):
+        kinds = tuple.__class_getitem__(tuple(kind for _, kind, *_ in fields))
+        return form.decoder(kinds)
+    struct = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
+    decode_struct = form.decoder(struct)
+
+    def read(body: bytes) -> Sequence[Any]:
+        values = msgspec.structs.astuple(decode_struct(body))
+        return values if UNSET not in values else values[: values.index(UNSET)]
+
+    return read
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, ...]:
+    kind = hints.get(parameter.name, Any)
+    if parameter.default is parameter.empty:
+        return (parameter.name, kind)
+    return (parameter.name, kind | UnsetType if kind is not Any else Any, UNSET)

@@ -1,0 +1,207 @@
+"""Functions that take many jobs at once, and what they are given of each."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+from dueline.core.call_options import fields_of
+from dueline.core.errors import BadInput
+from dueline.core.job import Job
+from dueline.core.user_code import Raised, contain
+from dueline.tasks.arguments import Arguments
+from dueline.tasks.batch_options import Chunk
+from dueline.tasks.handler import Cancel, Context, Finishing, Handler, Snooze
+from dueline.tasks.progress import Control, Progress, Uncontrolled
+
+T = TypeVar("T")
+
+ARGUMENT: Final = "value"
+"""What the one argument of a call is called."""
+
+_HINT: Final = "Write def index(calls: list[Call[Doc]]) -> list[int], or -> None."
+
+
+class Call(Context, Generic[T]):
+    """One job of a chunk: the value that it was enqueued with, and all that a Context has.
+
+    What the function says of it with `done`, `fail`, `snooze` or `cancel` holds whatever becomes
+    of the others; the last word counts.
+    """
+
+    __slots__ = ("is_told", "priority", "raised", "result", "tenant", "value")
+
+    def __init__(
+        self,
+        value: T,
+        job: Job,
+        control: Control,
+        handler: Handler,
+        last_progress: Progress | None = None,
+        *,
+        started_us: int = 0,
+    ) -> None:
+        """Take the value, and the rest as a Context does."""
+        super().__init__(job, control, handler, last_progress, started_us=started_us)
+        self.value = value
+        self.tenant, self.priority = job.lane.tenant, job.lane.priority
+        self.is_told = False
+        self.raised: BaseException | None = None
+        self.result: object = None
+
+    def __repr__(self) -> str:
+        return f"<Call {self.value!r:.80}>"
+
+    def done(self, result: object = None) -> None:
+        """Say that this job is done, and what its result is."""
+        self.is_told, self.raised, self.result = True, None, result
+
+    def fail(self, error: BaseException) -> None:
+        """Say that this job failed: what would become of it, had it raised this by itself."""
+        if not isinstance(error, BaseException):
+            raise BadInput(f"fail is given {error!r:.80}.", hint='Write fail(ValueError("..")).')
+        self.is_told, self.raised = True, error
+
+    def snooze(self, after: timedelta | float) -> None:
+        """Say that this job is to run again so long later, in seconds; no attempt is spent."""
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        self.fail(Snooze(seconds))
+
+    def cancel(self, reason: str) -> None:
+        """Say that this job is over for good, without a result."""
+        self.fail(Cancel(reason))
+
+    def answer(self, returned: Sequence[Any] | None) -> Any:  # noqa: ANN401
+        """Tell this call's result, where it was the only one and the function returned."""
+        if self.raised is not None:
+            raise self.raised
+        return self.result if self.is_told or returned is None else returned[0]
+
+    def finish(self, tx: Finishing, value: Any = None) -> Any:  # noqa: ANN401
+        """End this job in a transaction of yours: see `Context.finish`."""
+        return super().finish(tx, value)
+
+
+class Given(Protocol):
+    """A job that is to be run. given: the first arguments of a step of a workflow."""
+
+    @property
+    def job(self) -> Job: ...  # noqa: D102
+    @property
+    def given(self) -> bytes: ...  # noqa: D102
+
+
+class ChunkHandler(Handler):
+    """A function that takes a list of calls, each with one argument of its own."""
+
+    __slots__ = ("chunk",)
+
+    chunk: Chunk
+
+    def __init__(self, function: Callable[..., Any], *, chunk: Chunk, **terms: Any) -> None:  # noqa: ANN401
+        """Read the function's signature.
+
+        Raises: BadInput: it does not take a list of calls, or `chunk` does not fit them.
+        """
+        if not isinstance(chunk, Chunk):
+            raise BadInput(f"chunk={chunk!r:.80} is no Chunk.", hint="Write chunk=Chunk(size=100).")
+        self.chunk = chunk
+        super().__init__(function, **terms)
+        self.result_kind = _member_of(self.result_kind)
+        chunk.check(self.arguments.names, self.name)
+
+    def _arguments(self, function: Callable[..., Any]) -> Arguments:
+        return _OneValue(_value_kind(function, self.name), self.name)
+
+    def value_of(self, codec: int, body: bytes, given: bytes = b"") -> Any:  # noqa: ANN401
+        """Read the value of one call. Args: given: as of `read`.
+
+        Raises: BadInput: it does not fit the function, or is damaged.
+        """
+        args, kwargs = self.read(codec, body, given)
+        return args[0] if args else kwargs[ARGUMENT]
+
+    def call_here(self, row: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Do as `Handler.call_here`, with one call."""
+        value = self.arguments.named(args, kwargs)[ARGUMENT]
+        call: Call[Any] = Call(value, row, Uncontrolled(), self)
+        returned = self.function([call])
+        return _awaited(returned, call) if self.is_async else call.answer(returned)
+
+    def key_of(self, one: Given) -> str | None:
+        """Return what the jobs of a batch have in common; None where that cannot be told."""
+        if not self.chunk.by:
+            return ""
+        key = contain(self._key_of, one)  # whoever runs the job says what is wrong with it
+        return None if isinstance(key, Raised) else key
+
+    def _key_of(self, one: Given) -> str:
+        value = self.value_of(one.job.codec, one.job.body, one.given)
+        named = self.arguments.named((value,), {})
+        names = fields_of(self.chunk.by, "chunk key")
+        return self.chunk.by.format(**{name: named[name] for name in names})
+
+
+async def _awaited(returned: Awaitable[Any], call: Call[Any]) -> Any:  # noqa: ANN401
+    return call.answer(await returned)
+
+
+class _OneValue(Arguments):
+    """The one argument of a call; the fields of a record go by their names, too."""
+
+    def __init__(self, kind: Any, task: str) -> None:  # noqa: ANN401
+        def call(value: object) -> None: ...
+
+        call.__annotations__ = {ARGUMENT: kind, "return": None}
+        super().__init__(call, task, skip=0)
+        self._fields = _field_names(kind)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [*super().names, *self._fields]
+
+    def named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Mapping[str, Any]:
+        named = super().named(args, kwargs)
+        value = named[ARGUMENT]
+        fields = value if isinstance(value, Mapping) else _Attributes(value)
+        return {**{name: fields.get(name) for name in self._fields}, **named}
+
+
+class _Attributes:
+    """An object's attributes, asked for as a mapping's values are."""
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+
+    def get(self, name: str) -> object:
+        return getattr(self._owner, name, None)
+
+
+def _field_names(kind: object) -> list[str]:
+    """Name the fields of a record: a dataclass, a TypedDict, a NamedTuple and the like."""
+    try:
+        return [name for name in get_type_hints(kind) if not name.startswith("_")]
+    except (TypeError, NameError):  # no class, or one whose annotations stand elsewhere
+        return []
+
+
+def _value_kind(function: Callable[..., Any], task: str) -> Any:  # noqa: ANN401
+    """Tell what the calls of a function carry: the T of its `list[Call[T]]`."""
+    parameters = list(inspect.signature(function).parameters)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise BadInput(f"An annotation of {task} cannot be used: {error}.", hint=_HINT) from error
+    if len(parameters) == 1:
+        kind = hints.get(parameters[0])
+        calls = get_args(kind)
+        if get_origin(kind) in (list, Sequence) and (get_origin(calls[0]) or calls[0]) is Call:
+            return (*get_args(calls[0]), Any)[0]
+    raise BadInput(f"The task {task} has a chunk, and does not take a list of calls.", hint=_HINT)
+
+
+def _member_of(kind: Any) -> Any:  # noqa: ANN401
+    """Tell what one of the results is, of a function that returns a list of them, or None."""
+    if get_origin(kind) in (list, Sequence):
+        return get_args(kind)[0]
+    return kind if kind is type(None) else Any

@@ -1,0 +1,332 @@
+"""A registered function, what it may raise."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar, get_type_hints
+
+from dueline.core.clock import duration_us
+from dueline.core.codec import AS_JSON, JSON
+from dueline.core.errors import BadInput, DuelineError, LeaseLost
+from dueline.core.job import Claim, Job
+from dueline.core.limit_names import limits_of_call, read_limits
+from dueline.core.retry import Retry
+from dueline.tasks.arguments import Arguments
+from dueline.tasks.payload_codecs import PLAIN, Payloads
+from dueline.tasks.progress import Control, Progress, Uncontrolled, report_of
+
+
+class Snooze(DuelineError):
+    """Raised in a handler: run this job again later; no attempt is spent."""
+
+    def __init__(
+        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        """Say how much later."""
+        self.after_us = duration_us(
+            timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        )
+        super().__init__(f"Snoozed for {self.after_us / 1e6:g} s.")
+
+
+class Throttled(Snooze):
+    """Raised in a handler: run this job again later, and none of its limits before.
+
+    For an answer such as "429, come back in 30 seconds": of each limit of the job no other job
+    starts until then, in no worker. No attempt is spent, and what runs goes on.
+    """
+
+
+class Cancel(DuelineError):
+    """Raised in a handler: end this job for good, without a result."""
+
+
+T = TypeVar("T")
+
+
+class Finishing(Protocol):
+    """A transaction that takes a job's end along: what `app.transaction()` gives."""
+
+    is_open: bool
+    is_committed: bool
+
+    def finish(self, job: Job, handler: "Handler", value: object, started_us: int) -> None:
+        """End the job as done, or raise LeaseLost."""
+        ...
+
+
+class Context:
+    """What a handler may know of its job; a parameter annotated with it is filled in.
+
+    job_id: 16 bytes, the same in every attempt: an idempotency key for outside systems.
+    fence: how often the job has been claimed; only grows (rule P3), so an outside system that
+    remembers the largest it saw can refuse an older attempt. attempt: 1 for the first.
+    last_progress: what an earlier attempt said last with `progress`, None where none did.
+    """
+
+    __slots__ = (
+        "_control",
+        "_finishing",
+        "_handler",
+        "_job",
+        "_started_us",
+        "attempt",
+        "fence",
+        "job_id",
+        "last_progress",
+        "queue",
+        "task",
+    )
+
+    def __init__(
+        self,
+        job: Job,
+        control: Control,
+        handler: "Handler",
+        last_progress: Progress | None = None,
+        *,
+        started_us: int = 0,
+    ) -> None:
+        """Take the job's row, who runs its handler, that, and how far earlier attempts came.
+
+        Args: started_us: when the handler was called, by the store's time.
+        """
+        self.job_id = job.id
+        self.fence = job.fence
+        self.attempt = job.errors + 1
+        self.task = job.task
+        self.queue = job.lane.queue
+        self.last_progress = last_progress
+        self._control = control
+        self._job = job
+        self._handler = handler
+        self._started_us = started_us
+        self._finishing: Finishing | None = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants the result any more: see `check_cancelled`."""
+        claim = self._claim
+        return self._control.is_cancelled(claim) or self._control.is_lost(claim)
+
+    def check_cancelled(self) -> None:
+        """Stop here if nobody wants the result any more; let the exception pass.
+
+        Raises:
+          LeaseLost: the claim ended, and somebody else may hold the job.
+          Cancel: somebody asked for the job to be cancelled.
+        """
+        if self._control.is_lost(self._claim):
+            raise self._lost()
+        if self._control.is_cancelled(self._claim):
+            raise Cancel("Its end was asked for.")
+
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        """Say how far the job has come; callers see it within a second.
+
+        Cheap: the last word of every half second is written, by another thread. It is there for
+        the next attempt, too, as `last_progress`.
+
+        Args: done, total: in a unit of your own, 0 or more. note: at most 500 characters.
+
+        Raises:
+          BadInput: these are not two numbers and a text.
+          LeaseLost: the claim ended, and another worker may hold the job: let it pass. What is
+            said until that is known changes nothing either.
+        """
+        if self._control.is_lost(self._claim):
+            raise self._lost()
+        self._control.tell(self._claim, report_of(done, total, note))
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"The claim on job {self.job_id.hex()} was lost.")
+
+    @property
+    def _claim(self) -> Claim:
+        return Claim(self.job_id, self.fence)
+
+    def finish(self, tx: Finishing, value: T) -> T:
+        """End this job in a transaction of yours: `return ctx.finish(tx, value)`.
+
+        What was written in the transaction, the job's end, its result and its history are
+        committed as one, or not at all. Once they are, whatever the handler still does or raises
+        changes nothing. In a plain call of the function there is no job, and nothing to end.
+
+        Returns: the value, which is the job's result.
+
+        Raises:
+          LeaseLost: the claim ended, and somebody else may hold the job: let it pass, so that
+            the transaction is rolled back.
+          BadInput: this was called before, or the value cannot be stored.
+        """
+        if not self._job.is_claimed():
+            return value
+        if self._finishing is not None and (
+            self._finishing.is_open or self._finishing.is_committed
+        ):
+            raise BadInput(f"The job {self.job_id.hex()} was finished before.")
+        tx.finish(self._job, self._handler, value, self._started_us)
+        self._finishing = tx
+        return value
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a transaction that this job was finished in is committed."""
+        return self._finishing is not None and self._finishing.is_committed
+
+
+class Handler:
+    """A function under a name, with its arguments' codec and its retry policy."""
+
+    __slots__ = (
+        "_codec",
+        "_payloads",
+        "arguments",
+        "function",
+        "is_async",
+        "kill_after_us",
+        "limits",
+        "name",
+        "result_kind",
+        "retry",
+        "takes_context",
+        "timeout_us",
+    )
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        retry: Retry,
+        timeout_us: int | None,
+        kill_after_us: int | None = None,
+        payloads: Payloads | None = None,
+        codec: str | None = None,
+        limits: object = (),
+    ) -> None:
+        """Read the function's signature.
+
+        Args: timeout_us: after so long JobTimeout is raised in it. kill_after_us: after so long
+        the child process that runs it is killed. payloads: the application's codecs. codec: the
+        one in which its arguments are written, None for the one that the application uses.
+        limits: as `limiting.read_limits` takes them.
+
+        Raises: BadInput: its annotations cannot be used, or it takes a Context elsewhere than
+        as its first parameter.
+        """
+        self.name = name
+        self.function = function
+        self.retry = retry
+        self.timeout_us = timeout_us
+        self.kill_after_us = kill_after_us
+        self.takes_context = _takes_context(function, name)
+        self.arguments = self._arguments(function)
+        self.limits = self.read_limits(limits)
+        self._payloads = payloads or Payloads()
+        self._codec = codec
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.result_kind = get_type_hints(function).get("return", Any)
+
+    def _arguments(self, function: Callable[..., Any]) -> Arguments:
+        return Arguments(function, self.name, skip=1 if self.takes_context else 0)
+
+    def write(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[int, bytes]:
+        """Write a call's arguments as they are stored; answer in which codec.
+
+        Raises: BadInput: as `Arguments.encode`, or a codec of the application's own failed.
+        """
+        way = self._payloads.way(self._codec)
+        if way is PLAIN:
+            return JSON, self.arguments.encode(args, kwargs)
+        body = self.arguments.encode(args, kwargs, way.form)
+        return way.codec, way.closed(body, self.name)
+
+    def write_many(
+        self, calls: Sequence[tuple[Sequence[object], Mapping[str, object]]]
+    ) -> tuple[int, list[bytes]]:
+        """Write the arguments of many calls, as `write` does those of one."""
+        way = self._payloads.way(self._codec)
+        bodies = [self.arguments.encode(*call, way.form) for call in calls]
+        return way.codec, [way.closed(body, self.name) for body in bodies]
+
+    def write_positional(self, calls: Sequence[Sequence[object]]) -> tuple[int, list[bytes]]:
+        """Do as `write_many` for calls without named arguments."""
+        if self._payloads.way(self._codec) is PLAIN:
+            return JSON, self.arguments.encode_many(calls)
+        return self.write_many([(call, {}) for call in calls])
+
+    def call_here(self, row: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Call the function here and now; of a coroutine function, to be awaited.
+
+        Args: row: of a job that there is not.
+        """
+        if self.takes_context:
+            args = (Context(row, Uncontrolled(), self), *args)
+        return self.function(*args, **kwargs)
+
+    def read_limits(self, limits: object) -> tuple[str, ...]:
+        """Read limits as a caller gives them; their braces name arguments of this function.
+
+        Raises: BadInput: they are no such texts, or too many.
+        """
+        return read_limits(limits, self.arguments.names, self.name)
+
+    def limits_of(self, codec: int, body: bytes) -> tuple[str, ...]:
+        """Name what limits a call that is stored; nothing where its arguments do not fit.
+
+        What code of the application raises passes through: a codec, or the text of an argument.
+        """
+        if not self.limits:
+            return ()
+        try:
+            return limits_of_call(self.limits, self.arguments.named(*self.read(codec, body)))
+        except BadInput:  # whoever runs it says so
+            return ()
+
+    def reads(self, codec: int) -> bool:
+        """Tell whether arguments in this codec can be read here."""
+        return self._payloads.knows(codec)
+
+    def write_rest(
+        self, args: Sequence[object], kwargs: Mapping[str, object], given: int
+    ) -> tuple[int, bytes]:
+        """Do as `write` for a call whose first arguments are not known yet, so many of them."""
+        way = self._payloads.way(self._codec)
+        return way.codec, way.closed(
+            self.arguments.encode_rest(args, kwargs, given, way.form), self.name
+        )
+
+    def read(
+        self, codec: int, body: bytes, given: bytes = b""
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Read arguments as the annotated types.
+
+        Args: given: what stands before those in the body, a JSON array; empty for nothing.
+
+        Raises: BadInput: they do not fit the function, or are damaged.
+        """
+        form = AS_JSON
+        if codec != JSON:
+            form, body = self._payloads.opened(codec, body)
+        if given:
+            return self.arguments.decode_rest(given, body, form)
+        return self.arguments.decode(body, form)
+
+
+def _takes_context(function: Callable[..., Any], name: str) -> bool:
+    try:
+        hints = get_type_hints(function)
+    except NameError:
+        return False  # Arguments says which name it is
+    places: Sequence[int] = [
+        place
+        for place, parameter in enumerate(inspect.signature(function).parameters)
+        if hints.get(parameter) is Context
+    ]
+    if places not in ([], [0]):
+        raise BadInput(
+            f"The task {name} takes its Context as parameter {places[-1] + 1}.",
+            hint="Make it the first parameter, and only that.",
+        )
+    return bool(places)

@@ -1,0 +1,285 @@
+"""Arguments as they lie in the store.
+
+The cell `codec` of a job says how its body is to be read:
+
+  0         JSON, what is written by default
+  1         MessagePack
+  2, 3      the same two, or zlib streams of them: those begin with an `x`, which no body does
+  64 - 127  codecs of an application's own: what its `decode` answers is a byte, one of the
+            numbers above, and the body that is to be read so
+
+Never pickle: bytes from the store choose no code to run.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dueline.core.codec import (
+    AS_JSON,
+    DEPTH_MAX,
+    JSON,
+    PAYLOAD_BYTES_MAX,
+    Form,
+    depth_of,
+    is_no_number,
+    learned,
+    members,
+)
+from dueline.core.errors import BadInput
+from dueline.core.user_code import Raised, contain, name_of, text_of
+
+MSGPACK: Final = 1
+OWN_MIN: Final = 64
+OWN_MAX: Final = 127
+
+_SQUEEZED: Final = 2  # added to a form's number
+_ZLIB: Final = b"x"
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+_MAY_BE_NO_NUMBER: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xca[\x7f\xff][\x80-\xff]")
+
+
+def _write_msgpack(value: object) -> bytes:
+    """Write a value as MessagePack, within the bounds of JSON: what is read is shown as that.
+
+    Raises: as `Form.write`.
+    """
+    data = msgspec.msgpack.encode(value)
+    if _MAY_BE_NO_NUMBER.search(data) and any(
+        map(is_no_number, members(msgspec.to_builtins(value)))
+    ):
+        raise ValueError("NaN and infinity have no form in JSON")
+    if len(data) > DEPTH_MAX and depth_of(msgspec.msgpack.decode(data)) > DEPTH_MAX:
+        raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
+    return data
+
+
+AS_MSGPACK: Final = Form(
+    "MessagePack",
+    _write_msgpack,
+    lambda kind: learned(lambda: msgspec.msgpack.Decoder(kind)).decode,
+    tuple(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD)),
+)
+
+_FORMS: Final = {JSON: AS_JSON, MSGPACK: AS_MSGPACK}
+_NUMBERS: Final = {"json": JSON, "msgpack": MSGPACK}
+
+
+class Own(NamedTuple):
+    """A codec of the application's own; see `Payloads.add`."""
+
+    name: str
+    number: int
+    encode: Callable[[bytes], bytes]
+    decode: Callable[[bytes], bytes]
+
+
+class Way(NamedTuple):
+    """How the arguments of some calls are written.
+
+    codec: the cell of their jobs. inner: without the application's own codec, if there is one.
+    compress_above: bytes; None for never.
+    """
+
+    codec: int
+    form: Form
+    inner: int = JSON
+    compress_above: int | None = None
+    own: Own | None = None
+
+    def closed(self, body: bytes, task: str) -> bytes:
+        """Make what is stored of a body.
+
+        Raises: BadInput: the application's own codec failed, or its answer is no good.
+        """
+        if self.compress_above is not None and len(body) > self.compress_above:
+            body = min(zlib.compress(body), body, key=len)
+        if self.own is None:
+            return body
+        sealed: object = contain(self.own.encode, bytes([self.inner]) + body)
+        if isinstance(sealed, Raised):
+            raise BadInput(
+                f"The codec {self.own.name} cannot write the arguments of {task}: "
+                f"{name_of(sealed.error)}: {text_of(sealed.error)}."
+            ) from sealed.error
+        if not isinstance(sealed, bytes):
+            raise BadInput(f"The codec {self.own.name} wrote {type(sealed).__name__}, not bytes.")
+        if len(sealed) > PAYLOAD_BYTES_MAX:
+            raise BadInput(
+                f"The arguments of {task} have {len(sealed)} bytes in the codec {self.own.name}; "
+                f"{PAYLOAD_BYTES_MAX} are allowed.",
+                hint="Store the data elsewhere and pass where it is.",
+            )
+        return sealed
+
+
+PLAIN: Final = Way(JSON, AS_JSON)
+
+
+class Payloads:
+    """The codecs that an application knows, and the one that its calls are written in."""
+
+    def __init__(self) -> None:
+        """Know JSON and MessagePack, and write JSON."""
+        self._own: dict[int, Own] = {}
+        self._name = "json"
+        self._compress_above: int | None = None
+        self._ways: dict[str | None, Way] = {}
+
+    def use(self, codec: str = "json", *, compress_above: int | None = None) -> None:
+        """Say how the arguments of calls are written from now on; all codecs can be read.
+
+        Args:
+          codec: "json", "msgpack", or one that was added; of tasks that name none themselves.
+          compress_above: bytes; what is larger is compressed, whatever the codec. None: nothing.
+
+        Raises: BadInput: there is no such codec, or the bound is out of range.
+        """
+        if compress_above is not None and not _is_number(compress_above, 0, PAYLOAD_BYTES_MAX):
+            raise BadInput(
+                f"compress_above is {compress_above!r}.",
+                hint=f"Use 0 to {PAYLOAD_BYTES_MAX} bytes, or None for never.",
+            )
+        self.check(codec)
+        self._name, self._compress_above = codec, compress_above
+        self._ways.clear()
+
+    def add(
+        self,
+        name: str,
+        number: int,
+        *,
+        encode: Callable[[bytes], bytes],
+        decode: Callable[[bytes], bytes],
+    ) -> None:
+        """Add a codec, such as one that encrypts; arguments pass through it as bytes.
+
+        Args:
+          name: for `use` and tasks. number: 64 to 127; stored with each job, so never change it.
+          encode, decode: a function, and the one that undoes it. Threads call them at once.
+
+        Raises: BadInput: the name or number is out of range, or taken.
+        """
+        if not _is_name(name):
+            raise BadInput(f"{name!r:.80} cannot name a codec.", hint='Write "sealed".')
+        if not _is_number(number, OWN_MIN, OWN_MAX):
+            raise BadInput(
+                f"The codec {name} has the number {number!r}.",
+                hint=f"Use {OWN_MIN} to {OWN_MAX}.",
+            )
+        if not all(map(callable, (encode, decode))):
+            raise BadInput(f"The codec {name} takes two functions, encode and decode.")
+        if name in self.names or number in self._own:
+            raise BadInput(f"A codec {name}, or one with number {number}, is there already.")
+        self._own[number] = Own(name, number, encode, decode)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the codecs."""
+        return [*_NUMBERS, *(own.name for own in self._own.values())]
+
+    def check(self, name: object) -> None:
+        """Make sure that a codec goes by a name.
+
+        Raises: BadInput: none does.
+        """
+        if name not in self.names:
+            raise BadInput(
+                f"There is no codec {name!r:.80}.",
+                hint=f"There is {', '.join(self.names)}; app.payloads.add(...) comes first.",
+            )
+
+    def way(self, name: str | None) -> Way:
+        """Tell how calls are written: in the named codec, or in the one that is used."""
+        way = self._ways.get(name)
+        if way is None:
+            way = self._ways[name] = self._way(name or self._name)
+        return way
+
+    def _way(self, name: str) -> Way:
+        number = _NUMBERS.get(name, JSON)
+        form, bound = _FORMS[number], self._compress_above
+        if bound is not None:
+            number += _SQUEEZED
+        own = next((own for own in self._own.values() if own.name == name), None)
+        if number == JSON and own is None:
+            return PLAIN
+        return Way(own.number if own else number, form, number, bound, own)
+
+    def knows(self, codec: int) -> bool:
+        """Tell whether bodies in this codec can be read."""
+        return _is_ours(codec) or codec in self._own
+
+    def opened(self, codec: int, body: bytes) -> tuple[Form, bytes]:
+        """Undo what was done to arguments after they were written; answer in which form.
+
+        What an application's own codec raises passes through.
+
+        Raises: BadInput: the codec is unknown, or the bytes are not in it.
+        """
+        own = self._own.get(codec)
+        if own is not None:
+            plain: object = own.decode(body)
+            if not isinstance(plain, bytes) or not plain:
+                raise BadInput(f"The codec {own.name} read {type(plain).__name__}, not bytes.")
+            codec, body = plain[0], plain[1:]
+        return opened(codec, body)
+
+
+def opened(codec: int, body: bytes) -> tuple[Form, bytes]:
+    """Undo the compression of arguments, if there is any; answer in which form they are.
+
+    Raises: BadInput: the codec is none of dueline's, or the bytes are not in it.
+    """
+    if not _is_ours(codec):
+        raise BadInput(
+            f"The arguments are in the codec {codec}, which is not known here.",
+            hint="Is it added where they were written (app.payloads.add), or by a newer dueline?",
+        )
+    if codec & _SQUEEZED and body.startswith(_ZLIB):
+        body = _inflated(body)
+    if len(body) > PAYLOAD_BYTES_MAX:
+        raise BadInput(f"The arguments have more than {PAYLOAD_BYTES_MAX} bytes.")
+    return _FORMS[codec & ~_SQUEEZED], body
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def _is_number(number: object, least: int, most: int) -> bool:
+    return type(number) is int and least <= number <= most
+
+
+def _is_ours(codec: int) -> bool:
+    return 0 <= codec <= MSGPACK + _SQUEEZED
+
+
+def _inflated(data: bytes) -> bytes:
+    """Undo a compression, of at most as many bytes as may be in a body and one."""
+    stream = zlib.decompressobj()
+    try:
+        body = stream.decompress(data, PAYLOAD_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise BadInput(f"The arguments cannot be decompressed: {error}.") from error
+    if len(body) <= PAYLOAD_BYTES_MAX and not stream.eof:
+        raise BadInput("The arguments cannot be decompressed: their end is missing.")
+    return body
+
+
+def as_json(codec: int, body: bytes) -> str:
+    """Show arguments to people.
+
+    Raises: BadInput: they are in an application's own codec, or damaged.
+    """
+    form, body = opened(codec, body)
+    if form is AS_JSON:
+        return body.decode(errors="replace")
+    try:
+        value: Any = form.decoder(Any)(body)
+        return msgspec.json.encode(value).decode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadInput(f"The arguments cannot be shown as JSON: {error}.") from error

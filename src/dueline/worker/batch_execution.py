@@ -1,0 +1,103 @@
+"""One call of a function with the jobs of a chunk."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from dueline.core.attempt import Each, Ending, GivenBack
+from dueline.core.errors import BadInput
+from dueline.core.job import Claim, Job
+from dueline.core.user_code import Raised, contain
+from dueline.tasks.batch_handler import Call, ChunkHandler
+from dueline.tasks.handler import Context, Handler
+from dueline.worker.assignment import Assignment, done_with
+from dueline.worker.context_controls import Controls
+
+
+class Judge(Protocol):
+    """What tells how attempts end."""
+
+    controls: Controls
+
+    def begin(self, assignment: Assignment, now_us: int) -> Ending | None: ...  # noqa: D102
+    def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending: ...  # noqa: D102
+    def end(self, job: Job, context: Context | None, ending: Ending) -> Ending: ...  # noqa: D102
+
+
+class ChunkRun:
+    """Who takes part in a call, and how each of its jobs ended.
+
+    calls: what the function is given: those of jobs that may still run, and whose values fit.
+    """
+
+    def __init__(
+        self, judge: Judge, assignment: Assignment, handler: ChunkHandler, started_us: int
+    ) -> None:
+        """Ask for each job whether it may run."""
+        self.calls: list[Call[Any]] = []
+        self._judge = judge
+        self._handler = handler
+        self._is_one = not assignment.chunk
+        self._all = assignment.chunk or (assignment,)
+        self._in: list[Assignment] = []
+        self._endings: dict[Claim, Ending] = {}
+        for one in self._all:
+            self._invite(one, started_us)
+
+    def _invite(self, one: Assignment, started_us: int) -> None:
+        judge, handler, job = self._judge, self._handler, one.job
+        claim = job.claim()
+        if not self._is_one and judge.controls.is_lost(claim):
+            self._endings[claim] = GivenBack()  # refused, as all that is said of it would be
+            return
+        if (refusal := judge.begin(one, started_us)) is not None:
+            self._endings[claim] = refusal
+            return
+        value = contain(handler.value_of, job.codec, job.body, one.given)
+        if isinstance(value, Raised):  # by a codec of the application's own, say
+            ending = judge.ending_of(value.error, handler, claim)
+            self._endings[claim] = judge.end(job, None, ending)
+            return
+        self._in.append(one)
+        self.calls.append(
+            Call(value, job, judge.controls, handler, one.last, started_us=started_us)
+        )
+
+    def take(self, returned: object) -> None:
+        """Take what the function returned: a result for each call, or None."""
+        if returned is None:
+            returned = [None] * len(self.calls)
+        if not isinstance(returned, Sequence) or len(returned) != len(self.calls):
+            what = f"{len(returned)} results" if isinstance(returned, Sequence) else repr(returned)
+            self.fail(
+                BadInput(
+                    f"{self._handler.name} returned {what:.80} for {len(self.calls)} calls.",
+                    hint="Return a list with one result for each call, in their order, or None.",
+                )
+            )
+            return
+        for one, call, result in zip(self._in, self.calls, returned, strict=True):
+            self._end(one, call, None, result)
+
+    def fail(self, error: BaseException) -> None:
+        """Take what the function raised: it is said of all of which nothing else was said."""
+        for one, call in zip(self._in, self.calls, strict=True):
+            self._end(one, call, error, None)
+
+    def _end(
+        self, one: Assignment, call: Call[Any], raised: BaseException | None, result: object
+    ) -> None:
+        judge, claim = self._judge, one.job.claim()
+        if claim in self._endings:  # what is raised was a time limit, over its results
+            return
+        if call.is_told:
+            raised, result = call.raised, call.result
+        ending = Raised(raised) if raised is not None else contain(done_with, one, call, result)
+        if isinstance(ending, Raised):  # in the latter case, a result that cannot be written
+            ending = judge.ending_of(ending.error, self._handler, claim)
+        self._endings[claim] = judge.end(one.job, call, ending)
+
+    def ending(self) -> Ending:
+        """Tell how the jobs ended."""
+        if self._is_one:
+            return self._endings[self._all[0].job.claim()]
+        return Each([*self._endings.items()])

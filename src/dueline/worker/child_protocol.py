@@ -1,0 +1,185 @@
+"""What a worker and its child processes say to each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from dueline.core.attempt import (
+    Cancelled,
+    Crashed,
+    Done,
+    Each,
+    Ended,
+    Ending,
+    Expired,
+    Failed,
+    GivenBack,
+    Settled,
+    Snoozed,
+)
+from dueline.core.codec import pack, unpack
+from dueline.core.job import Claim, Job, JobId
+from dueline.core.lane import Lane
+from dueline.tasks.progress import Progress, Report
+from dueline.worker.assignment import Assignment
+
+
+class Run(NamedTuple):
+    """Parent to child: run these.
+
+    offset_us: the store's time less the monotonic clock of the parent's machine. now_us: the
+    store's time, for a child on another machine.
+    """
+
+    offset_us: int
+    now_us: int
+    assignments: Sequence[Assignment]
+
+
+class Extended(NamedTuple):
+    """Parent to child: claims last longer than their rows say, until then by the store's time."""
+
+    until_us: Mapping[Claim, int]
+
+
+class Lost(NamedTuple):
+    """Parent to child: the claims on these jobs were lost."""
+
+    claims: Sequence[Claim]
+
+
+class CancelAsked(NamedTuple):
+    """Parent to child: somebody wants these jobs to end."""
+
+    claims: Sequence[Claim]
+
+
+class Recall(NamedTuple):
+    """Parent to child: hand back what was not started."""
+
+
+class Leave(NamedTuple):
+    """Parent to child: nothing more will come."""
+
+
+class Ready(NamedTuple):
+    """Child to parent: the application is loaded."""
+
+
+class Returned(NamedTuple):
+    """Child to parent, in answer to a recall: these will not be started."""
+
+    claims: Sequence[Claim]
+
+
+class Started(NamedTuple):
+    """Child to parent, before a handler is called."""
+
+    claim: Claim
+    started_us: int
+
+
+class Progressed(NamedTuple):
+    """Child to parent: how far a handler has come."""
+
+    claim: Claim
+    report: Report
+
+
+class Finished(NamedTuple):
+    """Child to parent, after a handler."""
+
+    claim: Claim
+    ending: Ending
+    started_us: int
+    ended_us: int
+
+
+Message = (
+    Run
+    | Extended
+    | Lost
+    | CancelAsked
+    | Recall
+    | Leave
+    | Ready
+    | Returned
+    | Started
+    | Progressed
+    | Finished
+)
+
+_ENDINGS: Final[dict[str, type[Ending]]] = {
+    kind.__name__: kind
+    for kind in (Done, Failed, Snoozed, Cancelled, Crashed, Expired, GivenBack, Settled)
+}
+
+
+def dump(message: Message) -> bytes:
+    """Write a message."""
+    parts: Sequence[Any] = tuple(message)
+    if isinstance(message, Extended):
+        parts = ([*message.until_us.items()],)
+    if isinstance(message, Finished):
+        parts = (message.claim, *_parts(message.ending), *message[2:])
+    return pack((type(message).__name__, parts))
+
+
+def load(data: bytes) -> Message:
+    """Read a message."""
+    kind, parts = unpack(data)
+    match kind:
+        case "Run":
+            return Run(parts[0], parts[1], [*map(_assignment, parts[2])])
+        case "Extended":
+            return Extended({_claim(claim): until_us for claim, until_us in parts[0]})
+        case "Lost":
+            return Lost([_claim(claim) for claim in parts[0]])
+        case "CancelAsked":
+            return CancelAsked([_claim(claim) for claim in parts[0]])
+        case "Recall":
+            return Recall()
+        case "Leave":
+            return Leave()
+        case "Ready":
+            return Ready()
+        case "Returned":
+            return Returned([_claim(claim) for claim in parts[0]])
+        case "Started":
+            return Started(_claim(parts[0]), parts[1])
+        case "Progressed":
+            return Progressed(_claim(parts[0]), Report(*parts[1]))
+    claim, name, fields, *rest = parts
+    return Finished(_claim(claim), _ending(name, fields), *rest)
+
+
+def _parts(ending: Ending) -> tuple[str, Sequence[Any]]:
+    """Take an ending apart; those of a chunk, too."""
+    if isinstance(ending, Each):
+        return Each.__name__, [(claim, *_parts(one)) for claim, one in ending.endings]
+    return type(ending).__name__, tuple(ending)
+
+
+def _ending(name: str, fields: Sequence[Any]) -> Ending:
+    if name == Each.__name__:
+        return Each([(_claim(claim), _ending(*parts)) for claim, *parts in fields])
+    return _ENDINGS[name](*fields)
+
+
+def _assignment(cells: Sequence[Any]) -> Assignment:
+    job, keep, alone, last, firm, given, chunk, *times = cells
+    progress = last and Progress(**last)
+    members = tuple(map(_assignment, chunk))
+    return Assignment(_job(job), keep, alone, progress, firm, given, members, *times)
+
+
+def _claim(parts: Sequence[Any]) -> Claim:
+    return Claim(JobId(parts[0]), parts[1])
+
+
+def _job(cells: Sequence[Any]) -> Job:
+    return Job(Lane(*cells[0]), *cells[1:])
+
+
+def to_ended(message: Finished, job: Job) -> Ended:
+    """Join what the child said with the row that the parent kept."""
+    return Ended(job, message.ending, message.started_us, message.ended_us)

@@ -1,0 +1,119 @@
+"""What running handlers are told, and tell."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from dueline.core.job import Claim, Job
+from dueline.tasks.progress import Report
+from dueline.worker.assignment import Assignment
+
+CANCELLED = "Its end was asked for."
+"""What is said of a job that was cancelled after it had been claimed."""
+
+_REMEMBERED_MAX = 10_000
+
+
+class Remembered:
+    """The latest of the claims that were put in, as many as are ever asked for."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._claims: dict[Claim, None] = {}
+
+    def __contains__(self, claim: object) -> bool:
+        return claim in self._claims
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def add(self, claims: Iterable[Claim]) -> None:
+        """Remember claims, and forget the oldest if there are too many."""
+        self._claims.update(dict.fromkeys(claims))
+        while len(self._claims) > _REMEMBERED_MAX:
+            self._claims.pop(next(iter(self._claims)))
+
+
+class Controls:
+    """The Control of the handlers that run in this process. Threads may share it."""
+
+    def __init__(self) -> None:
+        """Start with nothing to tell."""
+        self._lost = Remembered()
+        self._cancelled = Remembered()
+        self._stops: dict[Claim, Callable[[], object]] = {}
+        self._reports: dict[Claim, Report] = {}
+        self._until_us: Mapping[Claim, int] = {}
+        self._guard = threading.Lock()
+
+    def lose(self, claims: Iterable[Claim]) -> None:
+        """Let handlers that ask know that their claims were lost."""
+        self._lost.add(claims)
+
+    def cancel(self, claims: Iterable[Claim]) -> None:
+        """Let handlers that ask know that their end is wished for; stop those that wait."""
+        some = list(claims)
+        with self._guard:
+            self._cancelled.add(some)
+            for claim in some:
+                if (stop := self._stops.get(claim)) is not None:
+                    stop()
+
+    @contextmanager
+    def stopping(self, claim: Claim, stop: Callable[[], object]) -> Iterator[None]:
+        """Have `stop` called in some thread if the claim is cancelled meanwhile, or was."""
+        with self._guard:
+            self._stops[claim] = stop
+            if claim in self._cancelled:
+                stop()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._stops.pop(claim, None)
+
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when claims last that were extended; they replace those of the last call."""
+        self._until_us = until_us
+
+    def extend_more(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when some more claims last; the oldest are forgotten if there are many."""
+        kept = [one for one in self._until_us.items() if one[0] not in until_us]
+        self._until_us = dict([*kept, *until_us.items()][-_REMEMBERED_MAX:])
+
+    def has_lapsed(self, assignment: Assignment, now_us: int) -> bool:
+        """Return whether another worker may have claimed a job since (rule H2).
+
+        Or whether its rates count it as of a time that is too long ago (rule N5).
+        """
+        job = assignment.job
+        if 0 < assignment.start_by_us < now_us:
+            return True
+        return (
+            now_us > job.at_us and job.is_claimed() and now_us > self._until_us.get(job.claim(), 0)
+        )
+
+    def is_lost(self, claim: Claim) -> bool:
+        """Tell whether the claim was lost."""
+        return claim in self._lost
+
+    def has_cancelled(self, job: Job) -> bool:
+        """Tell whether the end of a job is wished for that is about to run."""
+        return len(self._cancelled) > 0 and job.claim() in self._cancelled
+
+    def is_cancelled(self, claim: Claim) -> bool:
+        """Tell whether the job's end is wished for."""
+        return claim in self._cancelled
+
+    def tell(self, claim: Claim, report: Report) -> None:
+        """Keep a handler's last report until it is taken."""
+        with self._guard:
+            self._reports[claim] = report
+
+    def take_reports(self) -> dict[Claim, Report]:
+        """Take the last report of each handler that reported since the last call."""
+        if not self._reports:
+            return {}
+        with self._guard:
+            taken, self._reports = self._reports, {}
+        return taken

@@ -1,0 +1,113 @@
+"""The lane list of a shard, of which a worker reads again what may be new.
+
+Nothing that is acknowledged is listed anew at or below `closed` (rule E4), so what lies there only
+goes (rule R6); and a job that comes to lie earlier is listed anew above it, so that what a visit
+said of a lane there holds (rule R7). A backlog may have a hundred thousand lanes, and looks are
+frequent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dueline.core.clock import SECOND_US
+from dueline.core.lane import LIMIT_MARK, Lane, Pointer
+from dueline.core.pagination import lane_pages
+from dueline.core.store import Store
+
+WHOLE_EVERY_US: Final = 60 * SECOND_US
+"""The whole list is read this often all the same: what has gone from it is forgotten then."""
+
+FEW: Final = 8
+"""A list is always read whole where fewer lanes, and fewer buckets, lie between its marks."""
+
+SWEEP_SHARE: Final = 2
+"""A sweep looks at all lanes at or below `closed`: there is one when one in so many is empty."""
+
+SWEEP_EVERY_US: Final = 10 * SECOND_US
+"""And this often where fewer are, or when so many times as long has passed as it took."""
+
+SWEEP_COST: Final = 20
+
+_BEFORE_ALL: Final = Lane("", 0, -(2**63), -(2**31), "")
+
+
+class Listed(NamedTuple):
+    """A lane list as it was just read.
+
+    heads: the least `at_us` of lanes, None of empty ones, as far as it is known still.
+    version: of the queue's settings.
+    """
+
+    pointers: list[Pointer]
+    heads: dict[Lane, int | None]
+    version: bytes
+
+
+class Roll:
+    """What a worker knows of one shard's list."""
+
+    def __init__(self, queue: str, shard: int) -> None:
+        """Know nothing yet."""
+        self._queue = queue
+        self._shard = shard
+        self._swept = self._closed = -1
+        self._old: list[Pointer] = []  # at or below it
+        self._whole_us = 0
+        self._next_sweep_us = 0
+
+    def read(
+        self, store: Store, known: Mapping[Lane, int | None], *, until_bucket: int, now_us: int
+    ) -> Listed:
+        """Read the list up to a listing bucket, or what may be new in it.
+
+        Args: known: what visits said since the last reading.
+        """
+        is_long = len(self._old) >= FEW or self._closed - self._swept >= FEW
+        is_known = is_long and 0 <= now_us - self._whole_us < WHOLE_EVERY_US
+        after = None
+        if is_known:
+            after = Pointer(self._closed + 1, _BEFORE_ALL._replace(queue=self._queue))
+        else:
+            self._old, self._whole_us = [], now_us
+            self._next_sweep_us = self._next_sweep_us or now_us + SWEEP_EVERY_US
+        pages = list(
+            lane_pages(store, self._queue, self._shard, until_bucket=until_bucket, after=after)
+        )
+        new = [pointer for page in pages for pointer in page.pointers]
+        heads = {lane: at_us for page in pages for lane, at_us in page.heads.items()}
+        swept = pages[-1].marks.swept
+        kept = [pointer for pointer in self._old if pointer.listing > swept]
+        heads |= _still_known(known, kept, new)
+        pointers = kept + new
+        if not store.transactional:  # the mark as it was before any pointer was read
+            self._swept, self._closed = swept, pages[0].marks.closed
+        self._old = [pointer for pointer in pointers if pointer.listing <= self._closed]
+        return Listed(pointers, heads, pages[-1].settings_version)
+
+    def is_sweep_due(self, empty: int, now_us: int) -> bool:
+        """Tell whether it is worth it to have empty lanes unlisted.
+
+        Args: empty: how many lanes of buckets that are past are known to be empty.
+        """
+        is_time = now_us >= self._next_sweep_us
+        return empty > 0 and (is_time or SWEEP_SHARE * empty >= len(self._old))
+
+    def swept(self, began_us: int, ended_us: int) -> None:
+        """Note that a sweep was made, and how long it took."""
+        took_us = max(0, ended_us - began_us)
+        self._next_sweep_us = ended_us + max(SWEEP_EVERY_US, SWEEP_COST * took_us)
+
+
+def _still_known(
+    known: Mapping[Lane, int | None], kept: Sequence[Pointer], new: Sequence[Pointer]
+) -> dict[Lane, int | None]:
+    """Choose of what visits said what holds: of lanes that were below `closed` before them.
+
+    Not of those with limits, which are let be until permits come back, and that is not listed.
+    """
+    again = {pointer.lane for pointer in new}
+    return {
+        lane: known[lane]
+        for _, lane in kept
+        if lane in known and lane not in again and LIMIT_MARK not in lane.tenant
+    }

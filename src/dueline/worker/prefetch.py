@@ -1,0 +1,206 @@
+"""Jobs held before their time."""
+
+import heapq
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from dueline.core.clock import StoreTime
+from dueline.core.job import Claim, Job, JobId
+from dueline.core.logging import log
+from dueline.core.store_capabilities import Foreseen
+from dueline.worker.assignment import Assignment
+
+
+class Overdue(NamedTuple):
+    """Jobs whose time has come and that the timer has not started.
+
+    unready: nobody has seen to how they are run. unplaced: there was no slot for them.
+    """
+
+    unready: Sequence[Foreseen]
+    unplaced: Sequence[Foreseen]
+
+
+def times_of(foreseen: Sequence[Foreseen]) -> Mapping[JobId, int]:
+    """Tell when jobs are to start."""
+    return {job.id: start_us for job, start_us in foreseen}
+
+
+def placed(
+    assignments: Sequence[Assignment], free: int, room: Mapping[str, int]
+) -> tuple[list[Assignment], list[Assignment]]:
+    """Tell the jobs for which there is a slot from those for which there is none.
+
+    Args: free: slots in all. room: of queues with slots of their own, what is left when all of
+      these have one each; less than 0 if there are not so many.
+    """
+    left_by_queue = dict(room)
+    starting: list[Assignment] = []
+    left: list[Assignment] = []
+    for one in reversed(assignments):
+        queue = one.job.lane.queue
+        if left_by_queue.get(queue, 0) < 0:
+            left_by_queue[queue] += 1
+            left.append(one)
+        else:
+            starting.append(one)
+    starting.reverse()
+    return starting[: max(0, free)], [*starting[max(0, free) :], *reversed(left)]
+
+
+class Early:
+    """Claimed jobs that wait for their time, and a thread that starts them at it.
+
+    The thread is not the worker's own, which may be waiting for a flush just then.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Sequence[Assignment]], Sequence[Assignment]],
+        time: StoreTime,
+        *,
+        news: threading.Event,
+    ) -> None:
+        """Take what starts jobs, and the store's time; starts no thread yet.
+
+        Args:
+          start: starts jobs; answers those for which there is no slot.
+          news: set when a job's time has come and it was not started.
+        """
+        self._start = start
+        self._time = time
+        self._news = news
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[int, int, Job]] = []  # a heap, by time and then as they came
+        self._ready: dict[Claim, Assignment] = {}
+        self._unplaced: list[Foreseen] = []
+        self._numbers = count()
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+
+    def __len__(self) -> int:
+        """Count the jobs that have not been started."""
+        return len(self._waiting) + len(self._unplaced)
+
+    def add(self, foreseen: Sequence[Foreseen]) -> None:
+        """Hold jobs until their time."""
+        with self._changed:
+            for job, start_us in foreseen:
+                heapq.heappush(self._waiting, (start_us, next(self._numbers), job))
+            self._changed.notify()
+
+    def prepare(self, assignments: Sequence[Assignment]) -> None:
+        """Say how held jobs are run: from then on the timer starts them."""
+        with self._changed:
+            self._ready |= {one.job.claim(): one for one in assignments}
+            self._changed.notify()
+
+    def run_timer(self) -> None:
+        """Have a thread start jobs at their time; once is enough."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="dueline-timer", daemon=True)
+            self._thread.start()
+
+    def start_due(self) -> None:
+        """Start the jobs whose time has come, as far as there are slots."""
+        with self._changed:
+            now_us = self._time.earliest_us()
+            due: dict[Claim, int] = {}
+            some: list[Assignment] = []
+            while self._waiting and self._waiting[0][0] <= now_us:
+                start_us, _, job = self._waiting[0]
+                assignment = self._ready.get(job.claim())
+                if assignment is None:
+                    break
+                heapq.heappop(self._waiting)
+                some.append(self._ready.pop(job.claim()))
+                due[job.claim()] = start_us
+            # The most urgent first, should there not be a slot for each.
+            some.sort(key=lambda one: -one.job.lane.priority)
+            left = self._start(some) if some else []
+            self._unplaced += [Foreseen(one.job, due[one.job.claim()]) for one in left]
+            if left:
+                self._news.set()
+
+    def take_overdue(self) -> Overdue:
+        """Take the jobs whose time has come and that are not started."""
+        with self._changed:
+            now_us = self._time.earliest_us()
+            unready: list[Foreseen] = []
+            while self._waiting and self._waiting[0][0] <= now_us:
+                start_us, _, job = heapq.heappop(self._waiting)
+                self._ready.pop(job.claim(), None)
+                unready.append(Foreseen(job, start_us))
+            unplaced, self._unplaced = self._unplaced, []
+            self._changed.notify()
+        return Overdue(unready, unplaced)
+
+    def take(self, claims: Collection[Claim] | None = None) -> list[Foreseen]:
+        """Take the jobs of some claims, or all."""
+        with self._changed:
+            held = [Foreseen(job, start_us) for start_us, _, job in self._waiting]
+            held += self._unplaced
+            mine = [one for one in held if claims is None or one.job.claim() in claims]
+            if mine:
+                gone = {one.job.claim() for one in mine}
+                self._waiting = [one for one in self._waiting if one[2].claim() not in gone]
+                heapq.heapify(self._waiting)
+                self._unplaced = [one for one in self._unplaced if one.job.claim() not in gone]
+                for claim in gone:
+                    self._ready.pop(claim, None)
+                self._changed.notify()
+            return mine
+
+    def by_queue(self) -> Mapping[str, int]:
+        """Count the jobs that have not been started, by queue."""
+        counts: dict[str, int] = {}
+        with self._changed:
+            for job in (*(one[2] for one in self._waiting), *(one.job for one in self._unplaced)):
+                counts[job.lane.queue] = counts.get(job.lane.queue, 0) + 1
+        return counts
+
+    def wait_us(self, most_us: int) -> int:
+        """Tell how long it is, at most so long, until the worker must look after a job here.
+
+        The timer's thread looks after those that are prepared.
+        """
+        with self._changed:
+            unready = (
+                start_us
+                for start_us, _, job in self._waiting
+                if self._thread is None or job.claim() not in self._ready
+            )
+            next_us = min(unready, default=None)
+        if next_us is None:
+            return most_us
+        return min(most_us, max(0, next_us - self._time.earliest_us()))
+
+    def close(self) -> None:
+        """Start no more jobs."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._is_closing:
+            try:
+                self.start_due()
+            except Exception:  # noqa: BLE001  (the worker's own thread meets with it, too)
+                log.exception("jobs that were claimed early wait for the worker to start them")
+                self._news.set()
+            with self._changed:
+                if not self._is_closing:
+                    self._changed.wait(self._pause_s())
+
+    def _pause_s(self) -> float | None:
+        """Tell how long it is to the first job that can be started; None: nobody knows."""
+        if not self._waiting:
+            return None
+        start_us, _, job = self._waiting[0]
+        if job.claim() not in self._ready:
+            return None  # told of by `prepare`, or taken
+        return max(0, start_us - self._time.earliest_us()) / 1e6

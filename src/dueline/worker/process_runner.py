@@ -1,0 +1,409 @@
+"""Runs jobs in child processes, which may die."""
+
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from dueline.core.attempt import Cancelled, Ended
+from dueline.core.clock import SECOND_US, Clock
+from dueline.core.errors import ConfigError
+from dueline.core.job import Claim, Job
+from dueline.core.retry import learn_run_us
+from dueline.tasks.progress import Report
+from dueline.worker.assignment import Assignment, overtaking
+from dueline.worker.child_handle import Offspring
+from dueline.worker.child_protocol import (
+    CancelAsked,
+    Extended,
+    Finished,
+    Lost,
+    Progressed,
+    Ready,
+    Returned,
+    Started,
+    load,
+    to_ended,
+)
+from dueline.worker.context_controls import CANCELLED, Remembered
+from dueline.worker.recycling import NO_WEAR, Wear
+
+AHEAD_US = 5_000
+AHEAD_MAX = 100
+"""A child is sent so much work, or so many jobs, beyond what its threads can take."""
+
+STUCK_US = 4 * AHEAD_US
+"""A child whose threads have all run longer than this is sent nothing ahead."""
+
+STILLBORN_MAX = 3
+
+WEIGH_EVERY_US = SECOND_US
+"""How often it is asked how much memory children hold."""
+
+
+def threads_each(threads: int, processes: int) -> int:
+    """Tell how many threads each child has, of all of them together."""
+    return -(-threads // processes)
+
+
+class ProcessRunner:
+    """A fixed number of child processes, each with its share of the slots.
+
+    The parent runs no handler. A child that dies takes down only what it was running: those
+    jobs crashed; the ones that it was given and had not started go to another child.
+    A child that has worked enough goes once another is there in its place, and nothing is lost.
+    """
+
+    isolates = True
+
+    def __init__(
+        self,
+        spawn: Callable[[], Offspring],
+        *,
+        processes: int,
+        threads: int,
+        clock: Clock,
+        now_us: Callable[[], int],
+        news: threading.Event,
+        wear: Wear = NO_WEAR,
+    ) -> None:
+        """Take how a child is started; starts none yet.
+
+        Args:
+          spawn: starts a child with its share of the threads, see `threads_each`.
+          threads: of all children together. now_us: the store's time.
+          news: set when there is something to collect.
+          wear: when a child has worked enough.
+        """
+        self.threads = threads
+        self.run_us = 0.0
+        self._spawn = spawn
+        self._each = threads_each(threads, processes)
+        self._count = processes
+        self._clock = clock
+        self._now_us = now_us
+        self._news = news
+        self._wear = wear
+        self._weighed_us = 0
+        self._guard = threading.Lock()
+        self._children: list[Offspring] = []
+        self._ready: deque[Assignment] = deque()
+        self._alone: deque[Assignment] = deque()
+        self._ended: deque[Ended] = deque()
+        self._cancelled = Remembered()
+        self._lost = Remembered()
+        self._reports: dict[Claim, Report] = {}
+        self._until_us: Mapping[Claim, int] = {}
+        self._stillborn = 0
+        self._is_closing = False
+
+    def start(self) -> None:
+        """Start the children."""
+        with self._guard:
+            self._fill_up()
+
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Take jobs to run, in order; more urgent ones than those that wait go first."""
+        with self._guard:
+            self._alone.extend(one for one in assignments if one.alone)
+            shared = [one for one in assignments if not one.alone]
+            count = overtaking(shared, self._ready)
+            self._ready.extendleft(reversed(shared[:count]))
+            self._ready.extend(shared[count:])
+        self.spread()
+
+    def spread(self) -> None:
+        """Hand ready jobs to the children that have room.
+
+        Raises: ConfigError: the children cannot load the application.
+        """
+        if self._stillborn >= STILLBORN_MAX:
+            raise ConfigError(
+                "The worker's child processes end before they have loaded the application.",
+                hint="See their messages above; can the application be imported by its name?",
+            )
+        now_us = self._now_us()
+        offset_us = now_us - self._clock.monotonic_us()
+        with self._guard:
+            staying = [child for child in self._children if not child.is_leaving]
+            children = sorted(staying, key=lambda child: len(child.given))
+            if self._alone and children:
+                # The child that is emptiest gets nothing more until it is empty, then this one.
+                lone = children.pop(0)
+                if lone.is_ready and not lone.given:
+                    some = [self._alone.popleft()]
+                    self._forewarn(lone, some)
+                    lone.give(offset_us, now_us, some)
+            children = [one for one in children if one.is_ready and not one.has_lone()]
+            for child, count in self._shares(children):
+                some = [self._ready.popleft() for _ in range(count)]
+                self._forewarn(child, some)
+                child.give(offset_us, now_us, some)
+            self._free_stuck(children)
+
+    def _forewarn(self, child: Offspring, coming: Sequence[Assignment]) -> None:
+        """Tell a child first what became of claims while they waited here.
+
+        Some were extended; jobs of batches were lost or cancelled.
+        """
+        if self._until_us:
+            each = [member.job.claim() for one in coming for member in one.chunk or (one,)]
+            known = self._until_us
+            if extended := {claim: known[claim] for claim in each if claim in known}:
+                child.send(Extended(extended))
+        claims = [member.job.claim() for one in coming for member in one.chunk]
+        if lost := [claim for claim in claims if claim in self._lost]:
+            child.send(Lost(lost))
+        if cancelled := [claim for claim in claims if claim in self._cancelled]:
+            child.send(CancelAsked(cancelled))
+
+    def _shares(self, children: Sequence[Offspring]) -> list[tuple[Offspring, int]]:
+        """Share out what is ready: free threads first, then evenly what is sent ahead."""
+        left = len(self._ready)
+        if not left:
+            return []
+        shares = []
+        for child in children:
+            shares.append(min(left, max(0, self._each - len(child.given))))
+            left -= shares[-1]
+        ahead = min(AHEAD_MAX, int(AHEAD_US / self.run_us)) if self.run_us else 0
+        for place, child in enumerate(children):
+            if left and ahead and not self._is_stuck(child):
+                room = max(0, self._each + ahead - len(child.given) - shares[place])
+                more = min(room, -(-left // (len(children) - place)))
+                shares[place] += more
+                left -= more
+        return [(child, share) for child, share in zip(children, shares, strict=True) if share]
+
+    def _is_stuck(self, child: Offspring) -> bool:
+        late_us = self._now_us() - STUCK_US
+        return sum(began_us < late_us for began_us in child.started.values()) >= self._each
+
+    def _free_stuck(self, children: Sequence[Offspring]) -> None:
+        """Fetch back what waits behind long handlers of one child while another has room."""
+        if not self._ready and any(len(child.given) < self._each for child in children):
+            for child in children:
+                if len(child.given) > self._each and self._is_stuck(child):
+                    child.recall()
+
+    def collect(self) -> list[Ended]:
+        """Take the attempts that ended since the last call."""
+        ended = []
+        while self._ended:
+            ended.append(self._ended.popleft())
+        took_us = [one.ended_us - one.started_us for one in ended if one.started_us]
+        if took_us:
+            self.run_us = learn_run_us(self.run_us, took_us)
+        return ended
+
+    def running(self) -> list[Job]:
+        """List the jobs whose handlers run now."""
+        with self._guard:
+            return [
+                child.given[claim].job
+                for child in self._children
+                for claim in child.started
+                if claim in child.given
+            ]
+
+    def take_back(self) -> list[Job]:
+        """Take back the jobs that were not started.
+
+        Children are asked for theirs; those come with a later call.
+        """
+        with self._guard:
+            for child in self._children:
+                child.recall()
+            taken = [assignment.job for assignment in (*self._alone, *self._ready)]
+            self._alone.clear()
+            self._ready.clear()
+        return taken
+
+    @property
+    def capacity(self) -> int:
+        """Return how many jobs could run now if nothing else did: some children may be loading."""
+        with self._guard:
+            ready = sum(child.is_ready and not child.is_leaving for child in self._children)
+        return min(self.threads, ready * self._each)
+
+    def waiting_since_us(self) -> int | None:
+        """Return when the oldest job came that waits for a thread; None where none waits.
+
+        A job that waits for a child of its own, or for one that is loading, waits for no other job.
+        """
+        with self._guard:
+            if not all(child.is_ready for child in self._children):
+                return None
+            waiting = [one.since_us for one in self._ready]
+            for child in self._children:
+                waiting += child.unstarted_since_us()
+        return min(waiting, default=None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take back the jobs that wait for a thread; children are asked for theirs."""
+        with self._guard:
+            for child in self._children:
+                if child.unstarted_since_us():
+                    child.recall()
+            taken = [assignment.job for assignment in self._ready]
+            self._ready.clear()
+        return taken
+
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when all claims last that were extended; tell the children that have some."""
+        with self._guard:
+            self._until_us = until_us
+            for child in self._children:
+                child.extend(until_us)
+
+    def forget(self, lost: Sequence[Claim]) -> None:
+        """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
+        gone = set(lost)
+        with self._guard:
+            self._lost.add(lost)
+            self._ready = deque(one for one in self._ready if one.job.claim() not in gone)
+            self._alone = deque(one for one in self._alone if one.job.claim() not in gone)
+            for child in self._children:
+                theirs = child.having(lost)
+                if theirs:
+                    for claim in theirs:
+                        if claim not in child.started:
+                            child.given.pop(claim, None)
+                    child.send(Lost(theirs))
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """End jobs that were given to no child; tell the children that have the others."""
+        with self._guard:
+            self._cancelled.add(claims)
+            self._ready = self._put_back([*self._ready])
+            self._alone = self._put_back([*self._alone])
+            for child in self._children:
+                theirs = child.having(claims)
+                if theirs:
+                    child.send(CancelAsked(theirs))
+        self._news.set()
+
+    def _put_back(self, assignments: Sequence[Assignment]) -> deque[Assignment]:
+        """Let jobs wait to be given to a child, but for those whose end was wished for."""
+        waiting: deque[Assignment] = deque()
+        for one in assignments:
+            if one.job.claim() in self._cancelled:
+                self._ended.append(Ended(one.job, Cancelled(CANCELLED), 0, self._now_us()))
+            else:
+                waiting.append(one)
+        return waiting
+
+    def reports(self) -> Mapping[Claim, Report]:
+        """Take what handlers said of their progress since the last call."""
+        with self._guard:
+            taken, self._reports = self._reports, {}
+        return taken
+
+    def load(self) -> int:
+        """Count the jobs that are ready or given to a child."""
+        with self._guard:
+            return (
+                len(self._alone)
+                + len(self._ready)
+                + sum(len(child.given) for child in self._children)
+            )
+
+    def waiting(self) -> int:
+        """Count the jobs that are given to no child yet."""
+        return len(self._alone) + len(self._ready)
+
+    def interrupt_overdue(self) -> None:
+        """Kill children with a handler that runs longer than its task's `kill_after`.
+
+        Softer limits are each child's own business.
+        """
+        now_us = self._clock.monotonic_us()
+        with self._guard:
+            for child in self._children:
+                child.kill_overdue(now_us)
+            if self._wear != NO_WEAR:
+                self._renew(now_us)
+
+    def close(self) -> None:
+        """End the children and whatever runs in them."""
+        with self._guard:
+            self._is_closing = True
+            children = list(self._children)
+        for child in children:
+            child.process.kill()
+        for child in children:
+            child.process.wait()
+
+    def _renew(self, monotonic_us: int) -> None:
+        """Start others for children that have worked enough, and let those go once they came."""
+        weigh = monotonic_us - self._weighed_us > WEIGH_EVERY_US
+        if weigh:
+            self._weighed_us = monotonic_us
+        for child in self._children:
+            child.wear_out(self._wear, weigh=weigh)
+        self._fill_up()
+        spare = sum(one.is_ready and not one.is_leaving for one in self._children) - self._count
+        for child in self._children:
+            if child.is_worn and not child.is_leaving and spare > 0:
+                child.is_leaving = True
+                spare -= 1
+            if child.is_leaving:
+                child.see_off()
+
+    def _fill_up(self) -> None:
+        """Start as many children as are missing."""
+        missing = self._wanted() - sum(not child.is_worn for child in self._children)
+        if self._is_closing or self._stillborn >= STILLBORN_MAX:
+            return
+        for _ in range(missing):
+            child = self._spawn()
+            self._children.append(child)
+            threading.Thread(
+                target=self._listen, args=(child,), name=f"dueline-{child.pid}", daemon=True
+            ).start()
+
+    def _wanted(self) -> int:
+        """Tell how many children there should be."""
+        return self._count
+
+    def _listen(self, child: Offspring) -> None:
+        while True:
+            try:
+                message = load(child.pipe.recv_bytes())
+            except (EOFError, OSError):
+                break
+            with self._guard:
+                match message:
+                    case Ready():
+                        child.is_ready = True
+                        self._stillborn = 0
+                    case Started():
+                        child.hear_start(message, self._clock.monotonic_us())
+                    case Returned(claims):
+                        child.is_recalled = False
+                        back = [child.given.pop(claim, None) for claim in claims]
+                        waiting = self._put_back([one for one in back if one is not None])
+                        self._ready.extendleft(reversed(waiting))
+                    case Progressed(claim, report):
+                        self._reports[claim] = report
+                    case Finished():
+                        given = child.hear_end(message)
+                        if given is not None:
+                            self._ended.append(to_ended(message, given.job))
+            self._news.set()
+        self._bury(child)
+
+    def _bury(self, child: Offspring) -> None:
+        """Tell what died with a child, and start another in its place."""
+        is_killed = child.process.wait() == -signal.SIGKILL  # which says nothing of what it loads
+        with self._guard:
+            self._children.remove(child)
+            child.pipe.close()
+            waiting, ended = child.post_mortem(self._now_us())
+            for given in reversed(self._put_back(waiting)):
+                (self._alone if given.alone else self._ready).appendleft(given)
+            self._ended.extend(ended)
+            if not child.is_ready and not is_killed:
+                self._stillborn += 1
+            self._fill_up()
+        self._news.set()

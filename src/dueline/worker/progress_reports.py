@@ -1,0 +1,129 @@
+"""What a worker's handlers say of their progress."""
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict
+from dueline.core.job import Claim, Job, JobId
+from dueline.core.store import NO_VERSION
+from dueline.jobs import progress_records
+from dueline.jobs.progress_records import Known
+from dueline.tasks.progress import Progress, Report
+
+_ROUNDS_MAX: Final = 5
+_KNOWN_MAX: Final = 10_000
+
+
+class Reports:
+    """Takes reports from the handlers, and writes the last of each job to the store.
+
+    A record names the claim under which it was written. A claim that is not a job's first opens
+    the record before its handler is called, so an older claim writes nothing from then on, and
+    learns that it was lost (rule L2).
+    """
+
+    def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, Report]]) -> None:
+        """Take the engine, and what answers the reports since its last call."""
+        self._engine = engine
+        self._take = take
+        self._unwritten: dict[Claim, Progress] = {}
+        self._versions: dict[Claim, bytes] = {}  # of the records as these claims wrote them
+        self._guard = threading.Lock()
+
+    def write(self, only: Collection[Claim] | None = None) -> list[Claim]:
+        """Write the last reports, of some claims only or of all, in one call.
+
+        Returns: the claims that were lost: a later one has opened the record.
+
+        Raises: StoreUnavailable: they are kept for the next call.
+        """
+        with self._guard:
+            told = self._take()
+            if told:
+                at_us = self._engine.time.latest_us()
+                self._unwritten.update(
+                    {claim: Progress(*report, at_us) for claim, report in told.items()}
+                )
+            chosen = self._unwritten if only is None else self._unwritten.keys() & set(only)
+            some = {claim: self._unwritten[claim] for claim in chosen}
+            lost: list[Claim] = []
+            for _ in range(_ROUNDS_MAX):
+                refused = self._put(some) if some else []
+                for claim in some.keys() - set(refused):
+                    self._unwritten.pop(claim, None)
+                some = {claim: some[claim] for claim in refused}
+                for claim in refused:
+                    if self._look(claim).fence > claim.fence:
+                        lost.append(claim)
+                        del some[claim], self._unwritten[claim]
+                if not some:
+                    break
+            return lost
+
+    def forget(self, claims: Collection[Claim]) -> None:
+        """Drop what was not written of claims: they were lost, and others may report now."""
+        with self._guard:
+            for claim in claims:
+                self._unwritten.pop(claim, None)
+                self._versions.pop(claim, None)
+
+    def last(self, jobs: Sequence[Job]) -> tuple[dict[JobId, Progress], list[Job]]:
+        """Read how far jobs had come in the claims before, and open their records.
+
+        Returns: the reports, and the jobs whose claims were lost meanwhile.
+        """
+        again = {job.claim(): job for job in jobs if job.fence > 1}
+        found: dict[JobId, Progress] = {}
+        lost: list[Job] = []
+        left: Collection[Claim] = again
+        with self._guard:
+            for _ in range(_ROUNDS_MAX):
+                if not left:
+                    return found, lost
+                opening: dict[Claim, Progress | None] = {}
+                for claim in left:
+                    known = self._look(claim)
+                    if known.progress is not None:
+                        found[claim.job_id] = known.progress
+                    if known.fence > claim.fence:
+                        lost.append(again[claim])
+                    elif known.fence < claim.fence:
+                        opening[claim] = known.progress
+                left = self._put(opening) if opening else []
+        if left:
+            raise Conflict("Other workers write the progress of jobs that were claimed here.")
+        return found, lost
+
+    def _look(self, claim: Claim) -> Known:
+        """Read a record, and remember which version it has."""
+        known = progress_records.look(self._engine.store, claim.job_id)
+        self._remember({claim: known.version})
+        return known
+
+    def _put(self, some: Mapping[Claim, Progress | None]) -> list[Claim]:
+        """Write records in one call; return the claims whose records are not as was known."""
+        version, now_us = self._engine.ids.token(), self._engine.time.latest_us()
+        groups = [
+            progress_records.written(
+                claim.job_id,
+                progress,
+                fence=claim.fence,
+                now_us=now_us,
+                expect=self._versions.get(claim, NO_VERSION),
+                version=version,
+            )
+            for claim, progress in some.items()
+        ]
+        held = dict(zip(some, self._engine.store.together(groups), strict=True))
+        self._remember({claim: version for claim, sure in held.items() if sure})
+        return [claim for claim, sure in held.items() if not sure]
+
+    def _remember(self, versions: Mapping[Claim, bytes]) -> None:
+        """Remember versions; what is forgotten is read again where it is needed."""
+        for claim, version in versions.items():
+            self._versions.pop(claim, None)
+            self._versions[claim] = version
+        while len(self._versions) > _KNOWN_MAX:
+            self._versions.pop(next(iter(self._versions)))

@@ -1,0 +1,107 @@
+"""Jobs that are marked before they start."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+
+from dueline.core.clock import Clock
+from dueline.core.job import Claim, Job
+from dueline.worker.held_jobs import Holding
+from dueline.worker.runner import Runner
+from dueline.worker.settler import Settler
+
+
+class Careful:
+    """Jobs whose last claim died, or that run at most once: each is marked before it starts.
+
+    The mark is durable before the handler is called, so a job that kills its process at once is
+    counted the next time, and jobs that were only waiting beside it never are.
+    Suspects run alone: in a child of their own where there are children, else in a worker that
+    runs nothing else.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        settler: Settler,
+        held: Holding,
+        lose: Callable[[Sequence[Job]], object],
+        clock: Clock,
+    ) -> None:
+        """Take what runs jobs, what marks them, what is held, and what is told of lost claims."""
+        self._runner = runner
+        self._settler = settler
+        self._held = held
+        self._lose = lose
+        self._clock = clock
+        self._since_us: dict[Claim, int] = {}  # of those that wait for a slot, in their order
+        self._plain: deque[Job] = deque()
+        self._suspects: deque[Job] = deque()
+        self._lone: Job | None = None
+
+    def __len__(self) -> int:
+        """Count the jobs that have not been started and are held: the beat may lose some."""
+        return sum(job in self._held for job in (*self._plain, *self._suspects))
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Let jobs wait for their start."""
+        now_us = self._clock.monotonic_us()
+        for job in jobs:
+            if job.alone and not self._runner.isolates:
+                self._suspects.append(job)
+            else:
+                self._plain.append(job)
+                if not job.alone:
+                    self._since_us[job.claim()] = now_us
+
+    def take(self, claims: Collection[Claim] | None = None) -> list[Job]:
+        """Take the jobs of some claims, or all."""
+        taken = []
+        for line in (self._plain, self._suspects):
+            for job in [job for job in line if claims is None or job.claim() in claims]:
+                line.remove(job)
+                self._since_us.pop(job.claim(), None)
+                taken.append(job)
+        return taken
+
+    def waiting_since_us(self) -> int | None:
+        """Return when the oldest job came that waits for a slot; None where none waits."""
+        return next(iter(self._since_us.values()), None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take the jobs that wait for a slot; suspects wait for a process of their own."""
+        return self.take([*self._since_us])
+
+    def want_quiet(self) -> bool:
+        """Tell whether nothing is to be started now: a suspect waits for that, or runs."""
+        return bool(self._suspects) or self._is_alone()
+
+    def start(self, running: int) -> None:
+        """Start what may be. running: how many jobs the runner has."""
+        free = self._runner.threads - running
+        if self._is_alone():
+            return
+        if self._suspects:
+            if free == self._runner.threads:
+                self._lone = self._start_marked(self._suspects, 1)[0]
+        elif free > 0 and self._plain:
+            self._start_marked(self._plain, min(free, len(self._plain)))
+
+    def _is_alone(self) -> bool:
+        """Tell whether a suspect runs, beside which nothing is started."""
+        return self._lone is not None and self._lone in self._held
+
+    def _start_marked(self, source: deque[Job], count: int) -> Sequence[Job]:
+        """Start the first jobs of a waiting line; they leave it once they are marked."""
+        some = list(islice(source, count))
+        jobs = [job for job in some if job in self._held]
+        now_us = self._clock.monotonic_us()
+        assignments = self._held.assignments(jobs, now_us)  # may fail: then they wait in their line
+        lost = {job.id for job in self._settler.settle([], jobs)} if jobs else set()
+        for job in some:
+            source.popleft()
+            self._since_us.pop(job.claim(), None)
+        self._lose([job for job in jobs if job.id in lost])
+        self._held.marked.update(job.claim() for job in jobs if job.id not in lost)
+        self._runner.submit([one for one in assignments if one.job.id not in lost])
+        return some

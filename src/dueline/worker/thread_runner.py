@@ -1,0 +1,359 @@
+"""Runs jobs in threads of this process."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
+from dueline.core.clock import Clock
+from dueline.core.job import Claim, Job
+from dueline.core.retry import learn_run_us
+from dueline.core.tuples import made
+from dueline.tasks.progress import Report
+from dueline.worker.assignment import Assignment, overtaking
+from dueline.worker.context_controls import CANCELLED
+from dueline.worker.execution import Execution
+from dueline.worker.interrupt import Interrupt
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from dueline.worker.async_runner import Coroutines
+
+NEWS_EVERY_US = 5_000
+"""While more jobs are ready, endings are told in groups, at least this often."""
+
+SHORT_US = 1_000
+"""Jobs that run shorter on average are left to few threads: waking one costs about 50 us."""
+
+
+class _Slot:
+    """A thread and what it runs."""
+
+    __slots__ = ("assignment", "interrupt", "started_us", "thread")
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread
+        self.assignment: Assignment | None = None
+        self.started_us = 0
+        self.interrupt = Interrupt()
+
+
+class ThreadRunner:
+    """A fixed number of slots for jobs from one buffer.
+
+    A job takes a thread, which is started when it is first needed. Where some handlers are
+    coroutines, those jobs take a slot each and no thread: they share one event loop.
+    """
+
+    isolates = False
+
+    def __init__(
+        self,
+        execution: Execution,
+        *,
+        threads: int,
+        clock: Clock,
+        now_us: Callable[[], int],
+        news: threading.Event,
+        loop: "asyncio.AbstractEventLoop | None" = None,
+    ) -> None:
+        """Take what to run jobs with; starts no thread yet.
+
+        Args:
+          threads: how many jobs run at once. now_us: the store's time.
+          news: set when there is something to collect.
+          loop: where coroutines run; None for a loop of their own.
+        """
+        self.threads = threads
+        self.run_us = 0.0
+        self._execution = execution
+        self._clock = clock
+        self._now_us = now_us
+        self._news = news
+        self._ready: deque[Assignment] = deque()
+        self._ended: deque[tuple[Job, Ending, int, int]] = deque()  # Ended, or as much
+        self._slots: list[_Slot] = []
+        self._work = threading.Condition()
+        self._idle = 0
+        self._told_us = 0
+        self._offset_us = 0  # the store's time less the monotonic clock
+        self._is_closing = False
+        self._coroutines: Coroutines | None = None
+        self._busy = 0  # threads that run a job; counted only beside coroutines
+        if execution.has_async():
+            self._coroutines = self._beside(loop)
+
+    def _beside(self, loop: "asyncio.AbstractEventLoop | None") -> "Coroutines":
+        from dueline.worker.async_runner import Coroutines  # noqa: PLC0415  (loads asyncio)
+
+        return Coroutines(self._execution, clock=self._clock, ended=self._end_coroutine, loop=loop)
+
+    def start(self) -> None:
+        """Get ready to run jobs."""
+        if self._coroutines is not None:
+            self._coroutines.start()
+
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Take jobs to run, in order; more urgent ones than those that wait go first."""
+        self._offset_us = self._now_us() - self._clock.monotonic_us()
+        with self._work:
+            count = overtaking(assignments, self._ready)
+            self._ready.extendleft(reversed(assignments[:count]))
+            self._ready.extend(assignments[count:])
+        self.spread()
+
+    def spread(self) -> None:
+        """Wake threads for what is ready: one for short jobs, as many as there are otherwise."""
+        if self._coroutines is not None:
+            self._deal()
+        waiting = len(self._ready)
+        if not waiting or not (self._idle or len(self._slots) < self.threads):
+            return
+        wanted = waiting
+        if 0 < self.run_us < SHORT_US:
+            wanted = 1 + int(waiting * self.run_us) // NEWS_EVERY_US
+        with self._work:
+            if self._is_closing or not self._has_work():
+                return
+            self._work.notify(min(wanted, self._idle))
+            for _ in range(min(wanted - self._idle, self.threads - len(self._slots))):
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        slot = _Slot()
+        slot.thread = threading.Thread(
+            target=self._loop, args=(slot,), name=f"dueline-{len(self._slots)}", daemon=True
+        )
+        self._slots.append(slot)
+        slot.thread.start()
+
+    # Beside coroutines: each of them and each busy thread has a slot
+
+    def _free(self) -> int:
+        assert self._coroutines is not None, "slots are counted for its sake"
+        return self.threads - self._busy - len(self._coroutines)
+
+    def _has_work(self) -> bool:
+        """Tell whether there is something to do for one thread more."""
+        if self._coroutines is None:
+            return bool(self._ready)
+        return bool(self._ready) and self._free() > 0  # what is first is no coroutine: see _deal
+
+    def _deal(self) -> None:
+        """Begin the coroutines that are first in line, as far as there are slots."""
+        assert self._coroutines is not None, "there is no loop to begin them on"
+        self._coroutines.offset_us = self._offset_us
+        with self._work:
+            while self._ready and self._free() > 0 and self._execution.is_async(self._ready[0]):
+                self._coroutines.begin(self._ready.popleft())
+
+    def _take_beside(self) -> Assignment:
+        """Take the next job for a thread.
+
+        Raises: IndexError: there is none, or no slot for it.
+        """
+        with self._work:
+            self._deal()
+            if not self._has_work():
+                raise IndexError
+            self._busy += 1
+            return self._ready.popleft()
+
+    def _end_coroutine(self, ended: Ended) -> None:
+        """Note on the loop that a coroutine is over, and go on with what waited for its slot."""
+        started_us = ended.started_us and ended.started_us + self._offset_us
+        self._ended.append(
+            ended._replace(started_us=started_us, ended_us=ended.ended_us + self._offset_us)
+        )
+        if self._ready:
+            self.spread()
+        if not self._news.is_set():
+            self._news.set()
+
+    def collect(self) -> list[Ended]:
+        """Take the attempts that ended since the last call."""
+        take = self._ended.popleft
+        ended = made(Ended, [take() for _ in range(len(self._ended))])  # this thread alone takes
+        took_us = [ended_us - started_us for _, _, started_us, ended_us in ended if started_us]
+        if took_us:
+            self.run_us = learn_run_us(self.run_us, took_us)
+        return ended
+
+    def running(self) -> list[Job]:
+        """List the jobs whose handlers run now."""
+        jobs = [taken.job for slot in self._slots if (taken := slot.assignment) is not None]
+        return jobs if self._coroutines is None else jobs + self._coroutines.running()
+
+    def take_back(self) -> list[Job]:
+        """Take back the jobs that no handler was called for yet."""
+        taken = []
+        with self._work:
+            while self._ready:
+                try:
+                    taken.append(self._ready.popleft().job)
+                except IndexError:  # a thread was quicker
+                    break
+        return taken
+
+    @property
+    def capacity(self) -> int:
+        """Return how many jobs could run now if nothing else did: all threads are started."""
+        return self.threads
+
+    def waiting_since_us(self) -> int | None:
+        """Return when the oldest job came that waits for a slot; None where none waits."""
+        return min((one.since_us for one in list(self._ready)), default=None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take back the jobs that wait for a slot."""
+        return self.take_back()
+
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when all claims last that were extended."""
+        self._execution.controls.extend(until_us)
+
+    def extend_more(self, until_us: Mapping[Claim, int]) -> None:
+        """Note until when some more claims last."""
+        self._execution.controls.extend_more(until_us)
+
+    def forget(self, lost: Sequence[Claim]) -> None:
+        """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
+        self._execution.controls.lose(lost)
+        self._withdraw(lost)
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """End jobs that did not start; tell the others that their end is wished for."""
+        self._execution.controls.cancel(claims)
+        now_us = self._clock.monotonic_us() + self._offset_us
+        for job in self._withdraw(claims):
+            self._ended.append(Ended(job, Cancelled(CANCELLED), 0, now_us))
+        self._news.set()
+
+    def reports(self) -> Mapping[Claim, Report]:
+        """Take what handlers said of their progress since the last call."""
+        return self._execution.controls.take_reports()
+
+    def _withdraw(self, claims: Sequence[Claim]) -> list[Job]:
+        """Take back jobs as far as no handler was called for them yet."""
+        gone = set(claims)
+        taken = []
+        with self._work:
+            for assignment in list(self._ready):
+                if assignment.job.claim() in gone:
+                    try:
+                        self._ready.remove(assignment)
+                    except ValueError:  # started meanwhile
+                        continue
+                    taken.append(assignment.job)
+        return taken
+
+    def load(self) -> int:
+        """Count the jobs that are ready or running."""
+        begun = sum(slot.assignment is not None for slot in self._slots)
+        return len(self._ready) + begun + len(self._coroutines or ())
+
+    def waiting(self) -> int:
+        """Count the jobs that are ready and not running."""
+        return len(self._ready)
+
+    def interrupt_overdue(self) -> None:
+        """Raise JobTimeout in handlers that run longer than their tasks allow.
+
+        It is raised between two Python instructions: a call into C that does not return is
+        not interrupted.
+        """
+        now_us = self._clock.monotonic_us()
+        for slot in self._slots:
+            taken, started_us = slot.assignment, slot.started_us
+            limit_us = self._execution.timeout_us(taken.job) if taken else None
+            if limit_us is not None and now_us - started_us >= limit_us:
+                slot.interrupt.send(taken)
+        if self._coroutines is not None:
+            self._coroutines.look_after()
+
+    def close(self) -> None:
+        """Let the threads end when they are idle; a handler that runs is not waited for."""
+        self._is_closing = True
+        with self._work:
+            self._work.notify_all()
+        if self._coroutines is not None:
+            self._coroutines.close()
+
+    def _loop(self, slot: _Slot) -> None:
+        run_all = self._run_all if self._coroutines is None else self._run_one
+        now_us = self._clock.monotonic_us()
+        while not self._is_closing:
+            try:
+                now_us = run_all(slot, now_us)
+            except IndexError:
+                self._wait()
+                now_us = self._clock.monotonic_us()
+
+    def _run_all(self, slot: _Slot, now_us: int) -> int:
+        """Run plain jobs, one after the other, until one needs more; run that one, too.
+
+        Whatever is not run yet stays where other threads can take it: a slow handler holds up
+        nothing but itself.
+
+        Raises: IndexError: nothing is ready.
+        """
+        take, end = self._ready.popleft, self._ended.append
+        run, read_us = self._execution.run_plainly, self._clock.monotonic_us
+        while not self._is_closing:
+            assignment = take()
+            slot.started_us = now_us
+            slot.assignment = assignment
+            ending = run(assignment, now_us + self._offset_us)
+            if ending is None:
+                return self._run(slot, assignment, now_us)
+            slot.assignment = None
+            offset_us, ended_us = self._offset_us, read_us()
+            end((assignment.job, ending, now_us + offset_us, ended_us + offset_us))
+            now_us = ended_us
+            if ended_us - self._told_us > NEWS_EVERY_US:
+                self._tell(ended_us)
+        return now_us
+
+    def _run_one(self, slot: _Slot, now_us: int) -> int:
+        return self._run(slot, self._take_beside(), now_us)
+
+    def _wait(self) -> None:
+        self._news.set()
+        with self._work:
+            self._idle += 1
+            if not self._has_work() and not self._is_closing:
+                self._work.wait()
+            self._idle -= 1
+
+    def _run(self, slot: _Slot, assignment: Assignment, now_us: int) -> int:
+        """Run a job from now on; answer when it ended, by the monotonic clock."""
+        slot.started_us = now_us
+        slot.assignment = assignment
+        slot.interrupt.enter(assignment)
+        offset_us = self._offset_us
+        try:
+            try:
+                ending = self._execution.run(assignment, now_us + offset_us)
+            finally:
+                slot.interrupt.leave()
+        except BaseException as error:  # noqa: BLE001  (a time limit that came late; or a fault)
+            slot.interrupt.leave()  # again: it may have come just before the first
+            ending = self._execution.failed_outside(error, assignment.job)
+        slot.assignment = None
+        if self._coroutines is not None:
+            with self._work:
+                self._busy -= 1
+        ended_us = self._clock.monotonic_us()
+        started_us = 0 if type(ending) is GivenBack else now_us + offset_us
+        self._ended.append((assignment.job, ending, started_us, ended_us + offset_us))
+        if ended_us - self._told_us > NEWS_EVERY_US:
+            self._tell(ended_us)
+        return ended_us
+
+    def _tell(self, now_us: int) -> None:
+        """Say that there is something to collect."""
+        self._told_us = now_us
+        if not self._news.is_set():
+            self._news.set()

@@ -1,0 +1,185 @@
+"""A worker's part in workflows."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from dueline.core.attempt import Done, Ended, Expired, FinalState, Outcome
+from dueline.core.clock import SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Job, JobId
+from dueline.core.logging import log
+from dueline.core.tuples import field
+from dueline.jobs.history import attempt_of
+from dueline.jobs.queue import Queues
+from dueline.jobs.workflow_control import cancel_group
+from dueline.worker.claimer import Taken
+from dueline.worker.settler import Settler
+from dueline.worker.triage import Over
+from dueline.workflows import records as recipe
+from dueline.workflows.graph import Layout
+from dueline.workflows.readiness import Broken, Fit, Pointless
+from dueline.workflows.records import Layouts
+from dueline.workflows.release import advance, ask, park, wake_steps
+
+_UNKNOWN = "Nothing is known of the workflow that it is a step of."
+
+
+class Sorted(NamedTuple):
+    """Claimed jobs, by whether they may run as steps.
+
+    fit: they may. given: the first arguments of some of these, JSON arrays. waiting: they wait,
+    those for a signal until an instant, 0 for ever. over: they end here and now. broken: they
+    gather groups that are to be cancelled.
+    """
+
+    fit: list[Taken]
+    given: dict[JobId, bytes]
+    waiting: dict[Job, int]
+    over: list[Over]
+    broken: list[Job]
+
+
+_job_of, _opts_of = field(Taken, "job"), field(Job, "opts")
+
+
+class Stepping:
+    """Asks of claimed steps whether they may run, and lets go on what waited for those that ended.
+
+    has_moved: steps were moved to now since it was last said that none were.
+    """
+
+    def __init__(self, engine: Engine, settler: Settler) -> None:
+        """Take the engine, and what ends steps that are not run."""
+        self._engine = engine
+        self._queues = Queues(engine)
+        self._settler = settler
+        self._layouts = Layouts()
+        self._ended: list[Job] = []
+        self._sure: set[JobId] = set()
+        self.has_moved = False
+
+    def sort(self, taken: Sequence[Taken]) -> Sorted:
+        """Tell the steps that may run from those that may not; changes nothing."""
+        if not any(map(_opts_of, map(_job_of, taken))):  # none of a workflow
+            return Sorted(list(taken), {}, {}, [], [])
+        found = Sorted([], {}, {}, [], [])
+        for one in taken:
+            place = recipe.place_of(one.job)
+            if place is None or (one.job.task and not place.parked_us):
+                found.fit.append(one)  # of no workflow, or one that needs nothing
+                continue
+            try:
+                word = self._ask(one.job)
+            except StoreCorrupt as error:  # it looks again later, and the others go on
+                log.error("step %s is parked: %s", one.job.id.hex(), error)
+                word = 0
+            if isinstance(word, Broken):
+                found.broken.append(one.job)
+            elif isinstance(word, Fit):
+                found.given[one.job.id] = word.given
+                found.fit.append(one)
+            elif isinstance(word, Over):
+                found.over.append(word)
+            else:
+                found.waiting[one.job] = word
+        return found
+
+    def put_back(self, found: Sorted) -> None:
+        """Park the steps that wait, and end those that are over."""
+        for job in found.broken:
+            flow, step, layout = self._known(job)
+            cancel_group(self._queues, flow, layout, step)
+        waiting = found.waiting | dict.fromkeys(found.broken, self._soon_us())
+        if waiting:
+            park(self._engine, waiting)
+            self._look_again(waiting)
+        if found.over:
+            self._settler.end(found.over)
+            self.ended(job for job, _, _ in found.over)
+        self.advance()
+
+    def _known(self, job: Job) -> tuple[JobId, int, Layout]:
+        """Tell the workflow of a step that was just asked, its number, and the layout."""
+        found = recipe.step_of(job)
+        assert found is not None
+        layout = self._layouts.get(self._engine.store, found[0])
+        assert layout is not None
+        return (*found, layout)
+
+    def _soon_us(self) -> int:
+        """Say when to see whether all of a group has ended that was cancelled."""
+        return self._engine.time.latest_us() + SECOND_US
+
+    def _ask(self, job: Job) -> Fit | Over | Broken | int:
+        """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
+        word = ask(self._engine, self._layouts, job)
+        if word is None:
+            return self._over(job, "dead", error=_UNKNOWN)
+        if isinstance(word, Pointless):
+            return self._over(job, "cancelled", error=word.why)
+        if isinstance(word, Broken):
+            return word
+        if not isinstance(word, Fit):
+            return 0
+        return word if job.task else self._awaited(job, word)
+
+    def _awaited(self, job: Job, fit: Fit) -> Over | int:
+        """Say what becomes of a step without a task: it gathers, or waits for a signal."""
+        place = recipe.place_of(job)
+        assert place is not None
+        flow, step, layout = self._known(job)
+        node = layout.nodes[step]
+        if not node.signal:
+            return self._over(job, "done", value=fit.given[1:-1].decode())
+        value = recipe.signalled(self._engine.store, flow, node.signal)
+        if value is not None:
+            return self._over(job, "done", value=value.decode())
+        now_us = self._engine.time.latest_us()
+        until_us = place.until_us or (now_us + node.timeout_us if node.timeout_us else 0)
+        if until_us and until_us <= now_us:
+            return self._over(job, "expired", error=f"Nobody signalled {node.signal} in time.")
+        return until_us
+
+    def _over(self, job: Job, state: FinalState, *, value: str = "", error: str = "") -> Over:
+        now_us = self._engine.time.latest_us()
+        ended = Ended(job, Expired(), 0, now_us)
+        outcome = Outcome(state, now_us, value=value, error=error)
+        return Over(job, outcome, attempt_of(ended, outcome=state, error=error))
+
+    def _look_again(self, parked: Iterable[Job]) -> None:
+        """Ask of steps that were just parked once more (rule W5)."""
+        for job in parked:
+            with suppress(StoreCorrupt):
+                self._ask_again(job)
+
+    def _ask_again(self, job: Job) -> None:
+        if not isinstance(self._ask(job), int | Broken):
+            found = recipe.step_of(job)
+            assert found is not None
+            self._note(wake_steps(self._engine, found[0], [found[1]]))
+
+    def ended(self, jobs: Iterable[Job]) -> None:
+        """Note jobs that may have ended."""
+        self._ended += [job for job in jobs if job.opts]
+
+    def settled(self, ended: Sequence[Ended], lost: Sequence[Job]) -> None:
+        """Note attempts whose verdicts were written, but for those whose claims were lost.
+
+        Where that is one transaction with the record of how a step ended, this is known of it.
+        """
+        steps = [one for one in ended if one.job.opts]
+        self._ended += [one.job for one in steps]
+        if self._engine.store.transactional and not lost:
+            self._sure.update(one.job.id for one in steps if isinstance(one.ending, Done))
+
+    def advance(self) -> None:
+        """Let go on what waited for those that ended (rule W3)."""
+        if self._ended:
+            self._note(advance(self._engine, self._layouts, self._ended, self._sure))
+            self._ended = []
+            self._sure.clear()
+
+    def _note(self, moved: int) -> None:
+        self.has_moved = self.has_moved or moved > 0

@@ -1,0 +1,1 @@
+"""Steps, graphs and their state."""

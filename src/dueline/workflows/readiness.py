@@ -1,0 +1,179 @@
+"""Whether a step of a workflow may run.
+
+Pure: from the layout and the ends of the steps that it needs, as they were read for this very
+question (rule W4).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dueline.core.codec import encode
+from dueline.workflows.graph import Gathered, Layout, Node, Value, steps_in
+
+
+class End(NamedTuple):
+    """How a step ended: its state, its result as JSON (done only), the error otherwise; when."""
+
+    state: str
+    value: str = ""
+    error: str = ""
+    ended_us: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can come of it any more: a dead job may be retried."""
+        return self.state != "dead"
+
+
+class Failure(NamedTuple):
+    """The step because of which there is no value."""
+
+    step: int
+    end: End
+
+
+class Waits(NamedTuple):
+    """It has to wait: for so many steps, the first of them named."""
+
+    steps: int
+    first: int
+
+
+class Fit(NamedTuple):
+    """It may run. given: its first arguments, as a JSON array."""
+
+    given: bytes
+
+
+class Held(NamedTuple):
+    """A job that it needs is dead: once that is retried, it goes on."""
+
+    failure: Failure
+
+
+class Pointless(NamedTuple):
+    """It ends without being run, and why."""
+
+    why: str
+
+
+class Broken(NamedTuple):
+    """A part of the group that it gathers failed: the others are cancelled."""
+
+    failure: Failure
+
+
+Word = Waits | Fit | Held | Pointless | Broken
+
+_NULL = "null"
+
+
+def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
+    """Say what becomes of a step, from the ends of the steps that it needs."""
+    node = layout.nodes[step]
+    missing = sorted({need for need in node.needs() if need not in ends})
+    if missing:
+        failure = _broken(layout, node, ends)
+        return Broken(failure) if failure else Waits(len(missing), missing[0])
+    if node.undoes:
+        if (why := _needless(layout, node, ends)) is not None:
+            return Pointless(why)
+    elif node.unless is not None:
+        return _watched(layout, node.unless, ends)
+    given = []
+    for value in node.given:
+        found = evaluate(layout, value, ends)
+        if isinstance(found, Failure):
+            return _without(layout, node, found)
+        given.append(found)
+    for before in node.after:
+        if ends[before].state != "done":
+            return _without(layout, node, Failure(before, ends[before]))
+    return Fit(f"[{','.join(given)}]".encode())
+
+
+def _broken(layout: Layout, node: Node, ends: Mapping[int, End]) -> Failure | None:
+    """Find a part that has failed of a group that is cancelled then."""
+    if node.cancels_from >= 0:
+        for gathered in node.given:
+            for value in gathered.of if isinstance(gathered, Gathered) else ():
+                if all(step in ends for step in steps_in((value,))):
+                    found = evaluate(layout, value, ends)
+                    if isinstance(found, Failure):
+                        return found
+    return None
+
+
+def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Word:
+    found = evaluate(layout, unless, ends)
+    if not isinstance(found, Failure):
+        return Pointless("It was there for a failure, and there was none.")
+    return Fit(encode([account(layout, found)]))
+
+
+def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None:
+    """Say why there is nothing for a step to undo; None: there is (rule W9)."""
+    assert node.unless is not None, "what undoes waits for a failure"
+    if not isinstance(evaluate(layout, node.unless, ends), Failure):
+        return "Nothing failed, so nothing is undone."
+    step = node.undoes[0]
+    if ends[step].state != "done":
+        return f"The step {step} ({layout.nodes[step].title}) is not done, so it is not undone."
+    return None
+
+
+def _without(layout: Layout, node: Node, failure: Failure) -> Word:
+    if not node.is_lenient and not failure.end.is_final:
+        return Held(failure)
+    return Pointless(reason(layout, failure))
+
+
+def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Failure:
+    """Tell what steps gave, as JSON, or which failure is in the way; they all have ended."""
+    if isinstance(value, int):
+        end = ends[value]
+        return end.value or _NULL if end.state == "done" else Failure(value, end)
+    found = [evaluate(layout, one, ends) for one in value.of]
+    failures = [one for one in found if isinstance(one, Failure)]
+    if value.rule == "last":
+        fine = [one for one in found if not isinstance(one, Failure)]
+        return fine[-1] if fine else failures[-1]
+    if failures and (value.rule == "stop" or len(found) - len(failures) < value.at_least):
+        return failures[0]
+    return f"[{','.join(_members(layout, value, found))}]"
+
+
+def _members(layout: Layout, value: Gathered, found: list[str | Failure]) -> Iterator[str]:
+    for one in found:
+        if not isinstance(one, Failure):
+            yield one
+        elif value.rule == "collect":
+            yield encode(account(layout, one)).decode()
+
+
+def account(layout: Layout, failure: Failure) -> Mapping[str, Any]:
+    """Tell of a failure what is passed on to handlers."""
+    step, end = failure
+    return {
+        "step": step,
+        "task": layout.nodes[step].task,
+        "state": end.state,
+        "error": end.error,
+    }
+
+
+_PREFIX = "The step "
+
+
+def follows(failure: Failure) -> bool:
+    """Tell whether a step was not run because of another's failure."""
+    return failure.end.error.startswith(_PREFIX)
+
+
+def reason(layout: Layout, failure: Failure) -> str:
+    """Say why a step ends without being run; of a chain of such steps, the first failure."""
+    step, end = failure
+    if follows(failure):
+        return end.error
+    why = f": {end.error}" if end.error else ""
+    return f"{_PREFIX}{step} ({layout.nodes[step].title}) is {end.state}{why}"

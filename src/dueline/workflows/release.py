@@ -1,0 +1,197 @@
+"""Which steps of a workflow go on.
+
+All jobs of a workflow are stored when it starts (rule W1); a step that needs others is parked:
+its `at` lies ahead. Whoever has ended a step looks, after that is recorded, at what needs it, and
+moves what needs nothing more to now (rule W3). Nothing hangs on that: a parked step is claimed at
+its `at` all the same, asks for itself (rule W4), and is parked anew or goes on (rule W7). Who has
+parked a step looks once more, since its last need may have ended in between (rule W5).
+"""
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from dueline.core.call_options import StepPlace, read_options
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreCorrupt
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import bucket_of
+from dueline.core.store import Move
+from dueline.workflows import records as recipe
+from dueline.workflows.graph import BLOCK, Layout
+from dueline.workflows.readiness import Held, Pointless, Waits, Word, judge, reason
+from dueline.workflows.records import BLOCKS_READ, Layouts
+
+PARK_US: Final = 60 * SECOND_US
+"""A step that nobody moves looks for itself after so long, then after twice as long, and so on."""
+
+PARK_US_MAX: Final = 3600 * SECOND_US
+
+LOST_US: Final = 2 * DAY_US
+"""What was not stored so long after its workflow's start never is: nobody sends it any more."""
+
+_PAGE: Final = 500
+_LOOKS: Final = 2
+
+
+def advance(
+    engine: Engine, layouts: Layouts, ended: Iterable[Job], sure: Container[JobId] = ()
+) -> int:
+    """Let go on what waited for jobs that may have ended; those of no workflow are passed over.
+
+    Args: sure: of which of them that is certain; it need not be read.
+
+    Returns: how many go on.
+    """
+    steps_of: dict[JobId, set[int]] = defaultdict(set)
+    sure_of: dict[JobId, list[int]] = defaultdict(list)
+    for job in ended:
+        found = recipe.step_of(job)
+        if found is not None:
+            steps_of[found[0]].add(found[1])
+            if job.id in sure:
+                sure_of[found[0]].append(found[1])
+    count = 0
+    for flow, steps in steps_of.items():
+        with suppress(StoreCorrupt):  # its steps look for themselves, and say what is wrong
+            count += _advance(engine, layouts, flow, steps, sure_of[flow])
+    return count
+
+
+def _advance(
+    engine: Engine, layouts: Layouts, flow: JobId, steps: set[int], sure: Iterable[int]
+) -> int:
+    """Let go on what waited for steps of one workflow; return how many go on."""
+    layout = layouts.get(engine.store, flow)
+    if layout is None:
+        return 0
+    known = layouts.ended(flow)
+    for step in sure:
+        known[step // BLOCK].add(step)
+    return wake_steps(engine, flow, _complete(engine, flow, layout, steps, known))
+
+
+def _complete(
+    engine: Engine, flow: JobId, layout: Layout, steps: set[int], known: dict[int, set[int]]
+) -> list[int]:
+    """List the steps of which every need has ended, of those that need some of these.
+
+    Args: known: steps that have ended, by block; what is read is added.
+    """
+    needing = sorted({one for step in steps for one in layout.needed_by.get(step, ())})
+    touched = {step // BLOCK for step in steps}
+    read: set[int] = set()
+    complete = [step for step in needing if _may_cancel(engine, flow, layout, step, steps)]
+    for step in needing:
+        needs = layout.needs_by_block(step)
+        is_wide = len(needs) > BLOCKS_READ
+        blocks = touched & needs.keys() if is_wide else needs.keys()
+        for block in blocks - read:
+            if not needs[block] <= known[block]:
+                known[block] |= recipe.ended(engine.store, flow, block)
+                read.add(block)
+        full = {block for block in blocks if needs[block] <= known[block]}
+        if is_wide and full:
+            full = _noted(engine, flow, step, full)
+        if len(full) == len(needs):
+            complete.append(step)
+    return complete
+
+
+def _may_cancel(engine: Engine, flow: JobId, layout: Layout, step: int, ended: set[int]) -> bool:
+    """Tell whether a step gathers a group of which one has failed: it asks for itself."""
+    if layout.nodes[step].cancels_from < 0:
+        return False
+    needs = layout.needs_by_block(step)
+    some = {one for one in ended if one in needs.get(one // BLOCK, ())}
+    ends = recipe.ends(engine.store, flow, {one // BLOCK for one in some}, with_values=False)
+    return any(ends[one].state != "done" for one in some if one in ends)
+
+
+def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
+    """Note which blocks are full, and then read which are: the last to note one sees them all."""
+    for block in full:
+        commit = recipe.put_full(flow, step, block, version=engine.ids.token())
+        engine.store.commit(commit.partition, commit.writes)
+    return recipe.full(engine.store, flow, step)
+
+
+def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
+    """Move steps to now that are parked; answer how many."""
+    count = 0
+    for start in range(0, len(steps), _PAGE):
+        ids = [recipe.job_of(flow, step) for step in steps[start : start + _PAGE]]
+        rows = [row for row in engine.store.find(ids) if row is not None and is_parked(row)]
+        now_us = engine.time.earliest_us()
+        moves = [_moved(engine, row, max(row.due_us, now_us)) for row in rows]
+        if moves:
+            count += sum(engine.recording_store.settle(moves))
+            engine.wake((move.job.lane.queue, move.at_us) for move in moves)
+    return count
+
+
+def is_parked(row: Job) -> bool:
+    """Tell whether a row lies where it was parked: whatever else moved it has undone that."""
+    if row.is_claimed() or row.outcome or row.state == State.DEAD:
+        return False
+    place = recipe.place_of(row)
+    return place is not None and place.parked_us == row.at_us
+
+
+def ask(engine: Engine, layouts: Layouts, job: Job) -> Word | None:
+    """Ask whether a claimed step may run (rule W4); None: nothing is known of its workflow."""
+    found = recipe.step_of(job)
+    assert found is not None
+    flow, step = found
+    layout = layouts.get(engine.store, flow)
+    if layout is None or step >= len(layout.nodes):
+        return None
+    word = judge(layout, step, recipe.ends(engine.store, flow, layout.needs_by_block(step)))
+    if isinstance(word, Held) and _has_gone(engine, flow, word.failure.step):
+        return Pointless(f"{reason(layout, word.failure)}, and nothing is left of it to be retried")
+    is_old = engine.time.latest_us() > job.enqueued_us + LOST_US
+    if isinstance(word, Waits) and is_old and _has_gone(engine, flow, word.first):
+        return Pointless(f"The step {word.first} was never stored")
+    return word
+
+
+def _has_gone(engine: Engine, flow: JobId, step: int) -> bool:
+    """Tell whether there is neither a row of a step nor an end: two looks find what is on its way.
+
+    A dead job that was purged has gone, and what a caller did not come to store that was killed.
+    """
+    for _ in range(_LOOKS):
+        if engine.store.find([recipe.job_of(flow, step)])[0] is not None:
+            return False
+    end = recipe.ends(engine.store, flow, [step // BLOCK], with_values=False).get(step)
+    return end is None or not end.is_final
+
+
+def park(engine: Engine, until: Mapping[Job, int]) -> None:
+    """Put claimed steps back until they are needed, or look for themselves.
+
+    Args: until: until when each waits for a signal; 0: it waits for steps, or for ever.
+    """
+    now_us = engine.time.latest_us()
+    moves = [_parked(engine, job, until_us, now_us) for job, until_us in until.items()]
+    if moves:
+        engine.recording_store.settle(moves)
+
+
+def _parked(engine: Engine, job: Job, until_us: int, now_us: int) -> Move:
+    wait_us = min(max(now_us - job.enqueued_us, PARK_US), PARK_US_MAX)
+    at_us = now_us + wait_us
+    if until_us:
+        at_us = min(at_us, max(until_us, now_us))
+    options = read_options(job.opts)
+    assert options.step is not None
+    place = StepPlace(options.step.number, at_us, until_us)
+    return _moved(engine, job, at_us, options.changed(step=place).to_bytes())
+
+
+def _moved(engine: Engine, job: Job, at_us: int, opts: bytes | None = None) -> Move:
+    bucket = bucket_of(at_us, engine.catalog.settings(job.lane.queue).width_us)
+    return Move(job, at_us, engine.ids.token(), bucket, job.errors, job.crashes, job.alone,
+                error=job.error, opts=opts)  # fmt: skip

@@ -1,0 +1,101 @@
+"""How the steps of a workflow stand."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dueline.core.engine import Engine
+from dueline.core.job import Job
+from dueline.core.job_status import status_of
+from dueline.workflows import records as recipe
+from dueline.workflows.graph import Layout
+from dueline.workflows.readiness import Broken, End, Fit, Held, Waits, Word, judge, reason
+from dueline.workflows.workflow import Look
+
+
+class Stand(NamedTuple):
+    """How a step stands.
+
+    state: how it ended; or of its job, or "waiting" for other steps or a signal, or "held" by a
+    dead one; "unknown" where nothing is there, as while a workflow is being stored. at_us: when
+    it ended, was claimed, or is due; 0 where that says nothing. why: what it waits for, or failed
+    of. errors: how many tries failed.
+    """
+
+    step: int
+    state: str
+    at_us: int = 0
+    why: str = ""
+    errors: int = 0
+
+
+def stands(engine: Engine, look: Look, steps: Iterable[int] | None = None) -> list[Stand]:
+    """Tell how steps stand, in order; None: all."""
+    chosen = list(range(len(look.layout.nodes)) if steps is None else steps)
+    ends = look.ends()
+    left = [step for step in chosen if step not in ends or not ends[step].is_final]
+    rows: dict[int, Job] = {}
+    for row in look.rows(left):
+        place = recipe.place_of(row)
+        if place is not None:
+            rows[place.number] = row
+    now_us = engine.time.latest_us()
+    ends = {  # read once more: what ended in between has no row
+        step: end
+        for step, end in look.ends().items()
+        if end.is_final or not _is_living(rows.get(step), now_us)
+    }
+    found = []
+    for step in chosen:
+        end = ends.get(step)
+        if end is not None:
+            found.append(Stand(step, end.state, end.ended_us, end.error))
+        else:
+            found.append(_stand(look.layout, step, ends, rows.get(step), now_us))
+    return found
+
+
+def _is_living(row: Job | None, now_us: int) -> bool:
+    """Tell whether a row is that of a job which did not die, or is tried anew."""
+    return row is not None and status_of(row, now_us) != "dead"
+
+
+def _stand(
+    layout: Layout, step: int, ends: Mapping[int, End], row: Job | None, now_us: int
+) -> Stand:
+    if row is None:
+        return Stand(step, "unknown")
+    state = status_of(row, now_us)
+    if state == "running":
+        return Stand(step, state, row.claimed_us, errors=row.errors)
+    word = judge(layout, step, ends)
+    node = layout.nodes[step]
+    if isinstance(word, Held):
+        return Stand(step, "held", why=reason(layout, word.failure))
+    if isinstance(word, Waits):
+        return Stand(step, "waiting", why=f"for {missing(layout, step, word)}")
+    if isinstance(word, Broken):
+        why = f"until the others are cancelled: {reason(layout, word.failure)}"
+        return Stand(step, "waiting", why=why)
+    if isinstance(word, Fit) and node.signal:
+        return Stand(step, "waiting", why=f"for the signal {node.signal}")
+    return Stand(step, state, row.at_us, row.error, row.errors)
+
+
+def missing(layout: Layout, step: int, word: Waits) -> str:
+    """Say which steps a step waits for."""
+    first = named(layout, word.first)
+    needs = len(set(layout.nodes[step].needs()))
+    if needs == 1:
+        return first
+    return f"{word.steps} of {needs} steps, the first is {first}"
+
+
+def named(layout: Layout, step: int) -> str:
+    """Name a step: its number, and what it is."""
+    return f"step {step} ({layout.nodes[step].title})"
+
+
+def word_on(engine: Engine, look: Look, step: int) -> Word:
+    """Say what becomes of a step, as it would be told itself."""
+    needs = look.layout.needs_by_block(step)
+    return judge(look.layout, step, recipe.ends(engine.store, look.flow, needs))

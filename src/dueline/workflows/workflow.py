@@ -1,0 +1,263 @@
+"""Workflows: started, looked at, ended, retried."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from dueline.core import features
+from dueline.core.call_options import CallOptions, StepPlace
+from dueline.core.engine import Engine
+from dueline.core.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable, Unknown
+from dueline.core.job import Job, JobId, State
+from dueline.core.lane import Lane, bucket_of, lane_tenant
+from dueline.core.queue_settings import shard_of
+from dueline.core.store import Group
+from dueline.core.validation import check_call, check_options
+from dueline.workflows import records as recipe
+from dueline.workflows.graph import BLOCK, LaidOut, Layout, steps_in
+from dueline.workflows.parts import StepCall
+from dueline.workflows.readiness import End, Failure, Held, evaluate, follows, judge, reason
+from dueline.workflows.release import PARK_US, wake_steps
+
+_PAGE: Final = 500
+
+
+class Start(NamedTuple):
+    """A workflow that is to be started: all that is stored of it, with the ids that it gets."""
+
+    flow: JobId
+    layout: Layout
+    jobs: Sequence[Job]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowProgress:
+    """How far a workflow has come, in steps. ended: by state; the others wait or run."""
+
+    total: int
+    ended: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return self.ended.get("done", 0)
+
+    @property
+    def left(self) -> int:
+        """How many steps have not ended."""
+        return self.total - sum(self.ended.values())
+
+
+def begin(engine: Engine, laid_out: LaidOut, admit: Callable[[str, str, int], object]) -> Start:
+    """Give a workflow and its steps their ids, and make their rows (rule W1).
+
+    Args:
+      admit: Takes a queue, a tenant and how many jobs are to be stored there; raises where the
+        queue's quotas leave no room.
+
+    Raises:
+      BadInput: an option of a step is out of range.
+      QuotaExceeded: a queue has no room for its steps.
+    """
+    layout, calls = laid_out
+    now_us = engine.time.earliest_us()
+    flow, *ids = engine.ids.many(len(calls) + 1, now_us)
+    layout = replace(layout, started_us=now_us)
+    home = next((call for call in calls if call is not None), StepCall("", "default", 0, b""))
+    waiting = home._replace(task="", codec=0, body=b"[]", due_us=None, expires_us=None)
+    each = [call or waiting for call in calls]
+    for place in {(call.queue, call.due_us, call.priority, call.tenant) for call in each}:
+        check_call(*place, now_us=now_us)
+    jobs = [
+        _job(engine, layout, number, job_id, call)
+        for number, (job_id, call) in enumerate(zip(ids, each, strict=True))
+    ]
+    for (queue, tenant), count in Counter((call.queue, call.tenant) for call in each).items():
+        if engine.catalog.settings(queue).quotas:
+            admit(queue, tenant, count)
+    return Start(flow, layout, jobs)
+
+
+def _job(engine: Engine, layout: Layout, number: int, job_id: JobId, call: StepCall) -> Job:
+    now_us = layout.started_us
+    settings = engine.catalog.settings(call.queue)
+    due_us = now_us if call.due_us is None else call.due_us
+    pos_us = max(due_us, now_us)
+    node, parked_us = layout.nodes[number], 0
+    if any(True for _ in node.needs()):
+        pos_us = parked_us = max(pos_us, now_us + PARK_US)
+    elif node.given or node.unless is not None:
+        parked_us = 1  # it waits for nothing, and asks all the same what it is given
+    options = CallOptions(call.expires_us, None, call.tags, None, StepPlace(number, parked_us))
+    if call.expires_us is not None:
+        check_options(options, now_us, 0)
+    bucket = bucket_of(pos_us, settings.width_us)
+    shard = shard_of(job_id, settings.shards) if settings.shards > 1 else 0
+    lane = Lane(call.queue, shard, bucket, call.priority, lane_tenant(call.tenant, call.limits))
+    return Job(
+        lane, pos_us, job_id, 0, due_us, now_us, call.task, call.codec, call.body,
+        options.to_bytes(), pos_us,
+    )  # fmt: skip
+
+
+def send(engine: Engine, start: Start, *, again: bool = False) -> None:
+    """Store a workflow: what it is first, its last steps before its first ones.
+
+    Args: again: it may be stored already, and steps of it may have ended.
+
+    Raises:
+      EnqueueUnknown: it may or may not be stored; send it again.
+      StoreUnavailable: nothing was written.
+    """
+    flow, layout, jobs = start
+    engine.catalog.adopt(features.WORKFLOWS)
+    store = engine.recording_store
+    commits = recipe.put_layout(flow, layout, version=flow)
+    try:
+        if store.transactional:
+            if not again or recipe.read(store, flow) is None:
+                store.together([Group(commits=commits, jobs=jobs)])
+        else:
+            for commit in commits:
+                store.commit(commit.partition, commit.writes)
+            for some in _pages(list(reversed(jobs))):
+                if not all(store.add(some)):
+                    raise EnqueueUnknown.about(jobs)
+    except Unknown as error:
+        raise EnqueueUnknown.about(jobs) from error
+    except StoreUnavailable as error:
+        if store.transactional:
+            raise
+        raise EnqueueUnknown.about(jobs) from error  # a part of it may be stored
+    engine.announce(jobs)
+
+
+def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
+    for begin_at in range(0, len(jobs), _PAGE):
+        yield jobs[begin_at : begin_at + _PAGE]
+
+
+class Look:
+    """Looks at one workflow, again and again; what has ended for good is not read twice."""
+
+    def __init__(self, engine: Engine, flow: JobId) -> None:
+        """Take the engine and the workflow's id.
+
+        Raises: NotFound: there is none, or nothing is kept of it.
+        """
+        layout = recipe.read(engine.store, flow)
+        if layout is None:
+            raise NotFound(
+                f"No workflow {flow.hex()} is known.",
+                hint="Is this the right store? Workflows are forgotten some time after their end.",
+            )
+        self.flow = flow
+        self.layout = layout
+        self._engine = engine
+        self._over: dict[int, dict[int, End]] = {}
+
+    def ends(self) -> Mapping[int, End]:
+        """Tell how steps have ended, without their values; the others are absent."""
+        found: dict[int, End] = {}
+        for block in self.layout.blocks():
+            ends = self._over.get(block)
+            if ends is None:
+                ends = recipe.ends(self._engine.store, self.flow, [block], with_values=False)
+                size = min(BLOCK, len(self.layout.nodes) - block * BLOCK)
+                if len(ends) == size and all(end.is_final for end in ends.values()):
+                    self._over[block] = ends
+            found |= ends
+        return found
+
+    def progress(self) -> FlowProgress:
+        """Count the steps by how they ended."""
+        ends = self.ends()
+        states = Counter(end.state for end in ends.values())
+        return FlowProgress(len(self.layout.nodes), dict(sorted(states.items())))
+
+    def stuck(self, ends: Mapping[int, End]) -> Failure | None:
+        """Find a step that died and that others wait for, until it is retried."""
+        dead = [step for step, end in ends.items() if not end.is_final]
+        for step in dead:
+            for behind in self.layout.needed_by.get(step, ()):
+                if behind not in ends:
+                    word = judge(self.layout, behind, ends)
+                    if isinstance(word, Held):
+                        return word.failure
+        return None
+
+    def outcome(self) -> str | Failure | None:
+        """Tell what the workflow gives, as JSON, or why nothing; None: it goes on."""
+        ends = self.ends()
+        needs = set(steps_in((self.layout.result,)))
+        found: str | Failure | None = self.stuck(ends)
+        if needs <= ends.keys():
+            blocks = {step // BLOCK for step in needs}
+            read = recipe.ends(self._engine.store, self.flow, blocks)
+            found = evaluate(self.layout, self.layout.result, read)
+        return None if isinstance(found, Failure) and self._is_retried(found) else found
+
+    def _is_retried(self, failure: Failure) -> bool:
+        """Tell whether a step that died is alive again."""
+        if failure.end.is_final:
+            return False
+        rows = list(self.rows([failure.step]))
+        return bool(rows) and rows[0].state != State.DEAD
+
+    def status(self) -> str:
+        """Name the state: running, done, failed, cancelled."""
+        outcome = self.outcome()
+        if isinstance(outcome, Failure):
+            is_own = outcome.end.state == "cancelled" and not follows(outcome)
+            return "cancelled" if is_own else "failed"
+        return "running" if outcome is None or self.progress().left else "done"
+
+    def why(self, failure: Failure) -> str:
+        """Say in words why there is no result."""
+        return f"{reason(self.layout, failure).rstrip('.')}."
+
+    def rows(self, steps: Iterable[int]) -> Iterator[Job]:
+        """Read the rows of steps that have one."""
+        numbers = list(steps)
+        for begin_at in range(0, len(numbers), _PAGE):
+            some = numbers[begin_at : begin_at + _PAGE]
+            found = self._engine.store.find([recipe.job_of(self.flow, step) for step in some])
+            yield from (row for row in found if row is not None)
+
+    def branch(self, step: int | None) -> list[int]:
+        """List a step and all that rests on it; None: all steps."""
+        if step is None:
+            return list(range(len(self.layout.nodes)))
+        if not 0 <= step < len(self.layout.nodes):
+            raise NotFound(f"The workflow {self.flow.hex()} has no step {step}.")
+        found, left = {step}, [step]
+        while left:
+            for behind in self.layout.needed_by.get(left.pop(), ()):
+                if behind not in found:
+                    found.add(behind)
+                    left.append(behind)
+        return sorted(found)
+
+
+def signal(engine: Engine, look: Look, name: str, value: bytes) -> None:
+    """Let the steps go on that wait for a name.
+
+    Raises:
+      NotFound: no step waits for it. Conflict: it was signalled before; nothing was changed.
+    """
+    steps = [number for number, node in enumerate(look.layout.nodes) if node.signal == name]
+    if not steps:
+        names = sorted({node.signal for node in look.layout.nodes if node.signal})
+        raise NotFound(
+            f"No step of the workflow {look.flow.hex()} waits for {name!r:.80}.",
+            hint=f"Some wait for {', '.join(names)}." if names else "None waits for a signal.",
+        )
+    commit = recipe.signal(look.flow, name, value, version=engine.ids.token())
+    is_first = engine.store.commit(commit.partition, commit.writes)
+    wake_steps(engine, look.flow, steps)  # in any case: who came first may have been stopped
+    if not is_first:
+        raise Conflict(
+            f"{name} was signalled to the workflow {look.flow.hex()} before.",
+            hint="The first value counts.",
+        )

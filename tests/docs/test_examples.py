@@ -1,0 +1,92 @@
+"""The examples, each run alone."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LINES_MAX = 60
+
+
+def run(name: str, folder: Path) -> list[str]:
+    """Run an example in an empty folder; answer the lines that it prints."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(folder.iterdir()) == []
+    return done.stdout.splitlines()
+
+
+def test_hello_greets_whoever_is_due(tmp_path: Path) -> None:
+    assert run("hello", tmp_path) == [
+        "Ben's job is ready",
+        "Hello, Ben!",
+        "Ann's job is scheduled",
+        "Ann's job is cancelled",
+    ]
+
+
+def test_retries_shows_what_is_tried_again_and_what_is_not(tmp_path: Path) -> None:
+    lines = run("retries", tmp_path)
+    assert sorted(lines[:-4]) == [
+        "busy: attempt 1",
+        "busy: attempt 2",
+        "flaky: attempt 1",
+        "flaky: attempt 2",
+        "flaky: attempt 3",
+        "wrong: attempt 1",
+    ]
+    assert lines[-4:] == [
+        "flaky fetched",
+        "busy fetched",
+        "dead: ValueError: no such page",
+        "found at look 3, attempt 1",
+    ]
+
+
+def test_priorities_prints_in_the_order_of_urgency(tmp_path: Path) -> None:
+    assert run("priorities", tmp_path) == [
+        "urgent, priority 50",
+        "first, priority 0",
+        "second, priority 0",
+        "bulk, priority -5",
+        "due later: not even priority is early",
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short_and_says_why(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < LINES_MAX
+    assert path.stem == "__init__" or "\nWhy: " in text
+
+
+def test_sharded_workers_handle_everything_though_two_are_killed(tmp_path: Path) -> None:
+    # the scenario of the oldest of the designs: six shards, one producer, six consumers
+    lines = run("sharded_workers", tmp_path)
+    assert lines[0] == "600 of 600 messages handled, 2 consumers killed"
+    assert [line.partition(":")[0] for line in lines[1:]] == ["added latency", "takeover"]
+
+
+def test_checks_never_pass_their_limit_and_each_callback_runs_once_though_a_worker_is_killed(
+    tmp_path: Path,
+) -> None:
+    # W1, F1: the example of the oldest of the designs with groups and semaphores
+    said, killed, checks, *callbacks = run("chapman", tmp_path)
+    found = re.fullmatch(r"144 servers were checked, never more than (\d+) at once", said)
+    assert found is not None, said
+    assert 1 < int(found[1]) <= 16
+    assert killed == "1 of 4 workers was killed"
+    times = re.fullmatch(r"check_smtp ended (\d+) times", checks)
+    assert times is not None, checks
+    assert int(times[1]) >= 144  # and again what the killed one had begun
+    assert callbacks == ["analyse ended 1 times", "update_reports ended 1 times"]

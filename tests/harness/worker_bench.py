@@ -1,0 +1,249 @@
+"""A worker on a bench: time, handlers and waiting are in the test's hands."""
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from dueline.core.attempt import Cancelled, Done, Ended, Ending
+from dueline.core.job import Claim, Job
+from dueline.core.retry import Retry
+from dueline.jobs.history import attempts
+from dueline.jobs.queue import Queues
+from dueline.tasks.handler import Handler
+from dueline.tasks.progress import Report
+from dueline.worker.assignment import Assignment, overtaking
+from dueline.worker.backoff import GAP_US_MAX_UNHEARD, Pace
+from dueline.worker.heartbeat import Beat
+from dueline.worker.settler import Settler
+from dueline.worker.worker import Worker, WorkerSettings
+from tests.harness.calls import number_of
+from tests.harness.clocks import HandClock
+
+WAITS_MAX = 5_000
+DONE = Done(b"1")
+
+
+def words(queues: Queues, queue: str = "default") -> list[str]:
+    """Read what history calls the attempts."""
+    return [attempt.outcome for attempt in attempts(queues.engine.store, queue, 1)]
+
+
+class HandRunner:
+    """Runs nothing by itself: a test starts and ends what it holds.
+
+    began: numbers of the jobs, as their handlers were called. beside: what ran when each began.
+    """
+
+    def __init__(self, queues: Queues, threads: int, *, isolates: bool) -> None:
+        """Take the engine, to look at rows with, and how many handlers may run at once."""
+        self.isolates = isolates
+        self.threads = threads
+        self.run_us = 0.0
+        self.ready: list[Assignment] = []
+        self.active: list[Job] = []
+        self.began: list[int] = []
+        self.beside: dict[int, list[int]] = {}
+        self.states: dict[int, int] = {}
+        self.submitted: list[Assignment] = []
+        self.forgotten: list[Claim] = []
+        self.cancelled: list[Claim] = []
+        self.told: dict[Claim, Report] = {}
+        self.is_closed = False
+        self._queues = queues
+        self._store = getattr(
+            queues.engine.store, "_store", queues.engine.store
+        )  # beside calls that fail
+        self._ended: list[Ended] = []
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Hold jobs, and look at their rows as they are now."""
+        for one in assignments:
+            row = self._store.find([one.job.id])[0]
+            self.states[number_of(one.job)] = -1 if row is None else row.state
+        count = overtaking(assignments, self.ready)
+        self.ready[:0] = assignments[:count]
+        self.ready += assignments[count:]
+        self.submitted += assignments
+
+    def spread(self) -> None:
+        """Nothing to wake."""
+
+    def begin(self) -> None:
+        """Call the handlers of what is ready, as far as there are threads."""
+        while self.ready and len(self.active) < self.threads:
+            job = self.ready.pop(0).job
+            number = number_of(job)
+            self.began.append(number)
+            self.beside[number] = [number_of(other) for other in self.active]
+            for other in self.active:
+                self.beside[number_of(other)].append(number)
+            self.active.append(job)
+
+    def end(self, ending: Ending = DONE, *, only: int | None = None) -> None:
+        """Let the handlers that run return."""
+        now_us = self._queues.engine.time.latest_us()
+        for job in list(self.active):
+            if only is None or number_of(job) == only:
+                self.active.remove(job)
+                self._ended.append(Ended(job, ending, now_us - 1, now_us))
+
+    def collect(self) -> list[Ended]:
+        """Take the attempts that ended."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def running(self) -> list[Job]:
+        """List the jobs whose handlers run."""
+        return list(self.active)
+
+    def take_back(self) -> list[Job]:
+        """Take back what has not begun."""
+        taken, self.ready = [one.job for one in self.ready], []
+        return taken
+
+    def extend(self, until_us: Mapping[Claim, int]) -> None:
+        """Hear until when claims last."""
+
+    @property
+    def capacity(self) -> int:
+        """All threads are there."""
+        return self.threads
+
+    def waiting_since_us(self) -> int | None:
+        """Say when the oldest came that has not begun."""
+        return min((one.since_us for one in self.ready), default=None)
+
+    def take_waiting(self) -> list[Job]:
+        """Take back what has not begun."""
+        return self.take_back()
+
+    def forget(self, lost: Sequence[Claim]) -> None:
+        """Drop what was lost and has not begun."""
+        self.forgotten += lost
+        self.ready = [one for one in self.ready if one.job.claim() not in lost]
+
+    def cancel(self, claims: Sequence[Claim]) -> None:
+        """End what has not begun; remember the rest."""
+        self.cancelled += claims
+        for one in [one for one in self.ready if one.job.claim() in claims]:
+            self.ready.remove(one)
+            ended = Ended(one.job, Cancelled("asked"), 0, self._queues.engine.time.latest_us())
+            self._ended.append(ended)
+
+    def reports(self) -> Mapping[Claim, Report]:
+        """Take what the test has handlers say."""
+        told, self.told = self.told, {}
+        return told
+
+    def waiting(self) -> int:
+        """Count what has not begun."""
+        return len(self.ready)
+
+    def interrupt_overdue(self) -> None:
+        """No handler takes too long here."""
+
+    def close(self) -> None:
+        """Remember it."""
+        self.is_closed = True
+
+
+class HandNews(threading.Event):
+    """Instead of waiting, does what the test says, and lets the time pass."""
+
+    def __init__(self, clock: HandClock) -> None:
+        """Take the clock that waiting moves."""
+        super().__init__()
+        self.waits_s: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+        self._clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Pass the time at once."""
+        assert timeout is not None
+        assert len(self.waits_s) < WAITS_MAX, "the worker never comes to an end"
+        self.waits_s.append(timeout)
+        end_us = self._clock.monotonic_us() + round(timeout * 1e6)
+        self.meanwhile()  # may take a part of the time
+        if not self.is_set():
+            self._clock.advance(us=max(0, end_us - self._clock.monotonic_us()))
+        return self.is_set()
+
+
+class Silence(Beat):
+    """No beat at all."""
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def stop(self) -> None:
+        """Stop nothing."""
+
+
+class Bench:
+    """A worker, and all that it is made of."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        clock: HandClock,
+        *,
+        threads: int = 2,
+        serving: Mapping[str, int | None] | None = None,
+        burst: bool = True,
+        isolates: bool = False,
+        drain_us: int = 25_000_000,
+        retry: Retry | None = None,
+        gap_us_max: int = GAP_US_MAX_UNHEARD,
+        chunked: Handler | None = None,
+    ) -> None:
+        """Take the engine and what matters of the settings; ends jobs as they begin.
+
+        Args: chunked: the handler of `tests.chunked`, if there is one.
+        """
+        serving = {"default": None} if serving is None else serving
+        for queue in serving:
+            queues.engine.catalog.settings(queue)
+        self.queues = queues
+        self.clock = clock
+        self.news = HandNews(clock)
+        self.news.meanwhile = self.run_all
+        self.runner = HandRunner(queues, threads, isolates=isolates)
+        self.handler = Handler(len, name="tests.task", retry=retry or Retry(), timeout_us=None)
+        handlers = {"tests.task": self.handler}
+        if chunked is not None:
+            handlers[chunked.name] = chunked
+        self.worker = Worker(
+            queues.engine,
+            self.runner,
+            Settler(queues.engine, handlers, random.Random(1)),
+            WorkerSettings(
+                worker="bench:1:0",
+                serving=serving,
+                tasks=["tests.task"],
+                burst=burst,
+                drain_us=drain_us,
+            ),
+            clock=clock,
+            news=self.news,
+            ear=queues.engine.waker.listen([*serving, "bench:1:0"], self.news),
+            pace=Pace(gap_us_max, lambda: 0.0),
+        )
+        # The beat is a thread in real time: a test that wants one calls `beat`.
+        self.beat = self.worker._extend_all
+        self.worker._beat = Silence(lambda: 0, news=self.news)
+        # So is the timer of jobs claimed early: the loop starts them where there is none.
+        self.worker._early.run_timer = lambda: None  # type: ignore[method-assign]
+
+    def run_all(self) -> None:
+        """Begin what can be, and end it."""
+        self.runner.begin()
+        self.runner.end()
+
+    def run(self) -> list[int]:
+        """Let the worker work to its end; list the jobs whose handlers were called."""
+        self.worker.run()
+        assert self.runner.is_closed
+        return self.runner.began

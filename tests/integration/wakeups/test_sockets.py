@@ -1,0 +1,314 @@
+"""Datagrams to the workers of a queue file."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dueline.stores.sqlite.wakeup import DATAGRAMS_MAX, SOCKETS_AGE_US_MAX, SocketEar, SocketWaker
+from tests.harness.clocks import HandClock
+
+WAIT_S = 60.0
+TAKEN_S_MAX = 10.0
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def waker(file: Path, clock: HandClock) -> SocketWaker:
+    return SocketWaker(file, clock=clock)
+
+
+@pytest.fixture
+def news() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def ear(waker: SocketWaker, news: threading.Event) -> Iterator[SocketEar]:
+    ear = waker.listen(["default", "mail"], news)
+    assert isinstance(ear, SocketEar)
+    yield ear
+    ear.close()
+
+
+def folder_of(file: Path) -> Path:
+    return file.with_name("jobs.db-wake")
+
+
+def test_who_serves_the_queue_hears_it(
+    waker: SocketWaker, ear: SocketEar, news: threading.Event
+) -> None:
+    # O1
+    waker.wake(["mail"])
+    assert news.wait(WAIT_S)
+    assert ear.take()
+    assert not ear.take()
+
+
+def test_it_can_be_woken_again_and_again(
+    waker: SocketWaker, ear: SocketEar, news: threading.Event
+) -> None:
+    for _ in range(50):
+        waker.wake(["default", "mail"])
+        assert news.wait(WAIT_S)
+        news.clear()
+        while not ear.take():  # it was heard before the news were cleared
+            assert news.wait(WAIT_S)
+            news.clear()
+
+
+class Flooded(socket.socket):
+    """A socket in which a datagram always waits."""
+
+    received = 0
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        assert size
+        if not flags & socket.MSG_DONTWAIT:
+            return super().recv(size, flags)
+        self.received += 1
+        assert self.received < 100_000, "the worker is kept by what is sent"
+        return b"mail"
+
+
+def test_a_flood_of_wakeups_keeps_no_worker(
+    waker: SocketWaker, ear: SocketEar, news: threading.Event
+) -> None:
+    waker.wake(["mail"])
+    assert news.wait(WAIT_S)
+    flooded = Flooded(fileno=os.dup(ear._socket.fileno()))
+    with flooded:
+        calm, ear._socket = ear._socket, flooded
+        assert ear.take()
+        ear._socket = calm
+    assert flooded.received <= DATAGRAMS_MAX
+
+
+class TakenAtOnce(threading.Event):
+    """News that a worker takes in the very moment they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ear: SocketEar | None = None
+        self.taken = threading.Semaphore(0)
+
+    def set(self) -> None:
+        super().set()
+        if self.ear is not None and self.ear.take():
+            self.taken.release()
+
+
+def taken_at_once(waker: SocketWaker) -> None:
+    """Take each wake-up while its thread still announces it."""
+    news = TakenAtOnce()
+    ear = waker.listen(["default"], news)
+    assert isinstance(ear, SocketEar)
+    news.ear = ear
+    try:
+        for _ in range(3):
+            waker.wake(["default"])
+            assert news.taken.acquire(timeout=TAKEN_S_MAX)
+    finally:
+        ear.close()
+
+
+def test_news_that_are_taken_at_once_are_not_the_last(waker: SocketWaker) -> None:
+    # O1
+    taken_at_once(waker)
+
+
+def test_what_is_said_of_other_queues_is_not_for_it(
+    waker: SocketWaker, ear: SocketEar, news: threading.Event
+) -> None:
+    waker.wake(["post"])
+    waker.wake(["mail"])  # comes later
+    assert news.wait(WAIT_S)
+    assert ear.take()
+
+
+def test_a_worker_that_does_not_look_holds_up_no_sender(
+    waker: SocketWaker, ear: SocketEar, news: threading.Event
+) -> None:
+    for _ in range(2_000):
+        waker.wake(["default"])
+    assert news.wait(WAIT_S)
+    assert ear.take()
+
+
+def test_other_processes_are_heard(file: Path, ear: SocketEar, news: threading.Event) -> None:
+    # O1
+    script = (
+        "import sys; from pathlib import Path; from dueline.core.clock import SystemClock\n"
+        "from dueline.stores.sqlite.wakeup import SocketWaker\n"
+        "SocketWaker(Path(sys.argv[1]), clock=SystemClock()).wake(['default'])"
+    )
+    subprocess.run([sys.executable, "-c", script, str(file)], check=True)
+    assert news.wait(WAIT_S)
+    assert ear.take()
+
+
+def test_it_is_for_the_owner_alone(file: Path, ear: SocketEar) -> None:
+    assert stat.S_IMODE(folder_of(file).stat().st_mode) == 0o700
+
+
+def test_the_last_worker_takes_the_folder_along(waker: SocketWaker, file: Path) -> None:
+    first = waker.listen(["default"], threading.Event())
+    second = waker.listen(["default"], threading.Event())
+    assert len(list(folder_of(file).iterdir())) == 2
+    first.close()
+    assert len(list(folder_of(file).iterdir())) == 1
+    second.close()
+    assert not folder_of(file).exists()
+
+
+def test_it_closes_whether_or_not_it_was_heard(waker: SocketWaker, file: Path) -> None:
+    news = threading.Event()
+    ear = waker.listen(["default"], news)
+    assert isinstance(ear, SocketEar)
+    waker.wake(["default"])
+    assert news.wait(WAIT_S)
+    ear.close()
+    ear._thread.join(WAIT_S)
+    assert not ear._thread.is_alive()
+    waker.wake(["default"])  # to one that has gone
+
+
+def test_it_closes_even_if_its_folder_was_removed(waker: SocketWaker, file: Path) -> None:
+    ear = waker.listen(["default"], threading.Event())
+    assert isinstance(ear, SocketEar)
+    for place in folder_of(file).iterdir():
+        place.unlink()
+    folder_of(file).rmdir()
+    waker.wake(["default"])
+    ear.close()
+    ear._thread.join(WAIT_S)
+    assert not ear._thread.is_alive()
+
+
+def bound(file: Path, name: str) -> socket.socket:
+    """Bind a socket in the folder."""
+    folder_of(file).mkdir(mode=0o700, exist_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    descriptor = os.open(folder_of(file), os.O_RDONLY)
+    made.bind(f"/proc/self/fd/{descriptor}/{name}")
+    os.close(descriptor)
+    return made
+
+
+def killed_worker(file: Path, name: str = "dead") -> Path:
+    """Leave a socket behind as a killed worker does."""
+    bound(file, name).close()
+    return folder_of(file) / name
+
+
+def test_what_a_killed_worker_left_is_removed_by_a_sender(
+    waker: SocketWaker, file: Path, clock: HandClock
+) -> None:
+    dead = killed_worker(file)
+    for _ in range(2):
+        waker.wake(["default"])
+        assert dead.exists()  # it may be about to be bound
+    clock.advance(us=SOCKETS_AGE_US_MAX + 1)
+    waker.wake(["default"])
+    assert not dead.exists()
+    assert not folder_of(file).exists()
+
+
+def test_one_that_was_late_to_listen_is_not_removed(
+    waker: SocketWaker, file: Path, clock: HandClock
+) -> None:
+    late = killed_worker(file, "late")
+    waker.wake(["default"])
+    late.unlink()
+    worker = bound(file, "late")
+    for _ in range(5):
+        clock.advance(us=SOCKETS_AGE_US_MAX + 1)
+        waker.wake(["default"])
+    assert late.exists()
+    worker.close()
+
+
+def test_a_worker_that_comes_later_is_known_within_a_second(
+    waker: SocketWaker, clock: HandClock, news: threading.Event
+) -> None:
+    waker.wake(["default"])  # reads the folder, which is not there yet
+    ear = waker.listen(["default"], news)
+    clock.advance(us=SOCKETS_AGE_US_MAX + 1)
+    waker.wake(["default"])
+    assert news.wait(WAIT_S)
+    ear.close()
+
+
+def test_a_path_that_is_too_long_for_an_address_will_do(tmp_path: Path, clock: HandClock) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    waker, news = SocketWaker(folder / "jobs.db", clock=clock), threading.Event()
+    ear = waker.listen(["default"], news)
+    assert ear.is_open
+    waker.wake(["default"])
+    assert news.wait(WAIT_S)
+    ear.close()
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "open", "link", "foreign"])
+def test_a_folder_that_others_may_write_to_is_not_used(
+    waker: SocketWaker,
+    file: Path,
+    news: threading.Event,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = folder_of(file)
+    if kind == "file":
+        place.touch()
+    elif kind == "link":
+        (file.parent / "elsewhere").mkdir(mode=0o700)
+        place.symlink_to(file.parent / "elsewhere")
+    else:
+        place.mkdir(mode=0o700)
+        if kind == "open":
+            place.chmod(0o777)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
+    ear = waker.listen(["default"], news)
+    assert not ear.is_open
+    assert not ear.take()
+    waker.wake(["default"])
+    ear.close()
+    assert place.exists()
+
+
+def test_where_there_are_no_such_sockets_nothing_is_heard(
+    waker: SocketWaker, news: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(socket, "AF_UNIX")
+    assert not waker.listen(["default"], news).is_open
+    waker.wake(["default"])
+
+
+def test_a_thread_that_hears_of_the_end_too_late_ends_all_the_same(
+    waker: SocketWaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a machine is so busy that it does not get to run in time
+    monkeypatch.setattr(SocketEar, "_loop", lambda _: None)
+    ear = waker.listen(["default"], threading.Event())
+    assert isinstance(ear, SocketEar)
+    monkeypatch.undo()
+    ear._socket.close()
+    ear._loop()

@@ -1,0 +1,46 @@
+"""The Cassandra store and the contract, on a real node."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dueline.store_tests.laws import SharedSteppedLaws, StoreFactory
+from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
+from tests.harness.remembering_store import only_those_that_remember, watched
+
+expect_node()
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    with node_url() as url:
+        yield url
+
+
+@pytest.fixture(scope="class")
+def keyspaces(request: pytest.FixtureRequest, address: str) -> Iterator[Keyspaces]:
+    keyspaces = Keyspaces(address, request.cls.OPTIONS)
+    yield keyspaces
+    keyspaces.remove()
+
+
+@pytest.mark.cassandra
+@pytest.mark.timeout(600)  # some lives on a node that others use too take minutes
+class TestCassandra(SharedSteppedLaws):
+    OPTIONS = ""
+    lives = 3  # one takes seconds here
+
+    @pytest.fixture
+    def factory(self, keyspaces: Keyspaces) -> StoreFactory:
+        return keyspaces
+
+    @pytest.fixture(autouse=True)
+    def watching(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        with watched(request.node.originalname):
+            yield
+
+
+@pytest.mark.cassandra
+@only_those_that_remember
+class TestCassandraWithoutMemory(TestCassandra):
+    OPTIONS = "&remember=0"

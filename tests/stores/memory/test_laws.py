@@ -1,0 +1,15 @@
+"""The memory store and the contract."""
+
+import pytest
+
+from dueline.store_tests.laws import KeepingFactory, Laws, StoreFactory
+from dueline.stores.memory.store import MemoryStore
+
+
+@pytest.mark.memory
+class TestMemory(Laws):
+    lives = 10  # it is compared with itself: what can fail is the machine
+
+    @pytest.fixture
+    def factory(self) -> StoreFactory:
+        return KeepingFactory(MemoryStore)

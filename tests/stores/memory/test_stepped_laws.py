@@ -1,0 +1,66 @@
+"""The memory store without transactions and the contract."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dueline.api.connect import open_store
+from dueline.core.clock import Clock, SystemClock
+from dueline.core.store import Store
+from dueline.store_tests.laws import SteppedLaws, StoreFactory
+from dueline.stores.memory.cluster import Cluster
+from dueline.stores.memory.stepped import SteppedMemoryStore
+from tests.harness.late_answers import LateClient
+from tests.harness.remembering_store import watched
+
+
+class ClusterFactory:
+    """Makes clusters; each opening is another client, with a memory of its own."""
+
+    def __init__(self, make: Callable[[Clock, Cluster], Store]) -> None:
+        """Take what makes a client of a cluster."""
+        self._make = make
+        self._clusters: dict[str, Cluster] = {}
+
+    def fresh(self) -> str:
+        """Make an empty cluster; return its name."""
+        url = f"cluster://{len(self._clusters)}"
+        self._clusters[url] = Cluster()
+        return url
+
+    def open(self, url: str, *, clock: Clock | None = None) -> Store:
+        """Make a client."""
+        return self._make(clock or SystemClock(), self._clusters[url])
+
+
+@pytest.mark.memory
+class TestMemoryWithoutTransactions(SteppedLaws):
+    lives = 15  # each of its steps is Python: one life takes a second under coverage
+
+    @pytest.fixture(params=[True, False], ids=["remembering", "forgetful"])
+    def factory(self, request: pytest.FixtureRequest) -> StoreFactory:
+        remember: bool = request.param
+        return ClusterFactory(
+            lambda clock, cluster: SteppedMemoryStore(clock, cluster=cluster, remember=remember)
+        )
+
+    @pytest.fixture(autouse=True)
+    def watching(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        with watched(request.node.originalname):
+            yield
+
+
+@pytest.mark.memory
+class TestMemoryWhoseRequestsLandLate(TestMemoryWithoutTransactions):
+    lives = 5
+
+    @pytest.fixture
+    def factory(self) -> StoreFactory:
+        return ClusterFactory(lambda clock, cluster: LateClient(clock, cluster=cluster))
+
+
+@pytest.mark.memory
+def test_an_address_names_it() -> None:
+    store = open_store("memory://?transactional=off")
+    assert (store.transactional, store.scope) == (False, "process")
+    assert store.describe()["durability"] == "none: gone with the process"

@@ -1,0 +1,14 @@
+"""The SQLite store and the contract."""
+
+from pathlib import Path
+
+import pytest
+
+from dueline.store_tests.laws import SharedLaws, StoreFactory, UrlFactory
+
+
+@pytest.mark.sqlite
+class TestSqlite(SharedLaws):
+    @pytest.fixture
+    def factory(self, tmp_path: Path) -> StoreFactory:
+        return UrlFactory(lambda number: f"sqlite:///{tmp_path}/{number}.db?synchronous=NORMAL")

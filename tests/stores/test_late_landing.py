@@ -1,0 +1,103 @@
+"""Requests that land late, on the memory store without transactions (rule U5)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+
+import pytest
+
+from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.readback import Fate
+from dueline.core.store import NO_VERSION, Put, Write
+from dueline.stores.memory.cluster import Cluster
+from tests.harness import late_landing
+from tests.harness.clocks import HandClock
+from tests.harness.late_answers import ON_TIME, LateClient
+
+pytestmark = pytest.mark.memory
+
+
+class LateStore(LateClient):
+    """A store that gives up its next conditional write on request."""
+
+    def __init__(self) -> None:
+        """Start empty, with an answer to each request."""
+        self.armed: list[int] = []
+        super().__init__(HandClock(), cluster=Cluster(), turns=self._turns())
+
+    def _turns(self) -> Iterator[int]:
+        while True:
+            yield self.armed.pop() if self.armed else ON_TIME
+
+    def silence(self) -> Callable[[], None]:
+        """Answer no reading of rows, until what is returned is called."""
+
+        def fail(*_: object) -> None:
+            raise StoreUnavailable
+
+        some = self._node.some
+        self._node.some = fail  # type: ignore[method-assign, assignment]
+
+        def speak() -> None:
+            self._node.some = some  # type: ignore[method-assign]
+
+        return speak
+
+
+@pytest.fixture
+def store() -> LateStore:
+    return LateStore()
+
+
+@pytest.fixture(params=range(5), ids=lambda skips: f"after {skips} steps")
+def late(request: pytest.FixtureRequest, store: LateStore) -> late_landing.Late:
+    skips: int = request.param
+    return lambda: store.armed.append(skips)
+
+
+def test_a_claim_has_its_rows(store: LateStore, late: late_landing.Late) -> None:
+    late_landing.a_claim_has_its_rows(store, late)
+
+
+def test_a_claim_of_another_is_not_taken_for_ones_own(
+    store: LateStore, late: late_landing.Late
+) -> None:
+    late_landing.a_claim_of_another_is_not_taken_for_ones_own(store, late)
+
+
+@pytest.mark.parametrize("verdict", late_landing.VERDICTS)
+def test_a_verdict_holds(store: LateStore, late: late_landing.Late, verdict: str) -> None:
+    late_landing.a_verdict_holds(store, late, verdict)
+
+
+def test_verdicts_beside_it_hold(store: LateStore, late: late_landing.Late) -> None:
+    late_landing.verdicts_beside_it_hold(store, late)
+
+
+def test_a_commit_holds(store: LateStore, late: late_landing.Late) -> None:
+    late_landing.a_commit_holds(store, late)
+
+
+def test_an_outcome_is_known_by_whoever_repeats_it(
+    store: LateStore, late: late_landing.Late
+) -> None:
+    late_landing.an_outcome_is_known_by_whoever_repeats_it(store, late, store.silence)
+
+
+def test_another_outcome_under_the_same_claim_is_refused(store: LateStore) -> None:
+    late_landing.another_outcome_under_the_same_claim_is_refused(store)
+
+
+def test_a_commit_that_another_may_have_overwritten_is_unknown(store: LateStore) -> None:
+    """Its own version may have stood there for a while: nobody can say that it did not."""
+    cluster = store._node.cluster
+    other = LateClient(HandClock(), cluster=cluster, turns=repeat(ON_TIME))
+    read_back = store._fate_of_commit
+
+    def overtaken(lost: Unknown, partition: str, writes: Sequence[Write]) -> Fate:
+        assert other.commit("p", [Put("a", b"2", b"", NO_VERSION)])
+        return read_back(lost, partition, writes)
+
+    store._fate_of_commit = overtaken  # type: ignore[method-assign]
+    store.armed.append(9)
+    with pytest.raises(Unknown):
+        store.commit("p", [Put("a", b"1", b"", NO_VERSION)])

@@ -1,0 +1,353 @@
+"""The one reason why a job is not running."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from dueline.core.attempt import FinalState, Outcome
+from dueline.core.clock import SECOND_US
+from dueline.core.codec import encode
+from dueline.core.job import JobId
+from dueline.core.store import Move, Want
+from dueline.core.store_capabilities import AHEAD_US, ClaimsAhead
+from dueline.jobs import claim_order, pauses
+from dueline.jobs.completion import finish_of
+from dueline.jobs.explain import explain
+from dueline.jobs.explanation import Explanation, Reason
+from dueline.limits import semaphore, suspension
+from dueline.limits.usage import Waiting
+from tests.harness.world import LEASE_US, World, world_on
+
+
+@pytest.fixture(
+    params=[pytest.param(k, marks=getattr(pytest.mark, k)) for k in ("memory", "sqlite")]
+)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = world_on(request.param, tmp_path)
+    yield made
+    made.store.close()
+
+
+def why(world: World, job_id: JobId, reason: Reason) -> Explanation:
+    """Explain a job, and make sure of the reason."""
+    found = explain(world.queues, job_id)
+    assert found.reason == reason, found
+    return found
+
+
+def test_a_job_that_nobody_knows_is_unknown(world: World) -> None:
+    found = why(world, JobId(bytes(16)), "unknown")
+    assert found.sentence.startswith(f"No job {'00' * 16} is known.")
+
+
+def test_a_job_of_the_future_is_scheduled(world: World) -> None:
+    job_id = world.put(after_s=90)
+    found = why(world, job_id, "scheduled")
+    assert found.sentence == "It is not due until 2026-01-01T00:01:30Z (in 1m30s)."
+    assert found.facts["at_us"] == world.now_us + 90 * SECOND_US
+
+
+def test_a_started_job_of_a_live_worker_runs(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.claim(job_id, start=True)
+    world.clock.advance(5)
+    found = why(world, job_id, "running")
+    assert found.sentence == (
+        "It is running: attempt 1, in worker w1 since 2026-01-01T00:00:00Z (5s ago)."
+    )
+    assert found.facts["attempt"] == 1
+
+
+def test_a_claimed_job_that_is_not_started_waits_for_a_slot(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.claim(job_id)
+    assert "starts it as soon as a slot is free" in why(world, job_id, "claimed").sentence
+
+
+def test_a_job_that_is_claimed_before_its_time_is_not_due(world: World) -> None:
+    # V4
+    if not isinstance(world.store, ClaimsAhead):
+        pytest.skip("no job is claimed ahead there")
+    job_id = world.put(after_s=0.3)
+    world.live()
+    claimed = world.store.claim_ahead(
+        [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us,
+        until_us=world.now_us + AHEAD_US, lease_us=LEASE_US, worker="w1",
+        token=world.queues.engine.ids.token(),
+    )  # fmt: skip
+    assert [one.job.id for one in claimed.jobs] == [job_id]
+    found = why(world, job_id, "scheduled")
+    assert found.sentence.startswith("It is not due until 2026-01-01T00:00:00Z (")
+    assert found.sentence.endswith("; worker w1 has claimed it and starts it then.")
+    assert found.facts["at_us"] == world.now_us + 300_000
+    waiting = world.put(priority=-1)
+    assert why(world, waiting, "waiting").facts["held"] == 0  # it takes no slot yet
+    world.clock.advance(0.3)
+    why(world, job_id, "claimed")
+
+
+def test_a_failed_job_is_tried_again_and_says_why(world: World) -> None:
+    job_id = world.put()
+    world.back(world.claim(job_id), after_s=8, errors=2, error="ValueError: bad\nmore")
+    found = why(world, job_id, "retrying")
+    assert found.sentence == (
+        "Attempt 2 failed (ValueError: bad); it is tried again at 2026-01-01T00:00:08Z (in 8s)."
+    )
+
+
+def test_a_job_whose_worker_died_may_be_tried_again_later(world: World) -> None:
+    job_id = world.put()
+    job = world.claim(job_id)
+    at_us = world.now_us + SECOND_US
+    move = Move(
+        job, at_us, world.queues.engine.ids.token(), 0, errors=0, crashes=1, error="signal 9"
+    )
+    world.store.settle([move])
+    assert "A worker died on it (signal 9)" in why(world, job_id, "retrying").sentence
+
+
+def test_a_snoozed_job_is_put_back(world: World) -> None:
+    job_id = world.put()
+    world.back(world.claim(job_id), after_s=300)
+    world.live()
+    assert "until 2026-01-01T00:05:00Z (in 5m)" in why(world, job_id, "put back").sentence
+    world.leave()
+    why(world, job_id, "put back")
+
+
+def test_a_job_that_every_worker_gives_back_has_an_unknown_task(world: World) -> None:
+    job_id = world.put(task="mystery")
+    world.back(world.claim(job_id), after_s=30)
+    world.live()
+    assert why(world, job_id, "task unknown").facts["at_us"] == world.now_us + 30 * SECOND_US
+
+
+def test_a_ready_job_may_have_no_worker(world: World) -> None:
+    job_id = world.put()
+    world.live(queues=["other"])
+    found = why(world, job_id, "no worker")
+    assert found.sentence == "It is ready, but no live worker serves the queue q."
+
+
+def test_a_worker_that_no_longer_beats_serves_nothing(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.clock.advance(31)
+    why(world, job_id, "no worker")
+
+
+def test_a_ready_job_may_have_only_workers_that_do_not_know_its_task(world: World) -> None:
+    job_id = world.put(task="mystery")
+    world.live()
+    assert why(world, job_id, "task unknown").sentence == (
+        "The task mystery is not known to the live worker of the queue q."
+    )
+    world.live("w2")
+    assert "any of the 2 workers" in why(world, job_id, "task unknown").sentence
+
+
+def test_a_ready_job_waits_its_turn(world: World) -> None:
+    world.put(priority=9)
+    world.put(priority=-9)
+    world.put(priority=9, after_s=60)
+    world.clock.advance(1)
+    world.put()
+    world.clock.advance(1)
+    job_id = world.put()
+    world.clock.advance(1)
+    world.put()
+    held = [world.put(priority=-50) for _ in range(3)]
+    world.claim(held[0])  # all of their lane
+    world.live()
+    world.live("w2")
+    found = why(world, job_id, "waiting")
+    assert found.sentence == (
+        "It is ready, at position 3 of the queue q; live workers: 2, jobs that they hold: 3, "
+        "slots: 8."
+    )
+    assert found.facts["position_is_at_least"] is False
+
+
+def test_the_count_of_those_before_a_job_has_an_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_order, "AHEAD_MAX", 2)
+    for _ in range(3):
+        world.put(priority=1)
+    job_id = world.put()
+    world.live()
+    found = why(world, job_id, "waiting")
+    assert "or later" in found.sentence
+    assert found.facts["position_is_at_least"] is True
+
+
+def test_a_suspect_runs_alone(world: World) -> None:
+    job_id = world.put()
+    world.claim(job_id, start=True)
+    world.clock.advance(31)
+    job = world.claim(job_id)
+    assert job.alone
+    world.live()
+    assert "A worker died while it ran (crash 1, dead at 3)" in (
+        why(world, job_id, "suspect").sentence
+    )
+    world.clock.advance(31)
+    world.live()
+    why(world, job_id, "suspect")
+
+
+def test_a_job_of_a_dead_worker_is_due_again_when_the_lease_ends(world: World) -> None:
+    job_id = world.put()
+    world.live()
+    world.claim(job_id, start=True)
+    world.leave()
+    found = why(world, job_id, "worker gone")
+    assert found.sentence == (
+        "Worker w1 claimed it and is gone; it is due again when the lease ends, at "
+        "2026-01-01T00:00:30Z (in 30s), or sooner, when the monitor releases it."
+    )
+
+
+def test_a_dead_job_says_since_when_and_why(world: World) -> None:
+    job_id = world.put()
+    world.die(job_id, "ValueError: " + "x" * 300)
+    found = why(world, job_id, "dead")
+    assert found.sentence.startswith(
+        "It has been dead since 2026-01-01T00:00:00Z (now) because of ValueError: xxx"
+    )
+    assert found.sentence.endswith("xxx....")
+
+
+def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(world: World) -> None:
+    job_id, later = world.put(), world.put(after_s=90)
+    world.live()
+    why(world, job_id, "waiting")
+    world.queues.engine.catalog.configure("q", is_paused=True)
+    found = why(world, job_id, "paused")
+    assert found.sentence == "It is ready, but the queue q is paused (`dueline queues resume q`)."
+    why(world, later, "scheduled")
+    world.claim(job_id, start=True)
+    why(world, job_id, "running")
+
+
+def test_a_ready_job_of_a_paused_tenant_waits_for_the_end_of_that_pause(world: World) -> None:
+    # F10
+    mine, others, nobodys = (world.put(tenant=tenant) for tenant in ("two words", "b", ""))
+    world.live()
+    pauses.pause(world.queues.engine, "q", tenants=["two words", ""])
+    found = why(world, mine, "paused")
+    assert found.sentence == (
+        "It is ready, but in the queue q the tenant two words is paused "
+        "(`dueline queues resume q --tenant 'two words'`)."
+    )
+    assert "jobs without a tenant are paused" in why(world, nobodys, "paused").sentence
+    why(world, others, "waiting")
+
+
+def test_a_ready_job_waits_for_permits_that_others_hold(world: World) -> None:
+    job_id, later = (world.put(limits=["warehouse"], after_s=after_s) for after_s in (0, 90))
+    world.live()
+    semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
+    world.hold("warehouse", "w1", 2, lasts_s=40)
+    why(world, job_id, "waiting")
+    world.hold("warehouse", "w2", 1, lasts_s=20)
+    world.wait_for("warehouse", "w3", 5)
+    found = why(world, job_id, "limit")
+    assert found.sentence == (
+        "It is ready, but of its limit warehouse no permit is left (capacity 3): "
+        "w1 holds 2 until 2026-01-01T00:00:40Z (in 40s), "
+        "w2 holds 1 until 2026-01-01T00:00:20Z (in 20s); w3 waits for 5."
+    )
+    assert found.facts == {
+        "queue": "q", "limit": "warehouse", "semaphore": "warehouse", "capacity": 3, "held": 3,
+        "holders": "w1=2, w2=1", "waiting": "w3=5", "until_us": world.now_us + 20 * SECOND_US,
+    }  # fmt: skip
+    why(world, later, "scheduled")
+    world.clock.advance(20)
+    world.live()
+    why(world, job_id, "waiting")  # w2's have lapsed
+
+
+def test_the_permits_of_a_key_are_told_apart_and_one_is_all_that_nobody_set(world: World) -> None:
+    mine, others = (world.put(limits=[f"host:{host}", "any"]) for host in ("a", "b"))
+    world.live()
+    world.hold("host:a")
+    found = why(world, mine, "limit")
+    assert "of its limit host:a no permit is left (capacity 1, as nobody has" in found.sentence
+    why(world, others, "waiting")
+
+
+def test_a_limit_of_capacity_0_says_how_to_raise_it(world: World) -> None:
+    job_id = world.put(limits=["any", "warehouse"])
+    world.live()
+    world.hold("any")
+    why(world, job_id, "limit")
+    semaphore.define(world.store, "warehouse", 0, ids=world.queues.engine.ids)
+    found = why(world, job_id, "limit")
+    assert found.sentence == (
+        "It is ready, but its limit warehouse has a capacity of 0, which lets nothing run "
+        "(`dueline limits set warehouse 4`)."
+    )
+    assert "until_us" not in found.facts
+
+
+def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
+    # F6, V4
+    job_id = world.put(limits=["any", "warehouse"])
+    world.live()
+    world.hold("any")
+    suspension.close(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
+    found = why(world, job_id, "limit")
+    assert found.sentence == (
+        "It is ready, but its limit warehouse is closed until 2026-01-01T00:00:40Z (in 40s), "
+        "since a handler raised Throttled."
+    )
+    assert found.facts["closed_us"] == world.now_us + 40 * SECOND_US
+    assert Waiting(world.queues.engine).has(world.row(job_id).lane)
+    world.clock.advance(40)
+    world.live()
+    assert "closed" not in why(world, job_id, "waiting").sentence
+
+
+def test_a_limit_is_no_reason_where_a_pause_or_a_missing_worker_is_one(world: World) -> None:
+    job_id = world.put(limits=["warehouse"])
+    world.hold("warehouse")
+    why(world, job_id, "no worker")
+    world.live()
+    why(world, job_id, "limit")
+    world.queues.engine.catalog.configure("q", is_paused=True)
+    why(world, job_id, "paused")
+
+
+def test_a_few_holders_are_named_and_the_others_counted(world: World) -> None:
+    job_id = world.put(limits=["warehouse"])
+    world.live()
+    for number in range(7):
+        world.hold("warehouse", f"w{number}")
+    found = why(world, job_id, "limit")
+    assert found.sentence.endswith("(in 30s), and 2 more.")
+    assert "w4 holds" in found.sentence
+    assert "w5 holds" not in found.sentence
+
+
+@pytest.mark.parametrize("state", [state for state in get_args(FinalState) if state != "dead"])
+def test_a_job_that_ended_says_since_when(world: World, state: FinalState) -> None:
+    job_id = world.put()
+    world.end(world.claim(job_id), Outcome(state, world.now_us, error="E" * (state == "lost")))
+    found = why(world, job_id, state)
+    because = " because of E" if state == "lost" else ""
+    assert found.sentence == f"It has been {state} since 2026-01-01T00:00:00Z (now){because}."
+
+
+def test_a_job_that_is_about_to_leave_its_row_has_ended(world: World) -> None:
+    job_id = world.put()
+    job = world.claim(job_id)
+    outcome = Outcome("dead", world.now_us, error="E")
+    end = finish_of(job, outcome, None, world.queues.engine.catalog.settings("q"))
+    move = Move(job, job.at_us, world.queues.engine.ids.token(), 0, 1, 0, outcome=encode(end))
+    world.store.settle([move])
+    why(world, job_id, "dead")

@@ -1,0 +1,112 @@
+"""How fast jobs end, how late they start, and who follows that."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dueline.admin import throughput
+from dueline.admin.throughput import recent, throughput_of
+from dueline.core.attempt import Attempt, Outcome
+from dueline.core.clock import SECOND_US
+from dueline.jobs.history import LATE_US, Follower
+from tests.harness.clocks import NOW_US
+from tests.harness.world import EVERY_KIND, World, world_on
+
+
+@pytest.fixture(params=EVERY_KIND)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = world_on(request.param, tmp_path)
+    yield made
+    made.store.close()
+
+
+ATTEMPT = Attempt(
+    job="00", task="t", queue="q", tenant="", priority=0, enqueued_us=NOW_US, due_us=NOW_US,
+    claimed_us=NOW_US, started_us=NOW_US, ended_us=NOW_US, outcome="done", error="", worker="w",
+    fence=1,
+)  # fmt: skip
+
+
+def late(late_us: int, *, fence: int = 1, outcome: str = "done") -> Attempt:
+    return replace(ATTEMPT, started_us=NOW_US + late_us, fence=fence, outcome=outcome)
+
+
+def test_nothing_is_neither_fast_nor_late() -> None:
+    found = throughput_of([], SECOND_US)
+    assert (found.ended, found.per_s(), found.late_p50_us, found.late_p99_us) == (0, 0, None, None)
+
+
+def test_lateness_is_that_of_first_starts() -> None:
+    some = [late(number) for number in range(1, 101)]
+    found = throughput_of([*some, late(9999, fence=2), replace(ATTEMPT, started_us=0)], SECOND_US)
+    assert (found.late_p50_us, found.late_p99_us) == (50, 99)
+
+
+def test_outcomes_are_counted_apart() -> None:
+    outcomes = ["done", "done", "retried", "dead", "crashed", "snoozed", "given_back", "cancelled"]
+    found = throughput_of([late(0, outcome=one) for one in outcomes], 4 * SECOND_US)
+    assert (found.ended, found.done, found.failed, found.per_s()) == (8, 2, 3, 0.5)
+
+
+def done(world: World, *, queue: str = "q", ended_us: int | None = None) -> str:
+    """Have a job done; answer its id."""
+    job_id = world.put(queue=queue)
+    world.end(world.claim(job_id), Outcome("done", ended_us or world.now_us))
+    return job_id.hex()
+
+
+def test_few_attempts_are_looked_for_further_back(world: World) -> None:
+    done(world)
+    world.clock.advance(200)
+    done(world)
+    done(world, queue="other")
+    found = recent(world.queues.engine, ["q"])
+    assert (found.done, found.span_us) == (2, 300 * SECOND_US)
+    assert not found.is_capped
+
+
+def test_enough_attempts_are_those_of_the_last_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throughput, "ENOUGH", 2)
+    done(world)
+    world.clock.advance(100)
+    done(world)
+    done(world)
+    found = recent(world.queues.engine, ["q"])
+    assert (found.done, found.span_us, found.per_s()) == (2, 10 * SECOND_US, 0.2)
+    assert recent(world.queues.engine, ["q"], most=2).is_capped
+
+
+def jobs_of(attempts: list[Attempt]) -> list[str]:
+    return [one.job for one in attempts]
+
+
+def test_a_follower_tells_of_each_attempt_once(world: World) -> None:
+    done(world)
+    world.clock.advance(1)
+    follower = Follower(world.store, since_us=world.now_us)
+    assert follower.read({"q": 1}) == []
+    first = done(world)
+    assert jobs_of(follower.read({"q": 1})) == [first]
+    second, other = done(world), done(world, queue="other")
+    assert sorted(jobs_of(follower.read({"q": 1, "other": 1}))) == sorted([second, other])
+    assert follower.read({"q": 1, "other": 1}) == []
+    world.clock.advance(3600)
+    last = done(world)
+    assert jobs_of(follower.read({"q": 1, "other": 1})) == [last]
+    assert follower.read({"q": 1, "other": 1}) == []
+
+
+def test_a_follower_tells_of_what_is_written_a_little_late(world: World) -> None:
+    follower = Follower(world.store, since_us=world.now_us)
+    world.clock.advance(60)
+    began_us = world.now_us
+    newer = done(world)
+    assert jobs_of(follower.read({"q": 1})) == [newer]
+    late_one = done(world, ended_us=began_us - LATE_US + 1)
+    too_late = done(world, ended_us=began_us - LATE_US - 1)
+    assert jobs_of(follower.read({"q": 1})) == [late_one]
+    assert too_late != late_one

@@ -1,0 +1,365 @@
+"""`dueline jobs explain` in each situation, beside real workers."""
+
+import asyncio
+import importlib.util
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from dueline import Dueline
+from dueline.api.job_handle import Job
+from dueline.coordination.worker_registry import present
+from dueline.jobs.explanation import Explanation
+from tests.unit.cli.conftest import STORE, WAIT_S, Shell
+
+APP = """
+import time
+from pathlib import Path
+
+from dueline import Call, Chunk, Context, Dueline, Retry, Snooze, Throttled, pipeline, wait_for
+
+app = Dueline("sqlite:///jobs.db?synchronous=NORMAL")
+app.queue("aging", aging=0.1)
+
+
+@app.task(name="hold")
+def hold(name: str) -> None:
+    with open("ran", "a") as file:
+        file.write(f"{name}\\n")
+    while not Path(f"go-{name}").exists():
+        time.sleep(0.01)
+
+
+@app.task(name="note")
+def note(name: str) -> None:
+    with open("ran", "a") as file:
+        file.write(f"{name}\\n")
+
+
+@app.task(name="gather", chunk=Chunk(size=50, within=600))
+def gather(calls: list[Call[str]]) -> None:
+    pass
+
+
+@app.task(name="doze", retry=Retry(base=0))
+def doze(ctx: Context) -> None:
+    if ctx.attempt == 1:
+        raise OSError("no route")
+    raise Snooze(600)
+
+
+@app.task(name="flaky", retry=Retry(attempts=3, base=1e6, cap=1e6))
+def flaky() -> None:
+    raise TimeoutError("busy")
+
+
+@app.task(name="fail", retry=Retry(attempts=1))
+def fail() -> None:
+    raise ValueError("no")
+
+
+@app.task(name="limited", limits=["host"])
+def limited(name: str) -> None:
+    with open("ran", "a") as file:
+        file.write(f"{name}\\n")
+    time.sleep(600)
+
+
+@app.task(name="closing", limits=["door"])
+def closing() -> None:
+    raise Throttled(600)
+"""
+
+
+class Scene:
+    """A folder with an app, its workers, and what is said of its jobs."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        (shell.folder / "scene.py").write_text(APP)
+        spec = importlib.util.spec_from_file_location("scene", shell.folder / "scene.py")
+        assert spec is not None
+        assert spec.loader is not None
+        self.module: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.module)
+        self.app: Dueline = self.module.app
+        self._workers: list[subprocess.Popen[str]] = []
+
+    def worker(self, *words: str) -> subprocess.Popen[str]:
+        """Start a worker, and wait until it is there."""
+        count = len(present(self.app.store))
+        process = self.shell.spawn("worker", "scene:app", *words)
+        self._workers.append(process)
+        self.until(lambda: len(present(self.app.store)) > count)
+        return process
+
+    def busy(self, name: str, queue: str = "default") -> Job[Any]:
+        """Have a worker run a job until `go`."""
+        job: Job[Any] = self.module.hold.using(queue=queue).enqueue(name)
+        self.until(lambda: name in self.ran())
+        self.until(lambda: job.explain().reason == "running")
+        return job
+
+    def go(self, name: str) -> None:
+        (self.shell.folder / f"go-{name}").touch()
+
+    def ran(self) -> Sequence[str]:
+        path = self.shell.folder / "ran"
+        return path.read_text().split() if path.exists() else []
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        give_up_s = time.monotonic() + WAIT_S
+        while not is_so():
+            assert time.monotonic() < give_up_s, "it never came to be"
+            time.sleep(0.02)
+
+    def why(self, job: Job[Any], reason: str) -> Explanation:
+        """Explain a job, in Python and by the command, which say the same."""
+        found = job.explain()
+        assert found.reason == reason, found
+        answer = self.shell("--store", STORE, "jobs", "explain", job.id, "-o", "json")
+        assert answer.data["reason"] == reason
+        assert answer.data["sentence"].split()[:4] == str(found).split()[:4]
+        return found
+
+    def close(self) -> None:
+        for one in self._workers:
+            one.kill()
+            one.communicate()
+        self.app.close()
+
+
+@pytest.fixture
+def scene(shell: Shell) -> Iterator[Scene]:
+    made = Scene(shell)
+    yield made
+    made.close()
+
+
+# --- the place in the queue -----------------------------------------------------------------------
+
+
+def test_a_job_that_has_aged_stands_before_more_urgent_ones(scene: Scene) -> None:
+    scene.worker("-q", "aging", "-c", "1")
+    scene.busy("first", "aging")
+    note = scene.module.note
+    old = note.using(queue="aging").enqueue("old")
+    time.sleep(0.6)
+    for number in range(5):
+        note.using(queue="aging", priority=2).enqueue(f"new-{number}")
+    assert scene.why(old, "waiting").facts["position"] == 1
+    scene.go("first")
+    scene.until(lambda: len(scene.ran()) == 7)
+    assert scene.ran()[1] == "old"
+
+
+def test_a_tenant_with_one_job_does_not_wait_for_all_of_another(scene: Scene) -> None:
+    scene.worker("-c", "1")
+    scene.busy("first")
+    note = scene.module.note
+    note.using(tenant="a").enqueue_many([(f"a-{number}",) for number in range(300)])
+    job = note.using(tenant="b").enqueue("b")
+    found = scene.why(job, "waiting")
+    assert found.facts["position"] == 2
+    assert "at position 2 of the queue default, where tenants take turns" in str(found)
+    scene.go("first")
+    scene.until(lambda: "b" in scene.ran())
+    assert scene.ran().index("b") in (1, 2)
+
+
+def test_a_job_waits_for_the_slot_that_its_queue_has(scene: Scene) -> None:
+    scene.worker("-q", "own:1", "-q", "other")
+    scene.busy("first", "own")
+    found = scene.why(scene.module.note.using(queue="own").enqueue("next"), "waiting")
+    assert str(found) == (
+        "It is ready, at position 1 of the queue own; live workers: 1, jobs that they hold: 1, "
+        "slots: 16 of which the queue may take 1, none free."
+    )
+    assert (found.facts["own_slots"], found.facts["own_taken"]) == (1, 1)
+
+
+def test_a_job_waits_for_a_slot_that_all_queues_share(scene: Scene) -> None:
+    scene.worker("-c", "1")
+    scene.busy("first")
+    found = scene.why(scene.module.note.enqueue("next"), "waiting")
+    assert str(found) == (
+        "It is ready, at position 1 of the queue default; live workers: 1, jobs that they hold: "
+        "1, slots: 1, none free."
+    )
+
+
+def test_a_job_waits_behind_those_of_another_queue_of_its_worker(scene: Scene) -> None:
+    scene.worker("-q", "hiq", "-q", "loq", "-c", "1")
+    scene.busy("first", "hiq")
+    note = scene.module.note
+    job = note.using(queue="loq").enqueue("low")
+    for number in range(6):
+        note.using(queue="hiq", priority=9).enqueue(f"high-{number}")
+    found = scene.why(job, "waiting")
+    assert (found.facts["position"], found.facts["before_in_other_queues"]) == (1, 6)
+    assert "behind jobs of other queues that share its slots (hiq: 6)" in str(found)
+    scene.go("first")
+    scene.until(lambda: "low" in scene.ran())
+    assert scene.ran()[-1] == "low"
+
+
+# --- claimed --------------------------------------------------------------------------------------
+
+
+def test_a_job_waits_for_its_batch_to_fill(scene: Scene) -> None:
+    scene.worker()
+    job = scene.module.gather.enqueue("one")
+    scene.until(lambda: job.status == "running")
+    found = scene.why(job, "batch")
+    assert "gathers a batch of up to 50 jobs of its task" in str(found)
+    assert "(in " in str(found)
+
+
+def test_a_job_runs(scene: Scene) -> None:
+    scene.worker()
+    assert "attempt 1, in worker" in str(scene.why(scene.busy("it"), "running"))
+
+
+def test_a_worker_that_was_killed_runs_nothing(scene: Scene) -> None:
+    worker = scene.worker("--no-monitor", "-c", "1")
+    running = scene.busy("it")
+    waiting = scene.module.note.enqueue("next")
+    worker.kill()
+    worker.wait()
+    assert "is gone; it is due again when the lease ends" in str(scene.why(running, "worker gone"))
+    scene.why(waiting, "no worker")
+
+
+def test_a_worker_that_is_stopping_claims_nothing(scene: Scene) -> None:
+    worker = scene.worker("-c", "1")
+    scene.busy("it")
+    job = scene.module.note.enqueue("next")
+    scene.why(job, "waiting")
+    worker.send_signal(signal.SIGTERM)
+    scene.until(lambda: job.explain().reason != "waiting")
+    assert "those that did are stopping, and claim nothing" in str(scene.why(job, "no worker"))
+    scene.go("it")
+
+
+# --- its time has not come ------------------------------------------------------------------------
+
+
+def test_a_job_that_failed_before_is_snoozed(scene: Scene) -> None:
+    scene.worker()
+    job = scene.module.doze.enqueue()
+    scene.until(lambda: job.explain().reason == "put back")
+    text = str(scene.why(job, "put back"))
+    assert text.startswith("Its handler snoozed it until 20")
+    assert text.endswith("Attempts that failed before: 1 (OSError: no route).")
+
+
+def test_a_job_is_not_due(scene: Scene) -> None:
+    scene.worker()
+    job = scene.module.note.using(after=600).enqueue("later")
+    assert str(scene.why(job, "scheduled")).startswith("It is not due until 20")
+
+
+def test_a_retry_or_a_time_in_a_paused_queue_comes_after_the_pause(scene: Scene) -> None:
+    scene.worker()
+    job = scene.module.flaky.enqueue()
+    scene.until(lambda: job.status == "retrying")
+    later = scene.module.note.using(after=600).enqueue("later")
+    scene.app.pause("default")
+    end = "the pause ends: the queue default is paused (`dueline queues resume default`)."
+    found = scene.why(job, "retrying")
+    assert str(found).startswith("Attempt 1 failed (TimeoutError: busy); it is tried again at")
+    assert str(found).endswith(end)
+    assert str(scene.why(later, "scheduled")).endswith(end)
+
+
+def test_a_ready_job_of_a_paused_queue_waits_for_the_end_of_the_pause(scene: Scene) -> None:
+    scene.worker()
+    scene.app.pause("default")
+    assert "dueline queues resume" in str(scene.why(scene.module.note.enqueue("it"), "paused"))
+
+
+# --- limits, steps --------------------------------------------------------------------------------
+
+
+def test_a_job_waits_for_the_holder_of_a_permit(scene: Scene) -> None:
+    scene.worker()
+    scene.module.limited.enqueue("it")
+    scene.until(lambda: "it" in scene.ran())
+    found = scene.why(scene.module.limited.enqueue("next"), "limit")
+    assert f"{found.facts['limit']} no permit is left (capacity 1" in str(found)
+    assert " holds 1 until " in str(found)
+
+
+def test_a_job_waits_for_a_rate(scene: Scene) -> None:
+    scene.app.rate("host", 1, per=3600)
+    scene.worker()
+    scene.module.limited.enqueue("it")
+    scene.until(lambda: "it" in scene.ran())
+    found = scene.why(scene.module.limited.enqueue("next"), "limit")
+    assert "(1 in 1h) lets the next job start at" in str(found)
+
+
+def test_a_job_waits_for_a_limit_that_is_closed(scene: Scene) -> None:
+    scene.worker()
+    job = scene.module.closing.enqueue()
+    scene.until(lambda: job.status == "scheduled")
+    found = scene.why(scene.module.closing.enqueue(), "limit")
+    assert "its limit door is closed until" in str(found)
+
+
+def test_a_step_is_held_by_a_dead_one(scene: Scene) -> None:
+    scene.worker()
+    module = scene.module
+    flow = scene.app.start(module.pipeline(module.fail.step(), module.note.step()))
+    last = flow.step(1)
+    scene.until(lambda: last.explain().reason == "held")
+    assert "which is dead because of ValueError: no" in str(scene.why(last, "held"))
+
+
+def test_a_step_waits_for_a_signal(scene: Scene) -> None:
+    scene.worker()
+    module = scene.module
+    flow = scene.app.start(module.pipeline(module.wait_for("yes"), module.note.step()))
+    first = flow.step(0)
+    scene.until(lambda: first.explain().reason == "signal")
+    assert "It waits for the signal yes" in str(scene.why(first, "signal"))
+
+
+# --- nobody ---------------------------------------------------------------------------------------
+
+
+def test_a_queue_has_no_worker(scene: Scene) -> None:
+    scene.worker("-q", "other")
+    found = scene.why(scene.module.note.enqueue("it"), "no worker")
+    assert str(found) == "It is ready, but no live worker serves the queue default."
+
+
+def test_an_id_is_not_known(scene: Scene) -> None:
+    found = scene.app.job("0" * 32).explain()
+    assert (found.reason, str(found)[:7]) == ("unknown", "No job ")
+    assert scene.shell("--store", STORE, "jobs", "explain", "0" * 32).code == 4
+
+
+def test_the_next_jobs_are_those_that_start(scene: Scene) -> None:
+    note = scene.module.note
+    for number, (priority, tenant) in enumerate([(0, ""), (9, ""), (3, ""), (3, ""), (3, "b")]):
+        note.using(priority=priority, tenant=tenant).enqueue(str(number))
+    answer = scene.shell("--store", STORE, "jobs", "next", "-q", "default", "-o", "json")
+    assert [(one["priority"], one["tenant"]) for one in answer.data] == [
+        (9, ""), (3, ""), (3, "b"), (3, ""), (0, ""),
+    ]  # fmt: skip
+    scene.worker("-c", "1")
+    scene.until(lambda: len(scene.ran()) == 5)
+    assert scene.ran()[0] == "1"
+    assert scene.ran()[-1] == "0"
+    listed = scene.shell("--store", STORE, "jobs", "next", "-q", "default", "--limit", "2")
+    assert listed.err == "There is no such job.\n"
+
+
+def test_an_explanation_is_awaited(scene: Scene) -> None:
+    job = scene.module.note.enqueue("it")
+    assert asyncio.run(job.aexplain()).reason == "no worker"

@@ -1,0 +1,72 @@
+"""`dueline jobs history` and `jobs tail`."""
+
+import json
+import signal
+
+from tests.unit.cli.conftest import WAIT_S, Shell
+
+
+def test_a_history_has_all_attempts_the_first_first(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.fail", "no")
+    shell.work()
+    shell.app("dead", "retry", job_id)
+    shell.work()
+    head, first, second = shell.app("jobs", "history", job_id).out.splitlines()
+    assert head.split() == ["ATTEMPT", "OUTCOME", "ENDED", "TOOK", "WORKER", "ERROR"]
+    assert first.split()[:2] == ["1", "dead"]
+    assert second.split()[1] == "dead"
+    assert "ValueError: no" in second
+    data = shell.app("jobs", "history", job_id, "-o", "json").data
+    assert [one["outcome"] for one in data] == ["dead", "dead"]
+
+
+def test_a_job_without_attempts_has_an_empty_history(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1")
+    answer = shell.app("jobs", "history", job_id)
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.startswith("No attempt of it has ended yet")
+    assert shell.app("jobs", "history", "00" * 16).code == 4
+
+
+def test_a_tail_prints_attempts_as_they_end(shell: Shell) -> None:
+    shell.enqueue("tasks.add", "0")
+    shell.work()
+    tail = shell.spawn(
+        "--app", "tasks:app", "jobs", "tail", "-q", "default", "--task", "tasks.add", "-o", "ndjson"
+    )
+    try:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert tail.stderr.readline() == "Attempts are printed as they end; Ctrl-C ends this.\n"
+        shell.enqueue("tasks.echo", "1")
+        job_id = shell.enqueue("tasks.add", "1")
+        shell.work()
+        entry = json.loads(tail.stdout.readline())
+        assert (entry["id"], entry["task"], entry["outcome"]) == (job_id, "tasks.add", "done")
+        tail.send_signal(signal.SIGINT)
+        assert tail.communicate(timeout=WAIT_S) == ("", "")
+        assert tail.returncode == 130
+    finally:
+        tail.kill()
+        tail.communicate()
+
+
+def test_a_tail_is_lines_below_one_head(shell: Shell) -> None:
+    tail = shell.spawn("--app", "tasks:app", "--store", "sqlite:///jobs.db", "jobs", "tail")
+    try:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        tail.stderr.readline()
+        ids = [shell.enqueue("tasks.add", "1") for _ in range(2)]
+        shell.work()
+        head, *lines = (tail.stdout.readline().split() for _ in range(3))
+        assert head == ["ENDED", "OUTCOME", "TOOK", "QUEUE", "TASK", "ID", "ERROR"]
+        assert sorted(line[5] for line in lines) == sorted(ids)
+        assert all(line[0].endswith("Z") and line[1] == "done" for line in lines)
+    finally:
+        tail.kill()
+        tail.communicate()
+
+
+def test_a_tail_of_no_queue_ends_at_once(shell: Shell) -> None:
+    assert shell.app("jobs", "tail", "-q", "nothing").code == 4

@@ -1,0 +1,57 @@
+"""`dueline init`."""
+
+import sys
+
+import pytest
+import typer
+
+from dueline.cli.commands.init import DEFAULT_STORE
+from tests.unit.cli.conftest import Shell
+
+
+@pytest.fixture
+def empty(shell: Shell) -> Shell:
+    """Make an empty folder."""
+    (shell.folder / "tasks.py").unlink()
+    return shell
+
+
+def test_what_it_writes_runs(empty: Shell) -> None:
+    answer = empty("init", "-o", "json")
+    assert answer.code == 0
+    assert answer.data == {"store": DEFAULT_STORE, "made": ["dueline.toml", "tasks.py"]}
+    assert "dueline enqueue tasks.hello Ann" in answer.err
+    assert (empty.folder / "jobs.db").exists()
+    assert empty("enqueue", "tasks.hello", "Ann").code == 0
+    assert empty("worker", "--burst").code == 0
+    data = empty("jobs", "list", "--state", "done", "-o", "json").data
+    assert [one["task"] for one in data] == ["tasks.hello"]
+
+
+def test_the_store_of_the_flag_is_written_down(empty: Shell) -> None:
+    assert empty("--store", "sqlite:///other.db", "init").code == 0
+    text = (empty.folder / "dueline.toml").read_text(encoding="utf-8")
+    assert text == 'store = "sqlite:///other.db"\napp = "tasks:app"\n'
+
+
+def test_nothing_is_written_over(shell: Shell) -> None:
+    before = (shell.folder / "tasks.py").read_text(encoding="utf-8")
+    answer = shell("init")
+    assert (answer.code, answer.why) == (5, "There is a file tasks.py here already.")
+    assert (shell.folder / "tasks.py").read_text(encoding="utf-8") == before
+    assert not (shell.folder / "dueline.toml").exists()
+    assert not (shell.folder / "jobs.db").exists()
+
+
+def test_a_store_that_cannot_be_opened_leaves_nothing_behind(empty: Shell) -> None:
+    assert empty("--store", "nosuch://place", "init").code == 7
+    assert list(empty.folder.iterdir()) == []
+
+
+def test_on_a_terminal_the_store_is_asked_for(
+    empty: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", lambda *_, **__: "sqlite:///asked.db")
+    assert empty("init").code == 0
+    assert (empty.folder / "asked.db").exists()

@@ -1,0 +1,67 @@
+"""`dueline pipeline` where nothing of it is installed."""
+
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from dueline.cli import pipeline_options
+from dueline.cli.commands import pipeline
+from tests.unit.cli.conftest import Shell
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be installed."""
+
+    def nothing(_: str) -> ModuleSpec | None:
+        return None
+
+    for module in (pipeline_options, pipeline):
+        monkeypatch.setattr(module, "find_spec", nothing)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run",
+        "status",
+        "verify",
+        "audit",
+        "archive --to there",
+        "verify --archive there",
+        "redrive",
+        "compact",
+    ],
+)
+def test_what_is_missing_is_named_with_the_extra_that_brings_it(shell: Shell, command: str) -> None:
+    answer = shell.app("pipeline", *command.split())
+    assert answer.code == 7
+    assert answer.why == "The pipeline needs pyarrow, which is not installed."
+    assert "pip install 'dueline[spark]'" in answer.err
+
+
+@pytest.mark.usefixtures("bare")
+def test_the_doctor_names_it_too(shell: Shell) -> None:
+    answer = shell.app("pipeline", "doctor")
+    assert answer.code == 7
+    assert answer.out.count("pip install 'dueline[spark]'") == 3
+
+
+def test_the_line_for_a_cluster_holds_no_password(shell: Shell) -> None:
+    words = ("pipeline", "run", "silver", "--queue", "mail", "--master", "spark://m:7077")
+    plain = shell("--store", "sqlite:///jobs.db", *words, "--print-submit")
+    assert plain.code == 0
+    assert plain.out.startswith("spark-submit --master spark://m:7077 --py-files dueline.zip ")
+    assert plain.out.endswith(
+        "pipeline run silver --queue mail --out lake --store sqlite:///jobs.db\n"
+    )
+    secret = shell("--store", "cassandra://me:hidden@db/jobs", *words, "--print-submit")
+    assert secret.code == 0
+    assert "hidden" not in secret.out
+    assert "--store" not in secret.out
+
+
+def test_what_excludes_each_other_is_refused(shell: Shell) -> None:
+    assert shell.app("pipeline", "run", "--once", "--every", "3s").code == 2
+    assert shell.app("pipeline", "run", "--objective", "1.5").code == 2

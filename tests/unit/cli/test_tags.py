@@ -1,0 +1,39 @@
+"""Tags on the command line."""
+
+from tests.unit.cli.conftest import Shell
+
+
+def test_jobs_are_listed_by_a_tag(shell: Shell) -> None:
+    # C20, V1
+    tagged = shell.enqueue("tasks.add", "1", "--tag", "night", "--tag", "import")
+    shell.enqueue("tasks.add", "2")
+    assert shell.ids("--tag", "night") == shell.ids("--tag", "import") == [tagged]
+    assert shell.ids("--tag", "nigh") == []
+    assert shell.app("jobs", "show", tagged, "-o", "json").data["tags"] == ["import", "night"]
+    shell.work()
+    answer = shell.app("jobs", "list", "--state", "done", "--tag", "night")
+    assert answer.code == 2
+    assert "history keeps none" in answer.why
+
+
+def test_tags_of_a_waiting_job_are_replaced_or_taken_away(shell: Shell) -> None:
+    job_id = shell.enqueue("tasks.add", "1", "--tag", "old")
+    assert shell.app("jobs", "change", job_id, "--tag", "new", "--priority", "4").code == 0
+    (job,) = shell.app("jobs", "list", "-o", "json").data
+    assert (job["tags"], job["priority"]) == (["new"], 4)
+    assert shell.app("jobs", "change", job_id, "--no-tags").code == 0
+    assert shell.app("jobs", "list", "-o", "json").data[0]["tags"] == []
+    assert shell.app("jobs", "change", job_id, "--no-tags", "--tag", "x").code == 2
+    assert shell.app("jobs", "change", job_id).code == 2
+    assert shell.app("enqueue", "tasks.add", "1", "--tag", "").code == 2
+
+
+def test_all_jobs_with_a_tag_are_changed(shell: Shell) -> None:
+    # O6
+    tagged = shell.enqueue("tasks.add", "1", "--tag", "night")
+    other = shell.enqueue("tasks.add", "2")
+    words = ("--all-matching", "--tag", "night", "--yes")
+    assert shell.app("jobs", "cancel", *words, "-o", "json").data["cancelled"] == 1
+    assert shell.ids() == [other]
+    assert shell.app("jobs", "show", tagged, "-o", "json").data["state"] == "cancelled"
+    assert shell.app("jobs", "cancel", "--tag", "night").code == 2  # all, or ids

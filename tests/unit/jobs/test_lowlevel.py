@@ -1,0 +1,165 @@
+"""Queues by hand, without tasks."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dueline import BadInput, Dueline, LeaseLost
+from dueline.api.raw_queue import RawQueue
+from dueline.tasks.hooks import SettleEvent
+from tests.harness.clocks import HandClock
+
+STORES = [
+    pytest.param("memory://", marks=pytest.mark.memory),
+    pytest.param("memory://?transactional=off", marks=pytest.mark.memory),
+    pytest.param("sqlite://{folder}/jobs.db?synchronous=NORMAL", marks=pytest.mark.sqlite),
+]
+
+
+@pytest.fixture(params=STORES)
+def app(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Dueline]:
+    made = Dueline(request.param.format(folder=f"/{tmp_path}"), clock=clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def raw(app: Dueline) -> RawQueue:
+    return RawQueue(app, "raw", lease=30)
+
+
+def bodies(raw: RawQueue) -> list[bytes]:
+    """Claim all there is."""
+    return [one.body for one in raw.claim(1000)]
+
+
+def test_what_was_put_in_is_claimed_and_acked(app: Dueline, raw: RawQueue) -> None:
+    # A3, C4: ack ends it
+    ids = raw.put([b"[1]", b"[2]"], task="of.another.framework")
+    first, second = raw.claim(10)
+    assert [first.id, second.id] == ids
+    assert (first.body, first.task, first.attempt, first.fence) == (
+        *(b"[1]", "of.another.framework"),
+        *(1, 1),
+    )
+    assert app.job(first.id).status == "running"
+    first.ack()
+    assert app.job(first.id).status == "done"
+    assert app.job(first.id).result(timeout=0) is None
+    with pytest.raises(LeaseLost):
+        first.ack()
+
+
+def test_the_most_urgent_come_first_and_none_early(raw: RawQueue, clock: HandClock) -> None:
+    raw.put([b"1"])
+    raw.put([b"2"], priority=9)
+    raw.put([b"3"], after=60)
+    raw.put([b"4"], due=raw.claim(1)[0].due + timedelta(seconds=120))
+    assert bodies(raw) == [b"1"]
+    clock.advance(29)
+    assert bodies(raw) == []
+
+
+def test_a_nack_delivers_again_not_before_its_delay(raw: RawQueue, clock: HandClock) -> None:
+    # C4
+    raw.put([b"1"])
+    raw.claim(1)[0].nack(60, reason="upstream")
+    clock.advance(59)
+    assert raw.claim(1) == []
+    clock.advance(2)
+    (again,) = raw.claim(1)
+    assert (again.attempt, again.job.error) == (2, "Nack: upstream")
+
+
+def test_nacked_too_often_it_is_dead(app: Dueline, raw: RawQueue) -> None:
+    # C4
+    (job_id,) = raw.put([b"1"])
+    for _ in range(8):
+        raw.claim(1)[0].nack(0)
+    assert (raw.claim(1), app.job(job_id).status) == ([], "dead")
+
+
+def test_a_release_delivers_again_at_once_and_spends_no_attempt(raw: RawQueue) -> None:
+    # C4
+    raw.put([b"1"])
+    for fence in range(1, 12):
+        (one,) = raw.claim(1)
+        assert (one.attempt, one.fence) == (1, fence)
+        one.release()
+
+
+def test_what_is_rejected_is_dead_and_tells_why(app: Dueline, raw: RawQueue) -> None:
+    # C4
+    dead: list[SettleEvent] = []
+    app.on("dead")(dead.append)
+    (job_id,) = raw.put([b"1"])
+    raw.claim(1)[0].reject("no such customer")
+    assert app.job(job_id).status == "dead"
+    assert [one.error for one in dead] == ["Rejected: no such customer"]
+    app.job(job_id).retry()
+    assert bodies(raw) == [b"1"]
+
+
+def test_a_claim_lasts_as_long_as_it_is_extended(raw: RawQueue, clock: HandClock) -> None:
+    # C6
+    raw.put([b"1"])
+    (one,) = raw.claim(1)
+    for _ in range(5):
+        clock.advance(29)
+        assert raw.claim(1) == []
+        one.extend()
+    one.extend(100)
+    clock.advance(99)
+    assert raw.claim(1) == []
+    clock.advance(2)
+    (other,) = raw.claim(1)
+    assert (other.fence, other.attempt, other.job.crashes) == (2, 1, 1)
+    for late in (one.ack, one.nack, one.release, one.extend):
+        with pytest.raises(LeaseLost):
+            late()
+    with pytest.raises(LeaseLost):
+        one.reject("late")
+    other.ack()
+
+
+def test_one_call_acks_many_and_names_those_that_were_lost(
+    app: Dueline, raw: RawQueue, clock: HandClock
+) -> None:
+    # C5
+    ids = raw.put([b"%d" % number for number in range(100)])
+    leased = raw.claim(1000)
+    raw.extend(leased[:97], 3600)
+    clock.advance(31)
+    assert len(raw.claim(1000)) == 3
+    assert raw.ack(leased) == ids[97:]
+    assert [app.job(one).status for one in ids[:97]] == ["done"] * 97
+    assert raw.ack([]) == []
+
+
+def test_what_takes_three_claimers_with_it_is_dead(
+    app: Dueline, raw: RawQueue, clock: HandClock
+) -> None:
+    (job_id,) = raw.put([b"1"])
+    for _ in range(3):
+        assert len(raw.claim(1)) == 1
+        clock.advance(31)
+    assert (raw.claim(1), app.job(job_id).status) == ([], "dead")
+
+
+@pytest.mark.parametrize("body", ["1", b"{", b'"' + b"x" * 300_000 + b'"'])
+def test_a_body_that_is_no_json_is_refused(raw: RawQueue, body: bytes) -> None:
+    with pytest.raises(BadInput):
+        raw.put([b"1", body])
+    assert bodies(raw) == []
+
+
+def test_wrong_numbers_are_refused(app: Dueline, raw: RawQueue) -> None:
+    for most in (0, 1001, True):
+        with pytest.raises(BadInput):
+            raw.claim(most)
+    with pytest.raises(BadInput):
+        RawQueue(app, "raw", lease=0)
+    with pytest.raises(BadInput):
+        raw.put([b"1"], due=datetime(2026, 1, 1))  # noqa: DTZ001  (the mistake)

@@ -1,0 +1,178 @@
+"""One living job for a key, whatever the order of the steps."""
+
+import pytest
+
+from dueline.core.call_options import Mode
+from dueline.core.clock import SECOND_US
+from dueline.core.errors import Duplicate, EnqueueUnknown, StoreUnavailable
+from dueline.core.ids import Ids
+from dueline.core.job import Job, State
+from dueline.core.queue_settings import QueueSettings
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Calls, Queues
+from dueline.stores.memory.cluster import Cluster
+from dueline.stores.memory.stepped import SteppedMemoryStore
+from tests.harness.calls import claim_all
+from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.interleaving import Turns, every_order
+from tests.harness.lives import AFTER_LEASES_US, Stage, Stopped
+from tests.unit.jobs.test_unique import KEEPING_NOTHING, MODES, alive, end_of, keyed, keys_held
+
+pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
+
+STEPS_MAX = 200
+
+
+# --- stopped, or paused, at any step of a store without transactions -------------------------
+
+
+def stage_with(settings: QueueSettings, *stops: int) -> Stage:
+    """Set a stage whose handler returns."""
+    stage = Stage(lambda number: number, settings=settings)
+    stage.queues().engine.catalog.settings("default")
+    stage.steps = 0
+    stage.stop_at = frozenset(stops)
+    return stage
+
+
+def living(stage: Stage) -> list[Job]:
+    """List the rows of jobs that have not ended, wherever they are."""
+    rows = {row.id: row for row in stage.rows() if row.state != State.DEAD and not row.outcome}
+    return list(rows.values())
+
+
+def attempt(stage: Stage, calls: Calls) -> str:
+    """Enqueue as a client of its own; tell which job stands for the call."""
+    try:
+        return stage.queues().enqueue(calls)[0].id.hex()
+    except Duplicate as error:
+        return error.job_id
+
+
+@pytest.mark.parametrize("settings", [QueueSettings(), KEEPING_NOTHING], ids=["keep", "nothing"])
+@pytest.mark.parametrize("second", MODES)
+@pytest.mark.parametrize("first", MODES)
+def test_a_producer_is_stopped_at_any_step(
+    first: Mode, second: Mode, settings: QueueSettings
+) -> None:
+    # C12
+    for stop_at in range(1, STEPS_MAX):
+        stage = stage_with(settings, stop_at)
+        is_stopped = False
+        try:
+            attempt(stage, keyed(1, mode=first))
+            attempt(stage, keyed(2, mode=first, due_us=NOW_US + SECOND_US))
+        except Stopped:
+            is_stopped = True
+        stage.stop_at = frozenset()
+        stands = attempt(stage, keyed(3, mode=second))
+        assert [row.id.hex() for row in living(stage)] == [stands]
+        stage.clock.advance(us=AFTER_LEASES_US)
+        stage.work_to_the_end()
+        assert stage.calls == 1
+        if not is_stopped:
+            return
+    raise AssertionError("the producer never comes to an end")
+
+
+@pytest.mark.parametrize("settings", [QueueSettings(), KEEPING_NOTHING], ids=["keep", "nothing"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_producer_pauses_at_any_step_while_others_go_on(
+    mode: Mode, settings: QueueSettings
+) -> None:
+    # C12: others add, run and end jobs of the key, and add one more; then it goes on
+    for stop_at in range(1, STEPS_MAX):
+        stage = stage_with(settings, stop_at)
+        others: list[str] = []
+
+        def meanwhile(stage: Stage = stage, others: list[str] = others) -> None:
+            stage.stop_at = frozenset()
+            others.append(attempt(stage, keyed(2, mode="existing")))
+            stage.clock.advance(us=AFTER_LEASES_US)
+            stage.work_to_the_end()
+            others.append(attempt(stage, keyed(3, mode="existing")))
+
+        stage.meanwhile = meanwhile
+        stands = attempt(stage, keyed(1, mode=mode))
+        if not others:
+            return
+        assert len(living(stage)) == 1
+        before = stage.calls
+        assert before == 1
+        stage.clock.advance(us=AFTER_LEASES_US)
+        stage.work_to_the_end()
+        assert stage.calls == before + 1
+        assert stands
+    raise AssertionError("the producer never comes to an end")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_producers_in_any_order(mode: Mode) -> None:
+    # C12
+    def lead(turns: Turns) -> None:
+        stage = stage_with(KEEPING_NOTHING)
+        stage.turns = turns
+        stands: list[str] = []
+        acts = [
+            lambda number=number: stands.append(attempt(stage, keyed(number, mode=mode)))
+            for number in (1, 2)
+        ]
+        turns.run(acts)
+        stage.turns = None
+        (row,) = living(stage)
+        assert row.id.hex() in stands
+
+    assert every_order(lead, switches_max=2) > 10
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_producer_and_a_finisher_in_any_order(mode: Mode) -> None:
+    # C12
+    def lead(turns: Turns) -> None:
+        stage = stage_with(KEEPING_NOTHING)
+        attempt(stage, keyed(1))
+        (row,) = claim_all(worker := stage.queues())
+        stage.turns = turns
+        stands: list[str] = []
+        turns.run(
+            [
+                lambda: stands.append(attempt(stage, keyed(2, mode=mode))),
+                lambda: end_of(worker, row),
+            ]
+        )
+        stage.turns = None
+        left = [one.id.hex() for one in living(stage)]
+        assert left in ([], stands)  # the finished job stood for the call, or it has its own
+        assert left or stands == [row.id.hex()]
+        attempt(stage, keyed(3, mode="existing"))
+        assert len(living(stage)) == 1
+
+    assert every_order(lead, switches_max=2) > 10
+
+
+# --- answers that do not come ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["insert", "commit"])
+def test_what_may_have_been_stored_is_said_and_may_be_sent_again(name: str) -> None:
+    cluster, clock = Cluster(), HandClock()
+    failing = {name: 0}
+
+    def step(step_name: str) -> None:
+        if failing.get(step_name):
+            failing[step_name] -= 1
+            raise StoreUnavailable
+
+    store = SteppedMemoryStore(clock, cluster=cluster, step=step)
+    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=KEEPING_NOTHING))
+    queues.engine.catalog.settings("default")
+    failing[name] = 1
+    with pytest.raises(StoreUnavailable) as caught:
+        queues.enqueue(keyed(1))
+    if name == "commit":  # the record was not written, so nothing was
+        assert not isinstance(caught.value, EnqueueUnknown)
+        assert not keys_held(queues)
+        return
+    assert isinstance(caught.value, EnqueueUnknown)
+    queues.enqueue_again(caught.value.jobs)
+    assert alive(queues) == [1]

@@ -1,0 +1,282 @@
+"""Freeing what the dead hold."""
+
+from dataclasses import replace
+
+from dueline.coordination import worker_roster
+from dueline.coordination.worker_registry import present
+from dueline.coordination.worker_roster import Member
+from dueline.core.attempt import Outcome
+from dueline.core.ids import Ids
+from dueline.core.job import Job, State
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.store import Drop, Extend, Want
+from dueline.jobs.history import died
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Queues
+from dueline.monitor.dead_workers import free
+from dueline.stores.memory.cluster import Cluster
+from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.worker.presence import Attendance, Load
+from tests.harness.clocks import HandClock
+from tests.harness.interleaving import Turns, every_order
+from tests.harness.world import LEASE_US, World
+
+SHORT_S = 30
+LONG_US = 120 * LEASE_US
+
+
+def beat(world: World, worker: str = "w1", queues: tuple[str, ...] = ("q",)) -> None:
+    """Have a worker beat, as workers do; it is on the roster from then on."""
+    Attendance(world.queues.engine, worker, serving=queues, tasks=()).tell(Load(slots=4, held=0))
+
+
+def claim(world: World, worker: str = "w1", *, lease_us: int = LEASE_US) -> Job:
+    """Claim the first job that is due."""
+    (lane,) = world.queues.engine.lanes_of("q")
+    (job,) = world.store.claim(
+        [Want(lane, 1)], limit=1, now_us=world.now_us, lease_us=lease_us,
+        worker=worker, token=world.queues.engine.ids.token(),
+    ).jobs  # fmt: skip
+    return job
+
+
+def free_all(world: World, *gone: str) -> int:
+    """Free what all the dead hold; gone: those whose processes have ended for certain."""
+    after: str | None = None
+    freed = 0
+    while True:
+        report = free(
+            world.queues.engine, after, has_ended=lambda member: member.worker in gone or None
+        )
+        freed += report.acts
+        after = report.after
+        if after is None:
+            return freed
+
+
+def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World) -> None:
+    # R7
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    beat(world, queues=("q", "other"))  # whose lease, 30 s, is the shortest: three beats
+    job = claim(world, lease_us=LONG_US)
+    assert world.store.settle([Extend(job, job.at_us, started=True)]) == [True]
+    world.clock.advance(SHORT_S)
+    assert not present(world.store)
+    assert free_all(world) == 1
+    row = world.row(job_id)
+    assert row.at_us <= world.now_us
+    assert (row.state, row.worker) == (State.STARTED, "w1")
+    again = claim(world, "w2")
+    assert (again.id, again.fence, again.crashes) == (job_id, 2, 1)
+    assert worker_roster.members(world.store) == []
+
+
+def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: World) -> None:
+    # M3: the machine stood still, and the monitor beside it looks before it has beaten again
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    beat(world, queues=("q", "other"))
+    claim(world, lease_us=LONG_US)
+    world.clock.advance(SHORT_S)
+    assert not present(world.store)
+    before = world.row(job_id)
+    assert free(world.queues.engine, None).acts == 0
+    assert world.row(job_id) == before
+    assert len(worker_roster.members(world.store)) == 1
+    ((here, _),) = worker_roster.members(world.store)
+    worker_roster.enrol(world.store, replace(here, born=f"{here.born}1"), version=b"1" * 16)
+    assert free(world.queues.engine, None).acts == 1
+
+
+def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:
+    job_id = world.put()
+    beat(world)
+    claim(world)
+    free_all(world, "w1")
+    world.clock.advance(1)
+    before = world.store.claim(
+        [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
+        worker="w2", token=world.queues.engine.ids.token(),
+    ).died[job_id]  # fmt: skip
+    assert died(before).worker == "w1"
+
+
+def test_no_claim_of_a_worker_that_beats_is_touched(world: World) -> None:
+    job_id = world.put()
+    beat(world)
+    claim(world)
+    world.clock.advance(SHORT_S - 1)
+    before = world.row(job_id)
+    assert free_all(world) == 0
+    assert world.row(job_id) == before
+    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+
+
+def test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster(world: World) -> None:
+    job_id = world.put()
+    beat(world, "w2")
+    claim(world, "by hand")
+    world.clock.advance(SHORT_S)
+    before = world.row(job_id)
+    assert free_all(world, "w2", "by hand") == 0
+    assert world.row(job_id) == before
+
+
+def test_a_process_that_has_ended_for_certain_needs_miss_no_beat(world: World) -> None:
+    job_id = world.put()
+    beat(world)
+    claim(world)
+    assert free_all(world, "w1") == 1
+    world.clock.advance(1)
+    assert world.row(job_id).at_us <= world.now_us
+    assert not present(world.store)
+
+
+def test_a_worker_that_only_stood_still_has_its_verdict_refused(world: World) -> None:
+    # P2
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    beat(world, queues=("q", "other"))
+    job = claim(world, lease_us=LONG_US)
+    world.clock.advance(SHORT_S)
+    assert free_all(world) == 1
+    beat(world, queues=("q", "other"))  # it goes on
+    assert world.store.settle([Extend(job, job.at_us), Drop(job)]) == [False, False]
+    assert world.row(job_id).id == job_id
+    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+
+
+def test_a_worker_that_comes_back_meanwhile_keeps_its_claims(world: World) -> None:
+    """It beats again after it was found to be silent, before the verdict."""
+    world.queues.engine.catalog.configure("q", lease_us=LONG_US)
+    job_id = world.put()
+    attendance = Attendance(world.queues.engine, "w1", serving=("q", "other"), tasks=())
+    attendance.tell(Load(slots=4, held=0))
+    claim(world, lease_us=LONG_US)
+    world.clock.advance(SHORT_S)
+    before = world.row(job_id)
+    lanes = world.store.lanes
+
+    def lanes_and_a_beat(*args: object, **kwargs: object) -> object:
+        attendance.tell(Load(slots=4, held=1))
+        return lanes(*args, **kwargs)  # type: ignore[arg-type]
+
+    world.store.lanes = lanes_and_a_beat  # type: ignore[method-assign, assignment]
+    assert free_all(world) == 0
+    assert world.row(job_id) == before
+    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+
+
+def test_an_end_that_is_decided_is_left_to_who_repeats_its_effects(world: World) -> None:
+    world.put()
+    beat(world)
+    job = claim(world)
+    world.end(job, Outcome("done", world.now_us))
+    if not world.store.transactional:
+        assert world.queues.find(job.id).status == "done"
+    assert free_all(world, "w1") == 0
+
+
+def test_a_job_claimed_ahead_of_its_time_is_not_due_before_it(world: World) -> None:
+    job_id = world.put()
+    beat(world)
+    claim(world)
+    free_all(world, "w1")
+    assert world.row(job_id).at_us > world.now_us
+
+
+def test_only_claims_are_freed_and_all_pages_of_them(world: World) -> None:
+    ids = [world.put() for _ in range(3)]
+    later = [world.put(after_s=20 + number) for number in range(3)]
+    beat(world)
+    for _ in ids:
+        claim(world)
+    assert free_all(world, "w1") == 3
+    assert [world.row(job_id).state for job_id in later] == [State.WAITING] * 3
+
+
+def test_one_that_leaves_is_off_the_roster(world: World) -> None:
+    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
+    attendance.tell(Load(slots=1, held=0))
+    attendance.end()
+    assert worker_roster.members(world.store) == []
+    assert not present(world.store)
+
+
+def test_one_that_was_struck_off_is_on_the_roster_again_with_its_next_beat(world: World) -> None:
+    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
+    attendance.tell(Load(slots=1, held=0))
+    world.clock.advance(SHORT_S)
+    free_all(world)
+    assert worker_roster.members(world.store) == []
+    attendance.tell(Load(slots=1, held=0))
+    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+
+
+def test_a_return_right_before_it_is_struck_off_keeps_its_entry(world: World) -> None:
+    worker_roster.enrol(world.store, Member("w1", ("q",)), version=b"1" * 16)
+    (entry,) = worker_roster.members(world.store)
+    worker_roster.enrol(world.store, Member("w1", ("q",)), version=b"2" * 16)
+    assert not worker_roster.strike(world.store, "w1", version=entry.version)
+    assert len(worker_roster.members(world.store)) == 1
+
+
+def test_the_dead_are_seen_to_one_by_one_in_all_their_queues(world: World) -> None:
+    jobs = {}
+    for worker in ("w1", "w2", "w3"):
+        jobs[worker] = world.put(queue=worker)
+        beat(world, worker, queues=("q", worker))
+        lane = world.row(jobs[worker]).lane
+        world.store.claim([Want(lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
+                          worker=worker, token=world.queues.engine.ids.token())  # fmt: skip
+    assert free_all(world, "w1", "w3") == 2
+    world.clock.advance(1)
+    due = [world.row(job_id).at_us <= world.now_us for job_id in jobs.values()]
+    assert due == [True, False, True]
+
+
+def lead_a_return() -> int:
+    """Let a worker go on while what it holds is freed, in every order of their steps."""
+    ends = set()
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        engines = [
+            Queues(open_engine(
+                SteppedMemoryStore(clock, cluster=cluster, step=turns.step),
+                clock=clock, ids=Ids(), defaults=QueueSettings(),
+            ))
+            for _ in range(2)
+        ]  # fmt: skip
+        monitor, engine = engines
+        world = World(engine.engine.store, clock)
+        job_id = world.put()
+        monitor.engine.catalog.settings("q")
+        monitor.engine.time.latest_us()
+        worker_roster.enrol(engine.engine.store, Member("w1", ("q",)), version=b"1" * 16)
+        job = claim(world)
+        held: list[bool] = []
+
+        def go_on() -> None:
+            extended = engine.engine.store.settle([Extend(job, job.at_us + 1, started=True)])
+            held.extend([*extended, *engine.engine.store.settle([Drop(job)])])
+
+        turns.run([lambda: free(monitor.engine, None, has_ended=lambda _: None), go_on])
+        (row,) = engine.engine.store.find([job_id])
+        assert (row is None) == held[-1]
+        assert held in ([True, True], [True, False], [False, False])
+        if row is not None:  # it is due: another has it
+            assert row.token != job.token
+            clock.advance(1)
+            assert claim(world, "w2").fence == 2
+        ends.add(row is None)
+
+    count = every_order(lead)
+    assert ends == {True, False}
+    return count
+
+
+def test_a_return_in_any_order_ends_the_job_once() -> None:
+    # P2, M1
+    assert lead_a_return() > 10

@@ -1,0 +1,321 @@
+"""The elected monitor: one at a time, fenced, and needed by nobody."""
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dueline.coordination import worker_roster
+from dueline.coordination.election import holder_of
+from dueline.coordination.worker_roster import Member
+from dueline.core import monitor_notes
+from dueline.core.chore import Chore, Report
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.engine import Engine
+from dueline.core.errors import StoreUnavailable
+from dueline.core.ids import Ids
+from dueline.core.process_identity import own
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.store import Records
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Queues
+from dueline.monitor import run_log
+from dueline.monitor.monitor import CHORES, SIGHT_US, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
+from dueline.stores.memory.cluster import Cluster
+from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.worker.presence import Attendance, Load
+from tests.harness.calls import row_of
+from tests.harness.clocks import HandClock
+from tests.harness.interleaving import Turns, every_order
+from tests.harness.worker_bench import Bench
+from tests.harness.world import World
+
+EVERY_US = 5 * SECOND_US
+
+
+class Log:
+    """Writes down who did which chore, and notes who did it last."""
+
+    def __init__(self) -> None:
+        """Nothing was done yet."""
+        self.done: list[str] = []
+
+    def chore(self, who: str, name: str = "c", *, meanwhile: Callable[[], object] = int) -> Chore:
+        """Make a chore that notes who does it; `meanwhile` happens in the middle."""
+
+        def step(engine: Engine, after: str | None) -> Report:
+            assert after is None
+            self.done.append(who)
+            meanwhile()
+            put = monitor_notes.put("by", name, who.encode(), engine.ids.token(), expires_us=2**60)
+            return Report(1, puts=[put])
+
+        return Chore(name, EVERY_US, step)
+
+
+def by(records: Records, name: str = "c") -> bytes | None:
+    """Read who did a chore last, as is noted."""
+    record = monitor_notes.read(records, "by", name)
+    return None if record is None else record.value
+
+
+def monitor_of(
+    world: World, who: str, chores: Sequence[Chore] = CHORES, *, clock: HandClock | None = None
+) -> Monitor:
+    """Make one who stands for the office; clock: of a machine of its own."""
+    queues = world.queues
+    if clock is not None:
+        queues = Queues(open_engine(world.store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    return Monitor(
+        queues.engine, who, clock=clock or world.clock, chance=lambda: 0.0, chores=chores
+    )
+
+
+def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
+    # R6
+    log = Log()
+    one = monitor_of(world, "one", [log.chore("one")])
+    two = monitor_of(world, "two", [log.chore("two")])
+    assert one.step() == 0
+    assert two.step() == STAND_US
+    assert (one.epoch, two.epoch) == (1, None)
+    assert one.step() == EVERY_US
+    for _ in range(12):
+        world.clock.advance(us=EVERY_US)
+        one.step()
+        two.step()
+    assert log.done == ["one"] * 13
+    grant = holder_of(world.store)
+    assert grant is not None
+    assert (grant.holder, grant.epoch) == ("one", 1)
+    assert run_log.lines(world.store)["c"].acts == 13
+
+
+def test_a_round_that_is_a_load_rests_between_its_steps(world: World) -> None:
+    steps = iter([Report(after="a", rest_us=SECOND_US), Report(after="b"), Report()])
+    one = monitor_of(world, "one", [Chore("c", EVERY_US, lambda *_: next(steps))])
+    assert one.step() == 0
+    assert one.step() == SECOND_US
+    world.clock.advance(us=SECOND_US)
+    assert [one.step() for _ in range(3)] == [0, 0, EVERY_US]
+
+
+def test_when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(world: World) -> None:
+    log = Log()
+    monitor_of(world, "one", [log.chore("one")]).step()
+    two = monitor_of(world, "two", [log.chore("two")])
+    waited_us = 0
+    while two.epoch is None:
+        wait_us = two.step()
+        world.clock.advance(us=wait_us)
+        waited_us += wait_us
+    assert waited_us <= TTL_US + STAND_US
+    assert two.epoch == 2
+    assert log.done == ["one", "two"]
+
+
+def test_the_more_workers_there_are_the_more_rarely_each_stands(world: World) -> None:
+    # O3: a hundred idle workers share what they may read
+    for number in range(100):
+        world.live(f"w{number}")
+    log = Log()
+    monitor_of(world, "one", [log.chore("one")]).step()
+    two = monitor_of(world, "two", [log.chore("two")])
+    assert two.step() == 100 * STAND_OF_EACH_US > STAND_US
+
+
+def test_one_that_resigns_is_followed_at_once(world: World) -> None:
+    log = Log()
+    one = monitor_of(world, "one", [log.chore("one")])
+    two = monitor_of(world, "two", [log.chore("two")])
+    one.step()
+    one.resign()
+    two.step()
+    assert (one.epoch, two.epoch) == (None, 2)
+    assert one.step() == STAND_US
+
+
+def test_one_that_stood_still_past_its_lease_writes_nothing_more(world: World) -> None:
+    # R6: its step goes on, on a machine whose clock stood still with it, after another was elected
+    log = Log()
+    still = HandClock(world.clock.wall_us())
+    two = monitor_of(world, "two", [log.chore("two")])
+
+    def stand_still() -> None:
+        world.clock.advance(us=2 * TTL_US)
+        two.step()
+        assert two.epoch == 2
+
+    one = monitor_of(world, "one", [log.chore("one", meanwhile=stand_still)], clock=still)
+    one.step()
+    assert log.done == ["one", "two"]
+    assert by(world.store) == b"two"
+    assert one.epoch is None
+    assert run_log.lines(world.store)["c"].acts == 1
+
+
+def test_rounds_go_on_where_the_monitor_before_was_stopped(world: World) -> None:
+    seen: list[str | None] = []
+
+    def step(_engine: Engine, after: str | None) -> Report:
+        seen.append(after)
+        return Report(after={None: "a", "a": "b"}.get(after))
+
+    chores = [Chore("c", EVERY_US, step)]
+    one = monitor_of(world, "one", chores)
+    assert [one.step(), one.step()] == [0, 0]
+    one.resign()
+    two = monitor_of(world, "two", chores)
+    assert [two.step(), two.step()] == [0, EVERY_US]
+    assert seen == [None, "a", "b"]
+
+
+def test_a_chore_that_fails_keeps_no_other_from_its_turn(world: World) -> None:
+    log = Log()
+
+    def fail(_engine: Engine, _after: str | None) -> Report:
+        raise ValueError("a bug")
+
+    one = monitor_of(world, "one", [Chore("bad", EVERY_US, fail), log.chore("one")])
+    with pytest.raises(ValueError, match="a bug"):
+        one.step()
+    one.step()
+    assert log.done == ["one"]
+
+
+def test_a_chore_that_the_store_fails_is_done_when_it_is_back(world: World) -> None:
+    log = Log()
+
+    def fail() -> None:
+        if len(log.done) == 1:
+            raise StoreUnavailable("away")
+
+    one = monitor_of(world, "one", [log.chore("one", meanwhile=fail)])
+    with pytest.raises(StoreUnavailable):
+        one.step()
+    one.step()
+    assert log.done == ["one", "one"]
+
+
+def test_a_clock_that_jumped_back_stops_no_chore_for_longer_than_its_round(world: World) -> None:
+    log = Log()
+    one = monitor_of(world, "one", [log.chore("one")])
+    one.step()
+    world.clock.jump(-DAY_US / SECOND_US)
+    assert one.step() <= EVERY_US
+
+
+def lead_two_at_once() -> int:
+    """Let two stand, and do a chore that notes its doer, in every order of their steps."""
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        stores = [SteppedMemoryStore(clock, cluster=cluster, step=turns.step) for _ in range(2)]
+        log = Log()
+        monitors = []
+        for store, who in zip(stores, ("one", "two"), strict=True):
+            queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+            chores = [log.chore(who)]
+            monitors.append(
+                Monitor(queues.engine, who, clock=clock, chance=lambda: 0.0, chores=chores)
+            )
+            queues.engine.time.latest_us()
+        turns.run([one.step for one in monitors])
+        elected = [one.epoch for one in monitors]
+        assert sorted(elected, key=str) == [1, None]
+        assert log.done == [("one", "two")[elected.index(1)]]
+        assert by(stores[0]) == log.done[0].encode()
+
+    return every_order(lead, switches_max=3)
+
+
+def test_two_at_once_elect_one_in_any_order() -> None:
+    # R6
+    assert lead_two_at_once() > 20
+
+
+def lead_takeover() -> int:
+    """Let a monitor go on in the middle of a chore while another is elected."""
+    outcomes = set()
+
+    def lead(turns: Turns) -> None:
+        clock, cluster = HandClock(), Cluster()
+        still = HandClock()
+        log = Log()
+        engines = [
+            Queues(open_engine(
+                SteppedMemoryStore(one, cluster=cluster, step=turns.step),
+                clock=one, ids=Ids(), defaults=QueueSettings(),
+            ))
+            for one in (still, clock)
+        ]  # fmt: skip
+        first, second = (
+            Monitor(queues.engine, who, clock=own, chance=lambda: 0.0, chores=[log.chore(who)])
+            for queues, who, own in zip(engines, ("first", "second"), (still, clock), strict=True)
+        )
+        first.step()
+        still.advance(us=EVERY_US)
+        clock.advance(us=2 * TTL_US)
+        turns.run([first.step, second.step])
+        assert second.epoch == 2 or first.epoch == 1
+        if second.epoch == 2:
+            assert by(engines[0].engine.store) == b"second"
+            first.step()
+            assert by(engines[0].engine.store) == b"second"
+            assert run_log.lines(engines[0].engine.store)["c"].acts in (2, 3)
+        outcomes.add((first.epoch, second.epoch, len(log.done)))
+
+    count = every_order(lead, switches_max=2)
+    assert len(outcomes) > 1
+    return count
+
+
+def test_a_stale_monitor_is_fenced_off_in_any_order() -> None:
+    # R6, L2
+    assert lead_takeover() > 10
+
+
+def test_without_any_monitor_all_works_only_later(world: World) -> None:
+    """M2: a worker dies with a job, lanes grow old; nobody does a chore, and all is done."""
+    queues, clock, store = world.queues, world.clock, world.store
+    for number in range(1, 4):
+        store.add([row_of(number, at_us=clock.wall_us() + number * DAY_US)])
+    clock.advance(us=DAY_US)
+    Attendance(queues.engine, "dead", serving=("default",), tasks=()).tell(Load(slots=1, held=1))
+    assert world.claim(row_of(1).id, worker="dead", start=True).worker == "dead"
+    done: list[int] = []
+    for _ in range(6):
+        clock.advance(us=DAY_US)
+        done += Bench(queues, clock).run()
+    assert sorted(done) == [1, 2, 3]
+    assert list(queues.engine.jobs_of("default")) == []
+    assert holder_of(store) is None
+
+
+def test_when_its_process_has_ended_on_this_machine_another_takes_over_at_once(
+    world: World,
+) -> None:
+    # T10, rule M3
+    if not own().space:
+        pytest.skip("only Linux tells")
+    process = subprocess.Popen(["sleep", "60"])
+    stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    member = Member("one", ("q",), own().space, process.pid, stat[19])
+    worker_roster.enrol(world.store, member, version=world.queues.engine.ids.token())
+    log = Log()
+    one, other = (monitor_of(world, who, [log.chore(who)]) for who in ("one", "other"))
+    try:
+        one.step()
+        assert other.step() == SIGHT_US
+        world.clock.advance(us=SIGHT_US)
+        assert other.step() == SIGHT_US
+        assert (one.epoch, other.epoch) == (1, None)
+    finally:
+        process.kill()
+        process.wait()
+    other.step()
+    assert other.epoch == 2
+    third = monitor_of(world, "third", [log.chore("third")])
+    assert third.step() > SIGHT_US  # of the new one's process nothing is known
+    assert third.epoch is None

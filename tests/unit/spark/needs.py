@@ -1,0 +1,17 @@
+"""What the tests on Spark need."""
+
+import importlib.util
+import subprocess
+
+from tests.harness.servers import absent
+
+
+def need_spark() -> None:
+    """Skip where pyspark or Java is absent; fail where DUELINE_REQUIRE names spark."""
+    for name in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(name) is None:
+            absent("spark", f"{name} is not installed (make test-spark makes a place of its own)")
+    try:
+        subprocess.run(["java", "-version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        absent("spark", f"Java does not run: {error}")

@@ -1,0 +1,115 @@
+"""Jobs made of data."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dueline import BadInput
+from dueline.core.queue_settings import QueueSettings
+
+NOW_US = 1_800_000_000_000_000
+
+
+def births_of(rows: list[dict[str, Any]], **form: Any) -> Any:
+    """Make births of rows."""
+    import pyarrow as pa
+
+    from dueline.spark.writing.rows_to_jobs import Form, births, check_columns
+
+    batch = pa.RecordBatch.from_pylist(rows)
+    made = Form(**({"queue": "mail", "task": "send"} | form))
+    check_columns(batch.schema.names, made)
+    return births(batch, made, now_us=NOW_US)
+
+
+def test_ids_come_from_the_data_and_are_the_same_each_time() -> None:
+    uuid = "0190a6f3-3c5e-7bbb-8000-000000000001"
+    rows = [{"payload": "[]", "job_id": text} for text in (uuid, "order 17", "order 18")]
+    first, again = births_of(rows), births_of(rows)
+    assert [one.id for one in first] == [one.id for one in again]
+    assert first[0].id.hex() == uuid.replace("-", "")
+    assert len({one.id for one in first}) == 3
+    keyed = [{"payload": "[]", "dedupe_key": "a", "queue": queue} for queue in ("mail", "bills")]
+    assert len({one.id for one in births_of(keyed)}) == 2
+    data = [{"payload": "[]", "order": order, "day": "mon"} for order in (1, 2, 1)]
+    found = births_of(data, id_columns=("order", "day"))
+    assert found[0].id == found[2].id != found[1].id
+
+
+def test_a_job_lies_where_its_id_and_due_time_say() -> None:
+    from dueline.spark.writing.rows_to_jobs import jobs_of
+
+    due = datetime(2030, 1, 1, tzinfo=UTC)
+    rows: list[dict[str, Any]] = [
+        {"payload": '{"args": [1]}', "job_id": "a", "due": due, "priority": 5, "tenant": "acme"},
+        {"payload": "[1]", "job_id": "b", "due": None, "priority": None, "tenant": None},
+    ]
+    jobs = jobs_of(
+        births_of(rows), now_us=NOW_US, settings=lambda _: QueueSettings(shards=4, shards_read=4)
+    )
+    late = next(job for job in jobs if job.lane.tenant)
+    now = next(job for job in jobs if not job.lane.tenant)
+    assert late.due_us == late.pos_us == late.at_us == round(due.timestamp()) * 1_000_000
+    assert (late.lane.priority, late.body, late.task) == (5, b'{"args": [1]}', "send")
+    assert (now.due_us, now.at_us, now.lane.priority) == (NOW_US, NOW_US, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0190a6f3-3c5e-7bbb-8000-000000000001", "0190A6F33C5E7BBB8000000000000001",
+        "{0190a6f3-3c5e-7bbb-8000-000000000001}", "urn:uuid:0190a6f3-3c5e-7bbb-8000-000000000001",
+    ],
+)  # fmt: skip
+def test_a_uuid_is_the_id_in_all_the_ways_to_write_it(text: str) -> None:
+    rows = [{"payload": "[]", "job_id": one} for one in ("a", text, text[:-1] + " ")]
+    short, uuid, named = births_of(rows)
+    assert uuid.id.hex() == "0190a6f33c5e7bbb8000000000000001"
+    assert len({short.id, uuid.id, named.id}) == 3
+
+
+def test_what_is_no_call_is_told_of_among_others() -> None:
+    rows: list[dict[str, Any]] = [
+        {"payload": "[]", "job_id": "a"},
+        {"payload": ' {"args": []}', "job_id": "b"},
+    ]
+    assert [one.body for one in births_of(rows)] == [b"[]", b' {"args": []}']
+    sealed = [row | {"codec": None} for row in rows]
+    sealed.append({"payload": "7", "job_id": "c", "codec": 5})
+    assert [one.codec for one in births_of(sealed)] == [0, 0, 5]
+    with pytest.raises(BadInput, match="A payload for send is no call"):
+        births_of([*rows, {"payload": '{"to": 1}', "job_id": "c"}])
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"payload": "[]"}, "Nothing in the data names a job"),
+        ({"payload": "[]", "job_id": None}, "A row has nothing that names its job"),
+        ({"job_id": "a"}, "no column payload"),
+        ({"payload": None, "job_id": "a"}, "has no payload"),
+        ({"payload": "7", "job_id": "a"}, "is no call"),
+        ({"payload": '{"to": 1}', "job_id": "a"}, "is no call"),
+        ({"payload": "[", "job_id": "a"}, "is no call"),
+        ({"payload": "[]", "job_id": "a", "queue": "Mail!"}, "is not a queue name"),
+        ({"payload": "[]", "job_id": "a", "priority": 2**40}, "signed 32-bit"),
+        ({"payload": "[]", "job_id": "a", "prioriti": 1}, "Did you mean priority"),
+        ({"payload": "[]", "job_id": "a", "task": ""}, "names no task"),
+        ({"payload": "[]", "job_id": "a", "codec": 128}, "in the codec 128"),
+        ({"payload": '["%s"]' % ("x" * 300_000), "job_id": "a"}, "are allowed"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused(row: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        births_of([row])
+
+
+def test_a_queue_and_a_task_must_be_said() -> None:
+    row = {"payload": "[]", "job_id": "a"}
+    with pytest.raises(BadInput, match="no column queue"):
+        births_of([row], queue="")
+    with pytest.raises(BadInput, match="no column task"):
+        births_of([row], task="")
+    with pytest.raises(BadInput, match="idColumns names 'day'"):
+        births_of([row], id_columns=("day",))

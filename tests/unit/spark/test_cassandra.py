@@ -1,0 +1,139 @@
+"""Tables, queries and jobs of Spark on a real Cassandra."""
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline import Context, Dueline, Retry
+from dueline.jobs.history import attempts
+from tests.harness.cassandra_node import PATIENT, expect_node, session_on_a_node
+from tests.unit.spark.test_consuming import notes, noting
+from tests.unit.spark.test_pipeline import made, quiet, rows_in
+from tests.unit.spark.test_writing import batches_of, writer_of
+
+expect_node()
+pytestmark = pytest.mark.cassandra
+
+ROWS, JOBS, SHARDS = 200, 40, 3
+FAILS, KILLS_ONCE = 7, 13
+END_S = 300
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Make a keyspace."""
+    with session_on_a_node("spark") as session:
+        yield f"{session.place}?{PATIENT}"
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Dueline]:
+    """Make an application that is nowhere to be imported."""
+    app = Dueline(url)
+    yield app
+    app.close()
+
+
+def breaking(batches: Iterator[Any]) -> Iterator[Any]:
+    """Fail once in each task, when a part is written already."""
+    from pyspark import TaskContext
+
+    for place, batch in enumerate(batches):
+        if place == 2 and TaskContext.get().attemptNumber() == 0:
+            raise OSError("the first attempt")
+        yield batch
+
+
+def test_a_table_is_enqueued_once_and_what_became_of_it_is_followed_and_audited(
+    spark: Any, app: Dueline, tmp_path: Path
+) -> None:
+    # P1, P2, P3, P11: tasks that fail, a write that is repeated after its jobs have run
+    from dueline.spark import Written, enqueue, read
+    from dueline.spark.writing.sink import written
+
+    ran: list[int] = []
+
+    @app.task(name="note", queue="mail", retry=Retry(attempts=1))
+    def note(number: int) -> None:
+        ran.append(number)
+        if number == FAILS:
+            raise ValueError(number)
+
+    app.queue("mail", shards=SHARDS, history="all")
+    app.queues.engine.catalog.settings("mail")  # is stored now, for other processes
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    frame = spark.range(0, ROWS, 1, 2).selectExpr(
+        "concat('n', id) AS job_id", "concat('[', id, ']') AS payload"
+    )
+    broken = frame.mapInArrow(breaking, frame.schema)
+    once: dict[str, Any] = {"queue": "mail", "task": "note", "writeId": "monday", "chunkRows": 10}
+    assert enqueue(broken, app.url, **once).rows == ROWS
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    jobs = read(spark, app.url, "jobs", queue="mail")
+    assert {json.loads(bytes(row.payload))[0] for row in jobs.collect()} == set(range(ROWS))
+    app.run_worker(burst=True)
+    again = writer_of(app, **once)
+    again.commit([again.write(batches_of(range(ROWS)))])
+    assert written(app.store, "monday") == Written(rows=ROWS, added=0)
+    app.run_worker(burst=True)
+    assert Counter(ran) == Counter(range(ROWS))
+
+    told = Counter(
+        (one.job, one.outcome) for one in attempts(app.store, "mail", SHARDS, everything=True)
+    )
+    assert Counter(word for _, word in told.elements()) == {
+        "enqueued": ROWS,
+        "done": ROWS - 1,
+        "dead": 1,
+    }
+    assert followed(spark, app, tmp_path / "checkpoint") == told
+    said = made(tmp_path / "lake", app).audit(quiet)
+    assert {one.queue: one.verdict for one in said.queues}["mail"] == "clean"
+    assert "lost" in said.looked_for
+    assert rows_in(tmp_path / "lake", "bronze").total() == 2 * ROWS
+
+
+def followed(spark: Any, app: Dueline, checkpoint: Path) -> Counter[tuple[str, str]]:
+    """Follow the events to their end, some at a time."""
+    found: list[tuple[str, str]] = []
+
+    def note(frame: Any, _batch: int) -> None:
+        found.extend((row.job_id, row.kind) for row in frame.select("job_id", "kind").collect())
+
+    frame = spark.readStream.format("dueline").options(
+        store=app.url, table="events", queue="mail", maxRowsPerTrigger=ROWS
+    )
+    writer = frame.load().writeStream.foreachBatch(note)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    assert query.awaitTermination(END_S)
+    return Counter(found)
+
+
+def test_jobs_run_on_spark_each_once_and_that_of_a_process_that_died_again(
+    spark: Any, app: Dueline, tmp_path: Path
+) -> None:
+    # A4
+    from dueline.spark import consume
+
+    note = noting(tmp_path)
+    app.queue("work", shards=SHARDS, lease=6)
+
+    @app.task(name="work", queue="work")
+    def work(ctx: Context, number: int) -> int:
+        note(number)
+        if number == KILLS_ONCE and ctx.fence == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return -number
+
+    jobs = work.enqueue_many([(number,) for number in range(JOBS)])
+    query = consume(spark, app, "work", members=1, burst=True)
+    assert query.awaitTermination(END_S)
+    assert notes(tmp_path) == Counter(dict.fromkeys(range(JOBS), 1) | {KILLS_ONCE: 2})
+    assert jobs[KILLS_ONCE].result(timeout=1) == -KILLS_ONCE
+    assert not list(app.queues.engine.jobs_of("work"))

@@ -1,0 +1,229 @@
+"""Readers, driven by hand: no Spark is started."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline import BadInput, ConfigError, Dueline, NotFound
+from dueline.core.lane import dead_queue
+from dueline.core.store import Row
+from tests.unit.spark.conftest import WAITING
+
+
+def reader_of(app: Dueline, schema: str = "", **options: str) -> Any:
+    """Make the reader that Spark would make."""
+    from dueline.spark.reading import schemas
+    from pyspark_dueline import DefaultSource
+
+    source = DefaultSource({"store": app.url} | options)
+    columns = dict(column.split() for column in schema.split(", ") if column)
+    return source.reader(schemas.struct_of(columns) if columns else source.schema())
+
+
+def rows_of(reader: Any) -> Iterator[Mapping[str, Any]]:
+    """Read all that a reader plans."""
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            yield from batch.to_pylist()
+
+
+def attempts_of(rows: Iterator[Mapping[str, Any]]) -> Counter[tuple[str, int]]:
+    """Count the rows of attempts."""
+    return Counter((row["job_id"], row["attempt"]) for row in rows)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few rows be enough to be cut."""
+    from dueline.spark.reading import partitions
+
+    monkeypatch.setattr(partitions, "PROBE", 20)
+    monkeypatch.setattr(partitions, "JOBS_PROBE", 20)
+    monkeypatch.setattr(partitions, "SECOND_US", 1000)
+
+
+def test_rows_in_many_slices_and_batches_are_the_rows_of_one(shop: Dueline, small: None) -> None:
+    one = reader_of(shop, table="attempts", minPartitions="1")
+    many = reader_of(shop, table="attempts", minPartitions="40", fetchSize="7")
+    assert len(one.partitions()) == 1
+    assert len(many.partitions()) > 20
+    whole = attempts_of(rows_of(one))
+    assert max(whole.values()) == 1
+    assert len(whole) > 1500
+    assert attempts_of(rows_of(many)) == whole
+
+
+def test_a_long_lane_is_cut_and_no_job_is_lost_or_doubled(shop: Dueline, small: None) -> None:
+    many = reader_of(shop, table="jobs", minPartitions="60", fetchSize="9")
+    found = Counter(row["job_id"] for row in rows_of(many))
+    expected = Counter(
+        job.id.hex()
+        for queue in ("mail", "bills")
+        for name in (queue, dead_queue(queue))
+        for job in shop.queues.engine.jobs_of(name)
+    )
+    assert len(many.partitions()) > 10
+    assert found == expected
+    assert len(expected) > WAITING
+
+
+def test_each_batch_has_the_schema_that_was_announced(shop: Dueline, small: None) -> None:
+    from dueline.spark.reading import schemas
+
+    shop.store.append(
+        [Row("clicks", 0, number + 1, b"%08d" % number, b"{}") for number in range(50)]
+    )
+    for table in schemas.COLUMNS:
+        reader = reader_of(shop, table=table, stream="clicks", fetchSize="11")
+        schema = schemas.wanted(table, schemas.struct_of(schemas.COLUMNS[table]))
+        batches = [one for part in reader.partitions() for one in reader.read(part)]
+        assert len(batches) > 3 or table in ("shards", "workers")  # of one batch
+        assert batches
+        assert {str(batch.schema) for batch in batches} == {str(schema)}
+
+
+def test_a_column_that_is_null_for_a_whole_batch_keeps_its_type(shop: Dueline) -> None:
+    reader = reader_of(shop, "claimed timestamp, options string", table="jobs", shards="1")
+    kinds = {
+        str(field.type)
+        for part in reader.partitions()
+        for one in reader.read(part)
+        for field in one.schema
+    }
+    assert kinds == {"timestamp[us, tz=UTC]", "string"}
+
+
+def test_only_the_columns_that_are_asked_for_are_made(shop: Dueline) -> None:
+    rows = list(rows_of(reader_of(shop, "outcome string, attempt bigint", table="attempts")))
+    assert rows[0].keys() == {"outcome", "attempt"}
+    with pytest.raises(BadInput, match=r"no column 'outcme'.*Did you mean outcome"):
+        reader_of(shop, "outcme string", table="attempts")
+
+
+def test_queues_and_shards_can_be_chosen(shop: Dueline) -> None:
+    rows = list(rows_of(reader_of(shop, table="attempts", queue="mail", shards="1-2")))
+    assert {(row["queue"], row["shard"]) for row in rows} == {("mail", 1), ("mail", 2)}
+    with pytest.raises(NotFound, match="There is no queue post"):
+        reader_of(shop, table="attempts", queue="post").partitions()
+
+
+def test_conditions_on_keys_spare_reading(shop: Dueline, small: None) -> None:
+    from pyspark.sql.datasource import EqualTo, GreaterThan, In
+
+    reader = reader_of(shop, table="attempts", pushdown="true")
+    conditions = [EqualTo(("queue",), "mail"), In(("shard",), (0, 3)), GreaterThan(("attempt",), 1)]
+    assert list(reader.pushFilters(conditions)) == conditions
+    rows = list(rows_of(reader))
+    assert {(row["queue"], row["shard"]) for row in rows} == {("mail", 0), ("mail", 3)}
+    jobs = reader_of(shop, table="jobs", pushdown="true")
+    jobs.pushFilters([EqualTo(("tenant",), "zeta")])
+    assert {row["tenant"] for row in rows_of(jobs)} == {"zeta"}
+
+
+def test_a_reader_that_prunes_stands_apart_for_sessions_that_refuse_one(shop: Dueline) -> None:
+    assert "pushFilters" not in vars(type(reader_of(shop)))
+
+
+def test_rows_at_one_instant_are_cut_nowhere(shop: Dueline, small: None) -> None:
+    shop.store.append([Row("ticks", 0, 5, b"%08d" % number, b"{}") for number in range(100)])
+    rows = list(rows_of(reader_of(shop, table="stream", stream="ticks", fetchSize="7")))
+    assert len(rows) == len({row["id"] for row in rows}) == 100
+
+
+def test_a_row_that_lies_twice_is_told_once(shop: Dueline) -> None:
+    shop.store.append([Row("twice", 0, at_us, b"same", b"{}") for at_us in (5, 6, 9)])
+    for page in ("1", "100"):
+        reader = reader_of(shop, table="stream", stream="twice", fetchSize=page)
+        assert len(list(rows_of(reader))) == 1
+
+
+def test_a_span_of_time_can_be_asked_for(shop: Dueline) -> None:
+    second = 1_000_000
+    shop.store.append(
+        [Row("span", 0, second * number, b"%08d" % number, b"") for number in range(9)]
+    )
+    bounds = {
+        "startingTimestamp": "1970-01-01T00:00:03Z",
+        "endingTimestamp": "1970-01-01T00:00:05Z",
+    }
+    rows = list(rows_of(reader_of(shop, table="stream", stream="span", **bounds)))
+    assert [int(row["id"]) for row in rows] == [3, 4]
+    offset = '{"s": {"span/00000": [6000000, "3030303030303036"]}, "v": 1}'
+    rows = list(rows_of(reader_of(shop, table="stream", stream="span", startingOffsets=offset)))
+    assert [int(row["id"]) for row in rows] == [7, 8]
+
+
+def test_a_task_that_reads_again_reads_nothing_later_than_the_plan(shop: Dueline) -> None:
+    shop.store.append([Row("again", 0, 5, b"a", b"{}")])
+    reader = reader_of(shop, table="stream", stream="again")
+    part = reader.partitions()[0]
+    first = [batch.to_pylist() for batch in reader.read(part)]
+    shop.store.append([Row("again", 0, shop.store.clock_us() + 1, b"c", b"{}")])
+    assert [batch.to_pylist() for batch in reader.read(part)] == first
+
+
+def test_reading_once_writes_nothing_to_the_store(shop: Dueline, tmp_path: Path) -> None:
+    import sqlite3
+
+    from dueline.spark.reading import schemas
+
+    shop.store.append([Row("still", 0, 5, b"a", b"{}")])
+    marks = [shop.store.close_until(name, 0, at_us=-1) for name in ("still", "mail!history")]
+    with sqlite3.connect(shop.url.removeprefix("sqlite:///").partition("?")[0]) as other:
+        before = other.execute("PRAGMA data_version").fetchone()
+        for table in schemas.COLUMNS:
+            rows = list(rows_of(reader_of(shop, table=table, stream="still")))
+            assert rows or table == "workers"
+        assert other.execute("PRAGMA data_version").fetchone() == before
+    assert marks == [
+        shop.store.close_until(name, 0, at_us=-1) for name in ("still", "mail!history")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tabel": "jobs"}, "no option 'tabel'.*Did you mean table"),
+        ({"table": "job"}, "table='job' is not known.*Did you mean jobs"),
+        ({"table": "stream"}, "No stream is named"),
+        ({"shards": "4-"}, "names no shards"),
+        ({"fetchSize": "0"}, "no whole number of 1 or more"),
+        ({"pushdown": "yes"}, "neither true nor false"),
+        ({"startingOffsets": "latest"}, "neither earliest nor an offset"),
+        ({"startingTimestamp": "noon"}, "no instant"),
+        ({"store": ""}, "No store is named.*CREATE TEMPORARY VIEW"),
+        ({"store": "memory://"}, "lives in one process"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_words(
+    shop: Dueline, options: Mapping[str, str], words: str
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        reader_of(shop, **options).partitions()
+
+
+def test_reading_makes_no_store(tmp_path: Path) -> None:
+    file = tmp_path / "none.db"
+    with pytest.raises(ConfigError, match="There is no queue file"):
+        reader_of(Dueline(f"sqlite:///{file}")).partitions()
+    assert not file.exists()
+
+
+def test_a_task_without_a_part_reads_nothing(shop: Dueline) -> None:
+    assert list(reader_of(shop).read(None)) == []
+
+
+def test_jobs_at_the_instant_of_a_cut_are_in_one_slice(shop: Dueline) -> None:
+    from dueline.spark.reading.partitions import LaneSlice, jobs_of
+
+    job = next(job for job in shop.queues.engine.jobs_of("mail") if job.at_us > job.enqueued_us)
+    alike = [other for other in shop.queues.engine.jobs_of("mail") if other.at_us == job.at_us]
+    cuts = LaneSlice(job.lane, None, job.at_us), LaneSlice(job.lane, job.at_us, None)
+    before, after = (
+        [one for page in jobs_of(shop.store, cut, page=2) for one in page] for cut in cuts
+    )
+    assert {one.id for one in alike if one.lane == job.lane} <= {one.id for one in before}
+    assert not {one.id for one in before} & {one.id for one in after}

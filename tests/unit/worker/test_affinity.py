@@ -1,0 +1,189 @@
+"""Which shards several workers look at."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dueline.coordination.worker_registry import present
+from dueline.core.job import JobId
+from dueline.core.lane import Lane
+from dueline.core.queue_settings import QueueSettings
+from dueline.jobs.lane_planner import Prospect, plan
+from dueline.jobs.queue import Calls
+from dueline.worker.claimer import Claimer
+from dueline.worker.presence import CHANGE_EVERY_US, ROOM_EVERY_US, Attendance, Load
+from dueline.worker.shard_affinity import WHOLE_EVERY_US, Affinity, Known, affinity_of, looked_at
+from tests.harness.world import EVERY_KIND, World, world_on
+
+SHARDS = 8
+JOBS = 200
+"""So many that some come to each shard."""
+
+LEASE_US = QueueSettings().lease_us
+
+
+@pytest.fixture(params=EVERY_KIND)
+def world(request: pytest.FixtureRequest) -> World:
+    return world_on(request.param, request.getfixturevalue("tmp_path"))
+
+
+class Member:
+    """A worker that claims, beats when it is told to, and prefers some shards."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.attendance = Attendance(world.queues.engine, name, serving=("q",), tasks=())
+        self.affinity = Affinity(world.queues.engine, name)
+        self._claimer = Claimer(world.queues.engine, ["q"], name, affinity=self.affinity)
+
+    def beat(self, *, held: int = 0) -> None:
+        self.attendance.tell(Load(slots=4, held=held))
+
+    def claim(self, limit: int = 10 * JOBS) -> set[JobId]:
+        """Look once, and claim what it finds."""
+        self._claimer.refresh()
+        found: set[JobId] = set()
+        while len(found) < limit and (taken := self._claimer.claim(limit - len(found), {})):
+            found |= {one.job.id for one in taken}
+        return found
+
+
+def shared(world: World, *names: str) -> list[Member]:
+    """Make members of a queue of several shards, who beat and have looked at all of it once."""
+    world.queues.engine.catalog.configure("q", shards=SHARDS)
+    members = [Member(world, name) for name in names]
+    for one in members:
+        one.beat()
+    for one in members:
+        assert one.claim() == set()
+    return members
+
+
+def put(world: World) -> dict[JobId, int]:
+    """Enqueue jobs, some to each shard; tell the shard of each."""
+    jobs = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * JOBS))
+    assert {job.lane.shard for job in jobs} == set(range(SHARDS))
+    return {job.id: job.lane.shard for job in jobs}
+
+
+workers = st.lists(st.booleans(), min_size=1, max_size=12).map(
+    lambda rooms: tuple(Known(f"w{number}", has_room) for number, has_room in enumerate(rooms))
+)
+
+
+@given(living=workers, shards=st.integers(1, 40))
+def test_every_shard_is_looked_at_by_one_and_where_that_has_no_room_by_another_that_has(
+    living: tuple[Known, ...], shards: int
+) -> None:
+    # H10
+    rested = tuple(one._replace(has_room=True) for one in living)
+    home = {one.worker: looked_at(one.worker, "q", shards, rested) for one in living}
+    assert Counter(shard for some in home.values() for shard in some) == dict.fromkeys(
+        range(shards), 1
+    )
+    assert max(map(len, home.values())) <= -(-shards // len(living))  # nobody has many more
+    found = {one.worker: looked_at(one.worker, "q", shards, living) for one in living}
+    is_any = any(one.has_room for one in living)
+    for one in living:
+        assert home[one.worker] <= found[one.worker]
+        for shard in home[one.worker]:
+            helpers = [x for x in living if shard in found[x.worker] and x != one]
+            assert len(helpers) == (not one.has_room and is_any)
+            assert all(helper.has_room for helper in helpers)
+
+
+def test_who_is_not_known_to_live_looks_at_all() -> None:
+    assert looked_at("w9", "q", 3, (Known("w1", has_room=True),)) == {0, 1, 2}
+    assert looked_at("w9", "q", 3, ()) == {0, 1, 2}
+
+
+def test_workers_claim_from_shards_of_their_own(world: World) -> None:
+    # H10
+    one, two = shared(world, "w1", "w2")
+    jobs = put(world)
+    first = one.claim()
+    second = two.claim()
+    assert first | second == set(jobs)
+    assert {job for job in jobs if ("q", jobs[job]) in one.affinity.others} == second
+    assert len({jobs[job] for job in second}) == SHARDS // 2
+    world.store.close()
+
+
+def test_the_shards_of_a_dead_worker_wait_two_seconds_and_then_for_nobody(world: World) -> None:
+    one, dead = shared(world, "w1", "dead")
+    jobs = put(world)
+    found = one.claim()
+    assert found < set(jobs)
+    world.clock.advance(us=WHOLE_EVERY_US)
+    assert found | one.claim() == set(jobs)
+    world.clock.advance(us=LEASE_US // 2 + 1)
+    one.beat()
+    one.claim()  # it looks at all of them, as every two seconds
+    more = put(world)
+    assert one.claim() == set(more)  # whose beat is stale is preferred by nobody
+    assert dead.affinity.others
+    world.store.close()
+
+
+def test_another_helps_who_has_no_room_until_it_has_again(world: World) -> None:
+    full, free = shared(world, "full", "free")
+    put(world)
+    assert 0 < len(free.claim()) < JOBS
+    full.beat(held=4)
+    assert len(free.claim()) > 0
+    full.beat(held=3)
+    put(world)
+    assert len(free.claim()) < JOBS
+    world.store.close()
+
+
+def test_changes_are_reported_soon_and_not_too_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_on("memory", None)  # type: ignore[arg-type]
+    (one,) = shared(world, "w1")
+
+    def held() -> list[int]:
+        return [member.held for member in present(world.store)]
+
+    world.clock.advance(us=ROOM_EVERY_US)
+    one.attendance.tell_of_change(Load(slots=4, held=4))
+    assert held() == [4]
+    one.attendance.tell_of_change(Load(slots=4, held=0, running=3))
+    assert held() == [4]  # not too often
+    one.attendance.tell_of_change(Load(slots=4, held=4, is_draining=True))
+    assert [member.is_draining for member in present(world.store)] == [True]  # but this at once
+    world.clock.advance(us=CHANGE_EVERY_US)
+    one.attendance.tell_of_change(Load(slots=4, held=0))
+    assert held() == [0]
+    world.clock.advance(us=ROOM_EVERY_US)
+    monkeypatch.setattr(type(world.store), "scope", "network")
+    one.attendance.tell_of_change(Load(slots=4, held=3))
+    assert held() == [0]
+    one.attendance.tell_of_change(Load(slots=4, held=4))
+    assert held() == [4]
+    one.attendance.tell_of_change(Load(slots=4, held=1))
+    assert held() == [4]
+    world.clock.advance(us=ROOM_EVERY_US)
+    one.attendance.tell_of_change(Load(slots=4, held=1))
+    assert held() == [1]
+    assert affinity_of(world.queues.engine, "w1") is not None
+    monkeypatch.undo()
+    assert affinity_of(world.queues.engine, "w1") is None
+
+
+def test_the_shards_of_others_come_last_among_lanes_that_are_as_old() -> None:
+    def lane(shard: int, priority: int = 0) -> Lane:
+        return Lane("q", shard, 0, priority, "")
+
+    found = [
+        Prospect(0, "", 7, lane(0)),
+        Prospect(0, "", 7, lane(1)),
+        Prospect(0, "", 6, lane(2)),
+        Prospect(9, "", 7, lane(3, 9)),
+    ]
+    others = {("q", 0), ("q", 2), ("q", 3)}
+    wants = plan(found, limit=4, room={}, turn=0, others=others)
+    assert [want.lane.shard for want in wants] == [3, 2, 1, 0]
+    assert [want.lane.shard for want in plan(found, limit=4, room={}, turn=0)] == [3, 2, 0, 1]

@@ -1,0 +1,196 @@
+"""How long a claimed job waits behind others in one worker."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dueline.core.errors import StoreUnavailable
+from dueline.core.job import Job, State
+from dueline.core.wakeup import LocalWaker
+from dueline.jobs.queue import Queues
+from dueline.worker.buffer import CHECK_EVERY_US, WAIT_US_MAX
+from dueline.worker.worker import WATCH_US
+from tests.harness.calls import call, put, row_in
+from tests.harness.clocks import HandClock
+from tests.harness.programs import WAIT_S, Program, wait_for
+from tests.harness.swaps import swap
+from tests.harness.worker_bench import Bench, words
+from tests.harness.world import EVERY_KIND, World, store_on
+
+QUICK_US = 1_000
+JOBS = 40
+
+
+@pytest.fixture(params=EVERY_KIND)
+def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Queues]:
+    world = World(store_on(request.param, tmp_path, clock), clock)
+    swap(world.queues, waker=LocalWaker())
+    yield world.queues
+    world.store.close()
+
+
+class Slow:
+    """A worker that takes jobs to be quick, and whose first jobs are slow.
+
+    held: how many jobs it held each time that it waited. released_us: when it held no more than
+    it ran. then: called then.
+    """
+
+    def __init__(
+        self, queues: Queues, clock: HandClock, *, lasts_us: int, threads: int = 1
+    ) -> None:
+        self.bench = Bench(queues, clock, threads=threads)
+        self.bench.runner.run_us = QUICK_US
+        self.bench.news.meanwhile = self._go_on
+        self.held: list[int] = []
+        self.released_us: int | None = None
+        self.then: Callable[[], object] = lambda: None
+        self._clock = clock
+        self._end_us = clock.monotonic_us() + lasts_us
+
+    def _go_on(self) -> None:
+        self.bench.runner.begin()
+        self.held.append(len(self.bench.worker._held))
+        if self.released_us is None and self.held[-1] <= self.bench.runner.threads:
+            self.released_us = self._clock.monotonic_us()
+            self.then()
+        if self._clock.monotonic_us() >= self._end_us:
+            self.bench.runner.end()
+            self.bench.news.set()
+
+
+def test_what_waits_behind_a_slow_job_is_released_in_time(queues: Queues, clock: HandClock) -> None:
+    # rule H1
+    jobs = put(queues, *(call(number) for number in range(JOBS)))
+    slow = Slow(queues, clock, lasts_us=8_000_000)
+    began_us = clock.monotonic_us()
+    rows: list[Job] = []
+    slow.then = lambda: rows.extend(row_in(queues.engine.store, job.id) for job in jobs[1:])
+    assert slow.bench.run() == list(range(JOBS))
+    assert slow.held[0] == JOBS
+    assert slow.released_us is not None
+    assert slow.released_us - began_us <= WAIT_US_MAX + CHECK_EVERY_US + WATCH_US
+    assert {(row.state, row.errors, row.crashes, row.alone) for row in rows} == {
+        (State.WAITING, 0, 0, False)
+    }
+    assert [row.at_us for row in rows] == [row.pos_us for row in rows]  # each in its own place
+    # Until the slow one had ended nothing was claimed again, and each was released once.
+    first = slow.held.index(1)
+    assert set(slow.held[first : first + 100]) == {1}
+    assert (words(queues).count("given_back"), words(queues).count("done")) == (JOBS - 1, JOBS)
+
+
+def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: HandClock) -> None:
+    # rule H1
+    put(queues, *(call(number) for number in range(JOBS)))
+    slow = Slow(queues, clock, lasts_us=2_000_000)
+    idle = Bench(queues, clock, threads=JOBS)
+    ear = queues.engine.waker.listen(["default"], threading.Event())
+    found: list[int] = []
+
+    def look() -> None:
+        assert ear.take()
+        idle.worker._claimer.refresh()
+        found.append(len(idle.worker._claimer.claim(JOBS, {})))
+
+    idle.worker._claimer.refresh()
+    slow.then = look
+    slow.bench.run()
+    assert found == [JOBS - 1]
+
+
+def test_jobs_that_go_on_being_quick_are_not_released(queues: Queues, clock: HandClock) -> None:
+    put(queues, *(call(number) for number in range(200)))
+    bench = Bench(queues, clock, threads=1)
+    bench.runner.run_us = QUICK_US
+
+    def meanwhile() -> None:
+        bench.run_all()
+        clock.advance(us=QUICK_US)
+        bench.news.set()
+
+    bench.news.meanwhile = meanwhile
+    assert bench.run() == list(range(200))
+    assert "given_back" not in words(queues)
+
+
+def test_what_runs_at_most_once_is_released_before_it_is_marked(
+    queues: Queues, clock: HandClock
+) -> None:
+    # rule H1
+    queues.engine.catalog.configure("default", deliver="at_most_once")
+    put(queues, *(call(number) for number in range(JOBS)))
+    slow = Slow(queues, clock, lasts_us=2_000_000)
+    assert slow.bench.run() == list(range(JOBS))
+    assert slow.held[0] == JOBS
+    assert slow.released_us is not None
+    assert words(queues).count("done") == JOBS
+    assert "lost" not in words(queues)
+
+
+def test_a_release_that_fails_is_repeated(tmp_path: Path, clock: HandClock) -> None:
+    # rule H1
+    world = World(store_on("memory", tmp_path, clock), clock)
+    put(world.queues, *(call(number) for number in range(JOBS)))
+    slow = Slow(world.queues, clock, lasts_us=2_000_000)
+    settler = slow.bench.worker._settler
+    settle, faults = settler.settle, [StoreUnavailable("away"), StoreUnavailable("away")]
+
+    def settle_later(*what: Any) -> list[Job]:  # noqa: ANN401  (as it is called)
+        if what[0] and faults:
+            raise faults.pop()
+        return settle(*what)
+
+    settler.settle = settle_later  # type: ignore[method-assign,assignment]
+    assert slow.bench.run() == list(range(JOBS))
+    assert slow.released_us is not None
+    assert words(world.queues).count("given_back") == JOBS - 1
+
+
+PROGRAM = """
+import asyncio, time
+from dueline import Dueline
+
+app = Dueline(URL)
+app.queue("q", shards=1)
+
+@app.task(name="nap", queue="q")
+{define} nap(seconds: float) -> float:
+    {sleep}(seconds)
+    return time.time()
+"""
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize(
+    ("define", "sleep", "processes"),
+    [
+        pytest.param("def", "time.sleep", "0", id="threads"),
+        pytest.param("def", "time.sleep", "1", id="processes"),
+        pytest.param("async def", "await asyncio.sleep", "0", id="coroutines"),
+    ],
+)
+def test_quick_jobs_do_not_wait_for_a_long_one_beside_an_idle_worker(
+    tmp_path: Path, define: str, sleep: str, processes: str
+) -> None:
+    # rule H1: the quick ones wait a moment for the other worker, and not for the long one
+    program = Program(tmp_path, PROGRAM.format(define=define, sleep=sleep))
+    app, nap = program.module.app, program.module.nap
+    try:
+        first = nap.enqueue_many([(0.001,)] * 300)  # workers learn that jobs are quick
+        for _ in range(2):
+            program.work("-q", "q", "-c", "1", "--processes", processes)
+        wait_for(lambda: first[150].status == "done", "half of the first jobs")
+        with app.transaction() as tx:
+            long = nap.using(priority=1, tx=tx).enqueue(30.0)
+            quick = nap.using(priority=1, tx=tx).enqueue_many([(0.001,)] * 40)
+        stored_s = time.time()
+        ended_s = [job.result(timeout=WAIT_S) for job in quick]
+        assert max(ended_s) - stored_s < 10
+        assert long.status == "running"
+    finally:
+        program.close()

@@ -1,0 +1,51 @@
+"""What a worker holds, while its beat loses some of it."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from dueline.core.job import Job
+from dueline.core.queue_settings import QueueSettings
+from dueline.worker.assignment import Assignment
+from dueline.worker.claimer import Taken
+from dueline.worker.held_jobs import Holding
+from tests.harness.calls import row_of
+
+
+def held(*jobs: Job) -> Holding:
+    """Hold jobs, each with its first arguments."""
+    found = Holding({}, lambda _: QueueSettings())
+    found.add(jobs)
+    taken = [Taken(job, None) for job in jobs]
+    found.keep(taken, {job.id: b"[7]" for job in jobs}, of=taken)
+    return found
+
+
+def test_jobs_are_given_what_they_are_to_be_given() -> None:
+    one, two = row_of(1), row_of(2)
+    assert [each.given for each in held(one, two).assignments([one, two])] == [b"[7]"] * 2
+
+
+def test_a_job_that_is_lost_before_it_is_said_how_it_is_run_is_not_run() -> None:
+    # W4: it would be called without what other steps gave
+    one, two = row_of(1), row_of(2)
+    found = held(one, two)
+    found.let_go([one])
+    assert [(each.job, each.given) for each in found.assignments([one, two])] == [(two, b"[7]")]
+
+
+def test_nor_is_one_that_is_lost_in_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = row_of(1), row_of(2)
+    found = held(one, two)
+    holding: Any = import_module("dueline.worker.held_jobs")
+    whole = holding.assigned
+
+    def lose(jobs: Sequence[Job], *rest: object) -> list[Assignment]:
+        found.let_go([one])
+        told: list[Assignment] = whole(jobs, *rest)
+        return told
+
+    monkeypatch.setattr(holding, "assigned", lose)
+    assert [each.job for each in found.assignments([one, two])] == [two]

@@ -1,0 +1,295 @@
+"""Workers that are woken, and workers that are not."""
+
+import threading
+from collections.abc import Callable, Collection
+
+import pytest
+
+from dueline.core.attempt import Failed, GivenBack
+from dueline.core.clock import SECOND_US
+from dueline.core.ids import Ids
+from dueline.core.queue_settings import QueueSettings
+from dueline.core.store import Extend, Store
+from dueline.core.wakeup import FALLBACK_US, WAKE_AHEAD_US, LocalWaker
+from dueline.jobs.history_recorder import open_engine
+from dueline.jobs.queue import Queues
+from dueline.store_tests.failing import FailingStore, Fault
+from dueline.stores.memory.store import MemoryStore
+from dueline.worker.poller import WAIT_US_MIN
+from tests.harness.calls import LEASE_US, call, calls, claim_all, put
+from tests.harness.clocks import HandClock
+from tests.harness.worker_bench import Bench
+
+IDLE_US = 60 * SECOND_US
+POLL_US_MAX = 5 * SECOND_US
+
+
+class Lossy(LocalWaker):
+    """Every wake-up is lost; the ears seem to be open all the same."""
+
+    def wake(self, queues: Collection[str]) -> None:
+        del queues
+
+
+class Counting(FailingStore):
+    """Counts calls by name; sweeps and claims that change nothing are counted, too."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, {})
+        self.counted: dict[str, int] = {}
+
+    def __getattribute__(self, name: str) -> object:
+        if name in ("add", "claim", "settle", "find", "scan", "lanes", "sweep", "read", "commit"):
+            self.counted[name] = self.counted.get(name, 0) + 1
+        return super().__getattribute__(name)
+
+
+@pytest.fixture
+def queues(store: Store, clock: HandClock) -> Queues:
+    return engine(store, clock, LocalWaker())
+
+
+def engine(store: Store, clock: HandClock, waker: LocalWaker) -> Queues:
+    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(), waker=waker))
+
+
+def idle(queues: Queues, clock: HandClock, *, threads: int = 2) -> Bench:
+    """Make a worker that runs on, and looks rarely once it is idle."""
+    return Bench(queues, clock, threads=threads, burst=False, gap_us_max=FALLBACK_US)
+
+
+def start_of(bench: Bench, clock: HandClock, put_at_us: int, put_it: Callable[[], object]) -> int:
+    """Let time pass up to an instant, put a job in, and tell when a handler was called."""
+    began_us: list[int] = []
+    due = [put_it]
+
+    def meanwhile() -> None:
+        wait_us = round(bench.news.waits_s[-1] * 1e6)
+        if due and clock.wall_us() + wait_us >= put_at_us:
+            clock.advance(us=max(0, put_at_us - clock.wall_us()))
+            due.pop()()
+        bench.run_all()
+        if bench.runner.began:
+            began_us.append(clock.wall_us())
+            bench.worker.stop()
+
+    bench.news.meanwhile = meanwhile
+    bench.run()
+    return began_us[0]
+
+
+def test_an_idle_worker_is_woken_by_a_job(queues: Queues, clock: HandClock) -> None:
+    # O1
+    at_us = clock.wall_us() + IDLE_US + 1
+    assert start_of(idle(queues, clock), clock, at_us, lambda: put(queues, call(1))) == at_us
+
+
+def test_a_job_in_another_queue_wakes_nobody(queues: Queues, clock: HandClock) -> None:
+    news = threading.Event()
+    ear = queues.engine.waker.listen(["mail"], news)
+    put(queues, call(1))
+    assert (ear.take(), news.is_set()) == (False, False)
+    put(queues, call(2, queue="mail"))
+    assert (ear.take(), news.is_set()) == (True, True)
+    assert not ear.take()
+    ear.close()
+    put(queues, call(3, queue="mail"))
+    assert not ear.take()
+
+
+@pytest.mark.parametrize("after_us", [0, 1, 700_000, 2_000_000, 4_799_999, 4_800_000, 5_700_000])
+def test_with_every_wake_up_lost_a_job_starts_within_the_fallback_poll(
+    store: Store, clock: HandClock, after_us: int
+) -> None:
+    # O2
+    queues = engine(store, clock, Lossy())
+    at_us = clock.wall_us() + IDLE_US + after_us
+    start_us = start_of(idle(queues, clock), clock, at_us, lambda: put(queues, call(1)))
+    assert at_us <= start_us <= at_us + POLL_US_MAX
+
+
+@pytest.mark.parametrize("ahead_us", [1, 3_000_000, WAKE_AHEAD_US, WAKE_AHEAD_US + 1, 9_000_000])
+@pytest.mark.parametrize("phase_us", [0, 2_000_000])
+def test_a_job_that_is_due_later_starts_at_its_time(
+    queues: Queues, clock: HandClock, ahead_us: int, phase_us: int
+) -> None:
+    # T1: it is told of, or seen by a look before it is due
+    at_us = clock.wall_us() + IDLE_US + phase_us
+    due_us = at_us + ahead_us
+    bench = idle(queues, clock)
+    start_us = start_of(bench, clock, at_us, lambda: put(queues, call(1, due_us=due_us)))
+    assert due_us <= start_us <= due_us + WAIT_US_MIN
+
+
+@pytest.mark.parametrize("phase_us", range(0, 4_800_000, 800_000))
+def test_a_job_beyond_midnight_starts_at_its_time(
+    queues: Queues, clock: HandClock, phase_us: int
+) -> None:
+    # T1: it lies in a lane of the next bucket, which is read before it begins
+    width_us = QueueSettings().width_us
+    midnight_us = (clock.wall_us() // width_us + 1) * width_us
+    clock.advance(us=midnight_us - clock.wall_us() - IDLE_US - phase_us)
+    put(queues, call(1, due_us=midnight_us + 1))
+    assert start_of(idle(queues, clock), clock, midnight_us, lambda: None) == midnight_us + 1
+
+
+def test_nobody_is_woken_for_what_the_next_look_sees_in_time(
+    queues: Queues, clock: HandClock
+) -> None:
+    ear = queues.engine.waker.listen(["default"], threading.Event())
+    put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US + 1))
+    assert not ear.take()
+    put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US))
+    assert ear.take()
+
+
+def fail(bench: Bench) -> None:
+    """Let what is ready fail for good."""
+    bench.runner.begin()
+    bench.runner.end(Failed("E", "", "", retry=False))
+
+
+@pytest.mark.parametrize("change", ["retry", "retry_all", "redrive"])
+def test_whoever_lets_a_job_be_due_sooner_wakes_the_workers(
+    queues: Queues, clock: HandClock, change: str
+) -> None:
+    (job,) = put(queues, call(1, due_us=clock.wall_us() + IDLE_US))
+    if change == "redrive":
+        bench = Bench(queues, clock)
+        clock.advance(us=IDLE_US)
+        bench.news.meanwhile = lambda: fail(bench)
+        bench.run()
+        assert queues.find(job.id).status == "dead"
+    ear = queues.engine.waker.listen(["default"], threading.Event())
+    if change == "retry_all":
+        row = queues.find(job.id).row
+        assert row is not None
+        assert queues.retry_all([row]) == 1
+    else:
+        queues.retry(job.id)
+    assert ear.take()
+
+
+def test_a_job_that_is_tried_again_or_given_back_wakes_the_others(
+    queues: Queues, clock: HandClock
+) -> None:
+    put(queues, call(1))
+    bench = Bench(queues, clock)
+    ear = queues.engine.waker.listen(["default"], threading.Event())
+    heard: list[bool] = []
+
+    def once() -> None:
+        heard.append(ear.take())
+        bench.runner.begin()
+        bench.runner.end(GivenBack() if len(heard) == 1 else Failed("E", "", "", retry=False))
+
+    bench.news.meanwhile = once
+    bench.run()
+    assert heard[:2] == [False, True]
+
+
+@pytest.mark.parametrize("number", range(1, 4))
+@pytest.mark.parametrize("fault", Fault)
+def test_a_wake_up_outlives_a_store_that_fails(
+    store: Store, clock: HandClock, number: int, fault: Fault
+) -> None:
+    plan: dict[int, Fault] = {}
+    failing = FailingStore(store, plan)
+    queues = engine(failing, clock, LocalWaker())
+    at_us = clock.wall_us() + IDLE_US + 1
+
+    def put_then_fail() -> None:
+        put(queues, call(1))
+        plan[failing.calls + number] = fault
+
+    start_us = start_of(idle(queues, clock), clock, at_us, put_then_fail)
+    # A claim whose answer was lost is claimed again when its lease is over.
+    lost_us = LEASE_US + FALLBACK_US if (number, fault) == (2, Fault.AFTER) else 0
+    assert start_us <= at_us + SECOND_US + lost_us
+
+
+def test_a_worker_whose_slots_are_full_is_woken_once_it_has_room(
+    queues: Queues, clock: HandClock
+) -> None:
+    put(queues, call(1))
+    bench = idle(queues, clock, threads=1)
+    began_us: dict[int, int] = {}
+
+    def slowly() -> None:
+        bench.runner.begin()
+        for number in bench.runner.began:
+            began_us.setdefault(number, clock.wall_us())
+        if len(bench.news.waits_s) == 2:
+            put(queues, call(2, priority=1))
+        if len(bench.news.waits_s) == 200:
+            bench.runner.end()
+            bench.news.set()
+        if len(began_us) == 2:
+            bench.runner.end()
+            bench.worker.stop()
+
+    bench.news.meanwhile = slowly
+    bench.run()
+    assert began_us[2] - began_us[1] <= 200 * 50_000
+
+
+def test_a_worker_that_may_not_claim_waits_without_spinning(
+    queues: Queues, clock: HandClock
+) -> None:
+    # a suspect runs alone for a second, and looks are due meanwhile
+    put(queues, call(1))
+    (claimed,) = claim_all(queues, worker="dead:1:0")
+    queues.engine.store.settle([Extend(claimed, claimed.at_us, started=True)])
+    clock.advance(us=LEASE_US)
+    put(queues, calls(10, 12))
+    bench = idle(queues, clock, threads=4)
+    since_us = clock.wall_us()
+
+    def a_second() -> None:
+        bench.runner.begin()
+        if clock.wall_us() - since_us >= SECOND_US:
+            bench.runner.end()
+        if len(bench.runner.began) == 3 and not bench.runner.active:
+            bench.worker.stop()
+
+    bench.news.meanwhile = a_second
+    bench.run()
+    assert len(bench.news.waits_s) < 50
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_hundred_idle_workers_read_less_than_25_times_a_second(
+    store: Store, clock: HandClock, *, is_fresh: bool
+) -> None:
+    # O3, by the reads of one
+    counting = Counting(store)
+    queues = engine(counting, clock, LocalWaker())
+    bench = idle(queues, clock)
+    if not is_fresh:
+        put(queues, calls(0, 3))
+    began_us = clock.wall_us()
+    beaten_us = [began_us]
+    minutes_us = 600 * SECOND_US
+
+    def live() -> None:
+        bench.run_all()
+        if clock.wall_us() - began_us < 20 * SECOND_US:
+            counting.counted.clear()  # it settles down first
+            beaten_us[0] = clock.wall_us()
+        elif clock.wall_us() - beaten_us[0] >= LEASE_US // 3:
+            beaten_us[0] = clock.wall_us()
+            bench.beat()
+        if clock.wall_us() - began_us > minutes_us:
+            bench.worker.stop()
+
+    bench.news.meanwhile = live
+    bench.run()
+    seconds = (minutes_us - 20 * SECOND_US) / SECOND_US
+    calls_made = counting.counted
+    reads = sum(calls_made.get(name, 0) for name in ("lanes", "read", "find", "scan"))
+    assert reads == calls_made["lanes"]
+    assert 100 * reads / seconds <= 25
+    tells_heads = not isinstance(store, MemoryStore)
+    assert 100 * calls_made.get("claim", 0) / seconds <= (0 if is_fresh or tells_heads else 25)
+    assert 100 * (calls_made["commit"] - 1) / seconds <= 10  # beats, and one farewell
+    assert not calls_made.get("settle", 0)

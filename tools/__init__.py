@@ -1,0 +1,1 @@
+"""Programs of the project: servers for tests, and counts of its structure."""
