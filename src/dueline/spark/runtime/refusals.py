@@ -6,7 +6,7 @@ from typing import Final
 from dueline.core import errors
 from dueline.core.errors import DuelineError
 
-_OURS: Final = re.compile(r"dueline\.errors\.(\w+): (.*)")
+_OURS: Final = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 
 
 def refusal_in(error: Exception) -> DuelineError | None:
