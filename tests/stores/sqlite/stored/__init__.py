@@ -1,0 +1,1 @@
+"""A queue file that an earlier version made, and the program that makes it."""
