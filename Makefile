@@ -46,7 +46,7 @@ demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, 
 
 test: check ## check, then run all tests but those on Spark; in CI, hold the branch coverage
 	@rm -rf .coverage
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadgroup -m "not mutants" --ignore tests/unit/test_module_sizes.py --ignore tests/unit/spark $(if $(CI),--cov --cov-report=)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadgroup -m "not mutants" --ignore tests/unit/spark $(if $(CI),--cov --cov-report=)
 ifdef CI
 	@echo "branch coverage, at least $(COVERED_MIN) %:"
 	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*' --fail-under=$(COVERED_MIN)
@@ -55,12 +55,12 @@ endif
 test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in an environment of their own (needs Java 17)
 	$(SPARK_VENV)/bin/python -m pytest -q tests/unit/spark
 
-check: $(VENV)/.project ## format, lint, types, import walls, module sizes
+check: $(VENV)/.project ## format, lint, types, layers, structure, module lengths
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
-	$(PY) -m pytest -q tests/unit/test_module_sizes.py
+	$(PY) -m tools.module_lengths $(CODE)
 	$(PY) -m tools.structure
 
 structure: $(VENV)/.project ## count packages, their imports and the longest chain of them

@@ -117,7 +117,9 @@ class Outcomes:
             return "the row is gone before its effects"
         return "" if state.row or state.recorded else "the row is gone without an outcome"
 
-    def _act(self, state: State, one: Actor, number: int) -> Iterator[tuple[str, State, Actor]]:
+    def _act(  # noqa: PLR0912  (one flat branch for each step of the protocol)
+        self, state: State, one: Actor, number: int
+    ) -> Iterator[tuple[str, State, Actor]]:
         idle = Actor(claims=one.claims)
         match one.at:
             case "idle" if number == OPERATOR:

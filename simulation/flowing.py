@@ -148,7 +148,7 @@ class _Drawing:
         return step.undone_by(self._step()) if can_undo and tape.pick(6) == 5 else step
 
 
-def live(
+def live(  # noqa: C901  (its nested functions are counted as its own)
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
     """Lead one life; the same seed, or the same tape with it, is the same life.

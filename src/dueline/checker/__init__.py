@@ -72,7 +72,7 @@ class Report(NamedTuple):
         return {verdict: found[verdict] for verdict in VERDICTS}
 
 
-def check(
+def check(  # noqa: PLR0912  (one flat branch for each fault)
     history: Iterable[Event], final: Mapping[str, str], *, prefetch: int = PREFETCH_MAX
 ) -> Report:
     """Judge a history whose queue was drained.

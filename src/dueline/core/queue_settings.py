@@ -202,7 +202,9 @@ def check_quota(quota: Quota) -> Quota:
     return quota
 
 
-def check_settings(settings: QueueSettings) -> QueueSettings:
+def check_settings(  # noqa: C901, PLR0912  (one flat branch for each setting)
+    settings: QueueSettings,
+) -> QueueSettings:
     """Let settings pass, or say which of them is out of range."""
     numbers = (
         settings.shards, settings.lease_us, settings.keep_us, settings.aging_us,
