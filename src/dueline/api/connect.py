@@ -31,7 +31,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         `sqlite:////absolute/file.db`, with `?synchronous=NORMAL` for speed at the price of the
         last commits when power fails, and `&shared_folder=allow` for a folder that every user
         may write to; `cassandra://host,host/keyspace`, with options such as
-        `?dc=` and `&consistency=` (stores/cassandra_place.py).
+        `?dc=` and `&consistency=` (stores/cassandra/url.py).
       clock: the machine's clock; the system's own by default.
 
     Raises:
