@@ -17,7 +17,7 @@ from dueline.core.lane import Lane, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.stores.sqlite.store import SqliteStore
 from dueline.worker.claimer import Claimer
 
@@ -56,7 +56,7 @@ def _claim_us(folder: Path, kind: str, count: int) -> float:
     claimer = Claimer(queues.engine, ["default"], "w")
     times_us = []
     for _ in range(CLAIMS):
-        queues.enqueue(Calls("default", "t", JSON, [b"[]"]))
+        queues.enqueue(EnqueueRequest("default", "t", JSON, [b"[]"]))
         began = time.process_time()
         claimer.refresh()
         taken = claimer.claim(10, {})

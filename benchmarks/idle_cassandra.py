@@ -22,7 +22,7 @@ from dueline.core.job import Job
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.store import Drop
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.stores.cassandra.store import CassandraStore
 from dueline.worker.claimer import Claimer
 
@@ -66,7 +66,7 @@ class Side:
 
     def claim(self) -> tuple[float, int]:
         """Enqueue a job; tell how long look, claim and end took, and in how many statements."""
-        self._queues.enqueue(Calls(_QUEUE, "t", JSON, [b"[]"]))
+        self._queues.enqueue(EnqueueRequest(_QUEUE, "t", JSON, [b"[]"]))
         before, began_s = self.statements, time.perf_counter()
         self._claimer.refresh()
         taken = self._claimer.claim(10, {})

@@ -9,7 +9,7 @@ from typing import Final
 from dueline.core.job import Claim, JobId
 from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import rate, semaphore
 from dueline.tasks.handler import Context, Throttled
 from simulation.data import Data, kind_of
@@ -130,7 +130,8 @@ def live(
             tenant = TENANTS[tape.pick(len(TENANTS))]
             limits = [limits_known[tape.pick(len(limits_known))] for _ in bodies]
             town.put(
-                queues, Calls(QUEUE, "work", 0, bodies, due_us, priority, tenant, limits=limits)
+                queues,
+                EnqueueRequest(QUEUE, "work", 0, bodies, due_us, priority, tenant, limits=limits),
             )
             world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
 

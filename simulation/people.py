@@ -11,9 +11,9 @@ from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, St
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.store import Store
-from dueline.core.wakeup import FALLBACK_US, LocalWaker, Silence, Waker
+from dueline.core.wakeup import FALLBACK_US, LocalWaker, NoWakeups, Waker
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.worker.backoff import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
@@ -70,7 +70,7 @@ class Town:
         self._diary = diary
         self._reach = reach
         self._seed = seed
-        self._waker: Waker = LocalWaker() if scenario.hears else Silence()
+        self._waker: Waker = LocalWaker() if scenario.hears else NoWakeups()
         self._repeats = scenario.is_stepped or scenario.settings.keep_us > 0
         """Where nothing is known of what has ended, nothing is sent again."""
         self._numbers = 0
@@ -127,7 +127,7 @@ class Town:
             self.world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
         left.is_over = True
 
-    def _calls(self) -> Calls:
+    def _calls(self) -> EnqueueRequest:
         tape = self.world.tape
         now_us = self.world.now_us
         count = 1 + (tape.pick(5) if tape.pick(4) == 3 else 0)
@@ -144,7 +144,7 @@ class Town:
         if tape.pick(8) == 7:
             expires_us = now_us + ahead_us + SECOND_US * (1 + tape.pick(5))
         options = CallOptions(expires_us=expires_us, unique=rule)
-        return Calls(
+        return EnqueueRequest(
             QUEUE,
             "work",
             0,
@@ -155,7 +155,7 @@ class Town:
             options.to_bytes(),
         )
 
-    def _call(self, queues: Queues, calls: Calls, left: Left[Job]) -> None:
+    def _call(self, queues: Queues, calls: EnqueueRequest, left: Left[Job]) -> None:
         """Make a call until it is stored, or until nobody knows whether it is."""
         while True:
             try:
@@ -199,7 +199,7 @@ class Town:
         """Tell whether somebody may make calls yet."""
         return self._producers.running > 0 or not all(person.is_dead for person in self._persons)
 
-    def put(self, queues: Queues, calls: Calls) -> list[JobId]:
+    def put(self, queues: Queues, calls: EnqueueRequest) -> list[JobId]:
         """Make a call, and make it again until it is known what came of it."""
         left = Left[Job](0)
         before = len(self.known)

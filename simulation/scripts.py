@@ -12,7 +12,7 @@ from dueline.core.call_options import CallOptions, Mode, Rule
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.job import JobId
 from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from simulation.people import Town
 from simulation.scenario import QUEUE, Scenario
 
@@ -55,12 +55,12 @@ def calls(
     priority: int = 0,
     options: CallOptions | None = None,
     now_us: int = 0,
-) -> Calls:
+) -> EnqueueRequest:
     """Make calls with these fates, in one write."""
     bodies = [json.dumps([n, took_us, fate]).encode() for n, fate in enumerate(fates, first)]
     opts = options.to_bytes() if options else b""
-    return Calls(QUEUE, "work", 0, bodies, now_us + ahead_us if ahead_us else None, priority, "",
-                 opts)  # fmt: skip
+    due_us = now_us + ahead_us if ahead_us else None
+    return EnqueueRequest(QUEUE, "work", 0, bodies, due_us, priority, "", opts)
 
 
 def fated(*fates: str) -> Act:

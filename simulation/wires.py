@@ -9,7 +9,7 @@ from dueline.core.job import JobId, Token
 from dueline.core.readback import Fate
 from dueline.core.store import Claimed, Move, Store, Verdict, Want, Write
 from dueline.core.watermark import Frontier
-from dueline.stores.lane_index import LaneList
+from dueline.stores.lane_index import LaneIndex
 from dueline.stores.memory.cluster import Cluster, Node
 from dueline.stores.memory.rows import Change, Found
 from dueline.stores.memory.stepped import SteppedMemoryStore, nothing
@@ -109,7 +109,7 @@ class SteppedClient(SteppedMemoryStore):
         super().__init__(clock, cluster=cluster)
         self._steps = SteppedNode(cluster, link)
         self._node = self._steps
-        self._lists = LaneList(self._node)
+        self._lists = LaneIndex(self._node)
         self._frontier = Frontier(self._node)
         self._cluster = cluster
         self._link = link

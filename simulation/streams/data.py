@@ -13,10 +13,10 @@ from dueline.core.store import (
     Bindings,
     Commit,
     Group,
-    Inside,
     Put,
     Record,
     Store,
+    TransactionView,
     Write,
 )
 from dueline.log import trimming
@@ -128,11 +128,11 @@ def _is_blind(commit: Commit) -> bool:
 
 
 @contextmanager
-def _transaction(store: Store, link: Link) -> Iterator[Inside]:
+def _transaction(store: Store, link: Link) -> Iterator[TransactionView]:
     """Begin, and commit at the end: two calls, of which either can fail as any call can."""
     link.call("begin", lambda: None, lands=False)
     inside = _Inside(store)
-    yield Inside(cast("Store", inside), _no_tables)
+    yield TransactionView(cast("Store", inside), _no_tables)
     group = Group(commits=sorted(inside.commits, key=_is_blind))
     if link.call("commit a transaction", lambda: store.together([group])) != [True]:
         raise StoreUnavailable("another transaction came first; nothing was committed")

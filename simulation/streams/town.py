@@ -11,7 +11,7 @@ from dueline.core.codec import encode
 from dueline.core.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailable
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Put, Row
-from dueline.core.wakeup import LocalWaker, Silence, Waker
+from dueline.core.wakeup import LocalWaker, NoWakeups, Waker
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
@@ -71,7 +71,7 @@ class Town:
         self._ledger = ledger
         self._data = data
         self._seed = seed
-        self._waker: Waker = LocalWaker() if scenario.hears else Silence()
+        self._waker: Waker = LocalWaker() if scenario.hears else NoWakeups()
         self._started = 0
         self._members: list[tuple[Process, list[Consuming]]] = []
         self._monitors: list[Process] = []

@@ -5,7 +5,7 @@ from typing import TypedDict, Unpack
 
 from dueline.core.job import State, Token
 from dueline.core.store import Want
-from dueline.core.store_capabilities import ClaimedAhead, Foreseen
+from dueline.core.store_capabilities import ClaimedAhead, Prefetched
 from dueline.stores.memory.store import MemoryStore
 
 
@@ -72,7 +72,7 @@ class LeasesFromNow(MemoryStore):
         jobs = []
         for job, start_us in claimed.jobs:
             self._put(job._replace(at_us=terms["now_us"] + terms["lease_us"]))
-            jobs.append(Foreseen(self._find(job.id) or job, start_us))
+            jobs.append(Prefetched(self._find(job.id) or job, start_us))
         return claimed._replace(jobs=jobs)
 
 

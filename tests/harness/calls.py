@@ -7,7 +7,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store, Want
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.clocks import NOW_US
 
 LEASE_US = QueueSettings().lease_us
@@ -22,14 +22,16 @@ def call(
     due_us: int | None = None,
     priority: int = 0,
     tenant: str = "",
-) -> Calls:
+) -> EnqueueRequest:
     """Make a numbered call."""
-    return Calls(queue, task, JSON, [b"[%d]" % number], due_us, priority, tenant)
+    return EnqueueRequest(queue, task, JSON, [b"[%d]" % number], due_us, priority, tenant)
 
 
-def calls(first: int, end: int, *, queue: str = "default") -> Calls:
+def calls(first: int, end: int, *, queue: str = "default") -> EnqueueRequest:
     """Make calls that go into one write, numbered from `first` up to `end`."""
-    return Calls(queue, "tests.task", JSON, [b"[%d]" % number for number in range(first, end)])
+    return EnqueueRequest(
+        queue, "tests.task", JSON, [b"[%d]" % number for number in range(first, end)]
+    )
 
 
 def number_of(job: Job) -> int:
@@ -42,7 +44,7 @@ def numbers(jobs: Sequence[Job]) -> list[int]:
     return [number_of(job) for job in jobs]
 
 
-def put(queues: Queues, *calls: Calls) -> list[Job]:
+def put(queues: Queues, *calls: EnqueueRequest) -> list[Job]:
     """Enqueue calls."""
     return [job for call in calls for job in queues.enqueue(call)]
 

@@ -17,7 +17,7 @@ from dueline.core.attempt import Attempt
 from dueline.core.job import Job as Row
 from dueline.core.job import JobId
 from dueline.jobs.history import attempts
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from tests.harness.failing_tasks import FOLDER_VARIABLE, LEASE_VARIABLE
 from tests.kills.processes import children_of
 
@@ -132,7 +132,7 @@ class World:
     def put(self, task: str, *args: object) -> Job[Any]:
         """Enqueue a call of a task by its name."""
         body = json.dumps(args).encode()
-        row = self.app.queues.enqueue(Calls("default", task, 0, [body]))[0]
+        row = self.app.queues.enqueue(EnqueueRequest("default", task, 0, [body]))[0]
         return self.app.job(row.id.hex())
 
     def let_go(self, tag: str) -> None:

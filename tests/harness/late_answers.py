@@ -8,7 +8,7 @@ from dueline.core.lane import Lane
 from dueline.core.store import Write
 from dueline.core.watermark import Frontier
 from dueline.stores.cursor_cache import Key
-from dueline.stores.lane_index import LaneList
+from dueline.stores.lane_index import LaneIndex
 from dueline.stores.memory.cluster import Cluster, GivenUp, Node
 from dueline.stores.memory.rows import Change, Found, holds
 from dueline.stores.memory.stepped import SteppedMemoryStore
@@ -60,5 +60,5 @@ class LateClient(SteppedMemoryStore):
         """Take the clock, the data, and how many steps each request is late in turn."""
         super().__init__(clock, cluster=cluster)
         self._node = LateNode(cluster, turns or cycle(TURNS))
-        self._lists = LaneList(self._node)
+        self._lists = LaneIndex(self._node)
         self._frontier = Frontier(self._node)

@@ -20,7 +20,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Retry
 from dueline.core.store import Store
 from dueline.core.wakeup import Deaf
-from dueline.core.watermark import Shelf
+from dueline.core.watermark import StreamShard
 from dueline.jobs.completion import stored
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.jobs.history_recorder import open_engine
@@ -229,7 +229,7 @@ class Stage:
 
     def history(self) -> int:
         """Count the rows in the history of the queue, repeats included."""
-        return len(self.cluster.streams.get(Shelf(self.queue + HISTORY_SUFFIX, 0), {}))
+        return len(self.cluster.streams.get(StreamShard(self.queue + HISTORY_SUFFIX, 0), {}))
 
     def first_job(self) -> Job:
         """Make the job whose life is led."""

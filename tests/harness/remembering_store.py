@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from dueline.store_tests.laws import SharedSteppedLaws, SteppedLaws
-from dueline.stores.cursor_cache import Recall, Visit
+from dueline.stores.cursor_cache import CursorCache, LaneScan
 
 _OF_PROCESSES = set(dir(SharedSteppedLaws)) - set(dir(SteppedLaws))
 """What claims in them is another process."""
@@ -50,16 +50,16 @@ def only_those_that_remember(laws: type) -> type:
 @contextmanager
 def watched(law: str) -> Iterator[None]:
     """See that a law in which a claim goes on from a memory is listed here."""
-    opened = Recall.open
-    used: list[Visit] = []
+    opened = CursorCache.open
+    used: list[LaneScan] = []
 
-    def noting(self: Recall, *args: object, **how: object) -> Visit:
+    def noting(self: CursorCache, *args: object, **how: object) -> LaneScan:
         visit = opened(self, *args, **how)  # type: ignore[arg-type]
         if visit.memory is not None:
             used.append(visit)
         return visit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recall, "open", noting)
+        patch.setattr(CursorCache, "open", noting)
         yield
     assert not used or law in LAWS, f"{law} belongs to LAWS: its claims go on from a memory"

@@ -18,7 +18,7 @@ from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore
 from dueline.stores.memory.stepped import SteppedMemoryStore
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.workflow_steps import Stepping
 from dueline.workflows import workflow
@@ -186,7 +186,7 @@ class Hand:
         runner = _FlowRunner(stage)
         self._settler = Settler(self.queues.engine, runner.handlers, random.Random(1))
         self.steps = Stepping(self.queues.engine, self._settler)
-        self.fit: list[Taken] = []
+        self.fit: list[ClaimedJob] = []
         self.given: dict[Any, bytes] = {}
 
     def claim(self, name: str, *, count: int = 1) -> Job:
@@ -214,7 +214,7 @@ class Hand:
 
     def sort(self, job: Job) -> None:
         """Ask of a claimed step whether it may run; park it, or keep it as fit."""
-        found = self.steps.sort([Taken(job, None)])
+        found = self.steps.sort([ClaimedJob(job, None)])
         self.fit += found.fit
         self.given |= found.given
         self.steps.put_back(found)

@@ -15,7 +15,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Extend, Move, Store, Want
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import semaphore
 from dueline.limits.semaphore import Hold, Wish
 from dueline.stores.memory.stepped import SteppedMemoryStore
@@ -63,7 +63,7 @@ class World:
     ) -> JobId:
         """Enqueue a job; answer its id."""
         due_us = self.now_us + round(after_s * SECOND_US)
-        call = Calls(queue, task, 0, [b"[1]"], due_us, priority, tenant,
+        call = EnqueueRequest(queue, task, 0, [b"[1]"], due_us, priority, tenant,
                      limits=[limits] if limits else ())  # fmt: skip
         return self.queues.enqueue(call)[0].id
 

@@ -6,7 +6,7 @@ import pytest
 
 from dueline.core.job import Job
 from dueline.core.store import Extend, Verdict
-from dueline.stores.cursor_cache import Seen, key_of
+from dueline.stores.cursor_cache import RowVersion, key_of
 from dueline.stores.memory import cluster, rows, stepped
 from dueline.stores.memory.rows import Change, Found, Terms, claim, claimed, holds
 from dueline.stores.memory.stepped import SteppedMemoryStore
@@ -77,7 +77,7 @@ def an_extension_that_revives_a_lapsed_claim(patch: Patch) -> None:
         for found in self._node.some(job.lane, [key_of(job)]):
             cells = {"at_us": verdict.at_us, "token": job.token}
             change = Change(key_of(job), found.job.token, cells=cells)
-            return self._decide(job.lane, change, Seen(verdict.at_us, job.token)) is None
+            return self._decide(job.lane, change, RowVersion(verdict.at_us, job.token)) is None
         return False
 
     patch.setattr(SteppedMemoryStore, "_settle", revive)

@@ -13,7 +13,7 @@ from dueline.jobs.completion import Finished, effects
 from dueline.stores.memory import cluster, stepped
 from dueline.stores.memory.rows import Change, Found, holds, moved
 from dueline.worker import settler
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import Triage
 from dueline.worker.worker import Worker
 from tests.mutants.sources import change_source
@@ -73,8 +73,8 @@ def drop_before_the_repeated_effects(patch: Patch) -> None:
 def handler_runs_though_there_is_an_outcome(patch: Patch) -> None:
     sort = Worker._sorted
 
-    def run_all(self: Worker, taken: Sequence[Taken]) -> Triage:
-        return sort(self, [Taken(job._replace(outcome=b""), before) for job, before in taken])
+    def run_all(self: Worker, taken: Sequence[ClaimedJob]) -> Triage:
+        return sort(self, [ClaimedJob(job._replace(outcome=b""), before) for job, before in taken])
 
     patch.setattr(Worker, "_sorted", run_all)
 

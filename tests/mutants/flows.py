@@ -13,7 +13,7 @@ from dueline.core.store import Commit, Put, Store
 from dueline.jobs import completion
 from dueline.jobs.completion import Finished
 from dueline.worker import workflow_steps
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.workflow_steps import Sorted, Stepping
 from dueline.workflows import readiness, release, workflow
@@ -110,7 +110,7 @@ def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
 def a_claimed_step_does_not_ask(patch: Patch) -> None:
     sort = Stepping.sort
 
-    def let_run(self: Stepping, taken: Sequence[Taken]) -> Sorted:
+    def let_run(self: Stepping, taken: Sequence[ClaimedJob]) -> Sorted:
         found = sort(self, [one for one in taken if not one.job.task])  # signals are waited for
         return found._replace(fit=[one for one in taken if one.job.task])
 

@@ -9,8 +9,8 @@ from dueline.core.lane import Lane, Marks, bucket_of
 from dueline.core.pagination import lane_pages
 from dueline.core.store import Jobs, LanePage
 from dueline.stores import cursor_cache
-from dueline.stores.cursor_cache import Recall, Visit
-from dueline.stores.lane_index import GUARD_US, LaneList, Shard
+from dueline.stores.cursor_cache import CursorCache, LaneScan
+from dueline.stores.lane_index import GUARD_US, LaneIndex, Shard
 from dueline.stores.memory.cluster import Node
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.worker import lane_list
@@ -21,13 +21,13 @@ Patch = pytest.MonkeyPatch
 
 def no_look(patch: Patch) -> None:
     def acknowledge(
-        self: LaneList, listings: dict[Lane, int], write: Callable[[], object]
+        self: LaneIndex, listings: dict[Lane, int], write: Callable[[], object]
     ) -> tuple[object, frozenset[Lane]]:
         self._read_unseen({Shard(lane.queue, lane.shard) for lane in listings})
         self._list(listings)
         return write(), frozenset()
 
-    patch.setattr(LaneList, "acknowledge", acknowledge)
+    patch.setattr(LaneIndex, "acknowledge", acknowledge)
 
 
 def a_second_row_where_the_bucket_was_closed(patch: Patch) -> None:
@@ -72,16 +72,16 @@ def emptiness_from_the_claimers_memory(patch: Patch) -> None:
 
 
 def one_mark(patch: Patch) -> None:
-    raise_both = LaneList._raise
+    raise_both = LaneIndex._raise
 
-    def raise_one(self: LaneList, shard: Shard, present: Marks, raised: Marks) -> Marks:
+    def raise_one(self: LaneIndex, shard: Shard, present: Marks, raised: Marks) -> Marks:
         return raise_both(self, shard, present, Marks(raised.closed, raised.closed))
 
-    patch.setattr(LaneList, "_raise", raise_one)
+    patch.setattr(LaneIndex, "_raise", raise_one)
 
 
 def a_late_read_of_closed(patch: Patch) -> None:
-    def sweep(self: LaneList, shard: Shard, *, now_us: int, width_us: int) -> Marks:
+    def sweep(self: LaneIndex, shard: Shard, *, now_us: int, width_us: int) -> Marks:
         before = self._board.marks(shard)
         found = sorted(self._board.pointers(shard, above=before.swept, until=2**62))
         empty = [
@@ -95,13 +95,13 @@ def a_late_read_of_closed(patch: Patch) -> None:
         )
         return self._raise(shard, marks, raised)
 
-    patch.setattr(LaneList, "sweep", sweep)
+    patch.setattr(LaneIndex, "sweep", sweep)
 
 
 def a_sweep_reads_one_row(patch: Patch) -> None:
-    is_needed = LaneList._is_needed
+    is_needed = LaneIndex._is_needed
 
-    def by_one(self: LaneList, lane: Lane, **terms: int) -> bool:
+    def by_one(self: LaneIndex, lane: Lane, **terms: int) -> bool:
         board = self._board
         read = type(board).ats_us
         patch.setattr(type(board), "ats_us", lambda it, place: list(read(it, place))[:1])
@@ -110,18 +110,18 @@ def a_sweep_reads_one_row(patch: Patch) -> None:
         finally:
             patch.setattr(type(board), "ats_us", read)
 
-    patch.setattr(LaneList, "_is_needed", by_one)
+    patch.setattr(LaneIndex, "_is_needed", by_one)
 
 
 def a_lane_listed_later_is_not_read_again(patch: Patch) -> None:
-    def is_needed(self: LaneList, lane: Lane, *, now_us: int, width_us: int) -> bool:
+    def is_needed(self: LaneIndex, lane: Lane, *, now_us: int, width_us: int) -> bool:
         ats_us = list(self._board.ats_us(lane))
         if not ats_us or min(ats_us) <= now_us:
             return bool(ats_us)
         listing = bucket_of(min(ats_us), width_us)
         return bool(self.acknowledge({lane: listing}, lambda: None)[1])
 
-    patch.setattr(LaneList, "_is_needed", is_needed)
+    patch.setattr(LaneIndex, "_is_needed", is_needed)
 
 
 def a_lane_in_pieces_is_read_once(patch: Patch) -> None:
@@ -143,14 +143,16 @@ def remembered_claims_are_not_read_again(patch: Patch) -> None:
 
 
 def a_memory_never_grows_old(patch: Patch) -> None:
-    visit_at = Recall.open
+    visit_at = CursorCache.open
 
-    def open_young(self: Recall, lane: Lane, *, now_us: int, lease_us: int, most: int) -> Visit:
+    def open_young(
+        self: CursorCache, lane: Lane, *, now_us: int, lease_us: int, most: int
+    ) -> LaneScan:
         if lane in self._memories:
             self._memories[lane].read_us = now_us
         return visit_at(self, lane, now_us=now_us, lease_us=lease_us, most=most)
 
-    patch.setattr(Recall, "open", open_young)
+    patch.setattr(CursorCache, "open", open_young)
 
 
 def a_mark_that_is_raised_after_the_reading(_patch: Patch) -> None:

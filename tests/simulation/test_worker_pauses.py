@@ -11,7 +11,7 @@ import pytest
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import DuelineError
 from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from simulation.data import Data
 from simulation.green import planted
 from simulation.people import Town
@@ -100,7 +100,7 @@ class Queue:
         for number in range(most) if most else count():
             body = json.dumps([number, 20_000, "done"]).encode()
             with suppress(DuelineError):
-                queues.enqueue(Calls(QUEUE, "work", 0, [body]))
+                queues.enqueue(EnqueueRequest(QUEUE, "work", 0, [body]))
             town.world.sleep(EVERY_US)
 
 

@@ -16,11 +16,11 @@ from dueline.stores.cursor_cache import (
     PAGE_MAX,
     REREAD_US,
     START,
+    CursorCache,
     Key,
+    LaneScan,
     Page,
-    Recall,
-    Seen,
-    Visit,
+    RowVersion,
 )
 
 NOW_US = 1_000 * SECOND_US
@@ -33,16 +33,16 @@ def key(pos_us: int, number: int = 0, hop: int = 0) -> Key:
     return (pos_us, JobId(number.to_bytes(16)), hop)
 
 
-def seen(at_us: int, token: int = 0) -> Seen:
-    return Seen(at_us, Token(token.to_bytes(16)))
+def seen(at_us: int, token: int = 0) -> RowVersion:
+    return RowVersion(at_us, Token(token.to_bytes(16)))
 
 
 class FakeLane:
     """The rows of one lane, and what a claimer reads of them."""
 
     def __init__(self, *, is_on: bool = True) -> None:
-        self.rows: dict[Key, Seen] = {}
-        self.recall = Recall(is_on=is_on)
+        self.rows: dict[Key, RowVersion] = {}
+        self.recall = CursorCache(is_on=is_on)
         self.read: list[Key] = []
         self.tokens = 0
 
@@ -51,7 +51,7 @@ class FakeLane:
         self.rows[place] = seen(pos_us)
         return place
 
-    def visit(self, now_us: int, most: int = 10, lane: Lane = LANE) -> Visit:
+    def visit(self, now_us: int, most: int = 10, lane: Lane = LANE) -> LaneScan:
         """Read as much as the visit asks for."""
         visit = self.recall.open(lane, now_us=now_us, lease_us=LEASE_US, most=most)
         self.read = []
@@ -230,7 +230,7 @@ def test_a_birth_that_lands_later_is_found_when_the_memory_is_old(lane: FakeLane
 
 def test_a_memory_grows_old_with_half_a_lease() -> None:
     for lease_us, age_us in ((2 * SECOND_US, SECOND_US), (10**12, AGE_US_MAX)):
-        recall = Recall()
+        recall = CursorCache()
         visit = recall.open(LANE, now_us=NOW_US, lease_us=lease_us, most=1)
         visit.take(Page(START, 1), ())
         recall.close(visit)

@@ -7,7 +7,7 @@ import pytest
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
-from dueline.stores.lane_index import NOTHING_CLOSED, ROUNDS_MAX, Head, LaneList, Shard
+from dueline.stores.lane_index import NOTHING_CLOSED, ROUNDS_MAX, LaneHead, LaneIndex, Shard
 
 WIDTH_US = 10 * SECOND_US
 NOW_US = 1000 * WIDTH_US + 5 * SECOND_US
@@ -58,12 +58,12 @@ class FakeBoard:
         self.listed -= set(pointers)
         self.dead |= set(pointers)
 
-    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head | None]:
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[LaneHead | None]:
         if not self.heads_of:
             return [None] * len(lanes)
         self._step("heads")
         some = [self.rows.get(lane, []) for lane in lanes]
-        return [Head(rows[: self.heads_of], len(rows) < self.heads_of) for rows in some]
+        return [LaneHead(rows[: self.heads_of], len(rows) < self.heads_of) for rows in some]
 
     def pointers(self, shard: Shard, *, above: int, until: int) -> Iterable[Pointer]:
         assert shard == SHARD
@@ -108,7 +108,7 @@ def at_step(number: int, name: str, act: Callable[[], object]) -> Callable[[str]
 
 
 def test_a_lane_is_listed_then_written_then_looked_at(board: FakeBoard) -> None:
-    answer, unknown = LaneList(board).acknowledge({LANE: 1000}, write(board))
+    answer, unknown = LaneIndex(board).acknowledge({LANE: 1000}, write(board))
     assert (answer, unknown) == ("written", frozenset())
     assert board.steps == ["look", "put", "write", "look"]
     assert board.listed == {Pointer(1000, LANE)}
@@ -116,13 +116,13 @@ def test_a_lane_is_listed_then_written_then_looked_at(board: FakeBoard) -> None:
 
 def test_a_closed_bucket_is_never_listed_under(board: FakeBoard) -> None:
     board.present = Marks(swept=-1, closed=1005)
-    LaneList(board).acknowledge({LANE: 1000}, write(board))
+    LaneIndex(board).acknowledge({LANE: 1000}, write(board))
     assert board.listed == {Pointer(1006, LANE)}
 
 
 def test_what_was_closed_during_the_write_is_listed_again_above(board: FakeBoard) -> None:
     board.before = at_step(1, "write", lambda: board.__setattr__("present", Marks(-1, 1003)))
-    _, unknown = LaneList(board).acknowledge({LANE: 1000}, write(board))
+    _, unknown = LaneIndex(board).acknowledge({LANE: 1000}, write(board))
     assert unknown == frozenset()
     assert Pointer(1004, LANE) in board.listed
     assert board.steps == ["look", "put", "write", "look", "put", "look"]
@@ -131,7 +131,7 @@ def test_what_was_closed_during_the_write_is_listed_again_above(board: FakeBoard
 
 def test_only_the_lane_that_was_closed_is_listed_again(board: FakeBoard) -> None:
     board.before = at_step(1, "write", lambda: board.__setattr__("present", Marks(-1, 1003)))
-    LaneList(board).acknowledge({LANE: 1000, OTHER: 2000}, write(board))
+    LaneIndex(board).acknowledge({LANE: 1000, OTHER: 2000}, write(board))
     assert board.listed == {Pointer(1000, LANE), Pointer(2000, OTHER), Pointer(1004, LANE)}
 
 
@@ -140,7 +140,7 @@ def test_after_five_rounds_a_write_is_unknown(board: FakeBoard) -> None:
         board.present = Marks(-1, board.present.closed + 5000)
 
     board.before = lambda step: close_more() if step == "look" else None
-    answer, unknown = LaneList(board).acknowledge({LANE: 1000}, write(board))
+    answer, unknown = LaneIndex(board).acknowledge({LANE: 1000}, write(board))
     assert answer == "written"
     assert unknown == {LANE}
     assert board.steps.count("look") == 1 + ROUNDS_MAX
@@ -151,7 +151,7 @@ def test_a_look_that_fails_makes_the_write_unknown(board: FakeBoard) -> None:
         raise StoreUnavailable
 
     board.before = at_step(2, "look", fail)
-    answer, unknown = LaneList(board).acknowledge({LANE: 1000}, write(board))
+    answer, unknown = LaneIndex(board).acknowledge({LANE: 1000}, write(board))
     assert answer == "written"
     assert unknown == {LANE}
 
@@ -162,12 +162,12 @@ def test_a_list_that_fails_before_the_write_leaves_nothing(board: FakeBoard) -> 
 
     board.before = at_step(1, "put", fail)
     with pytest.raises(StoreUnavailable):
-        LaneList(board).acknowledge({LANE: 1000}, write(board))
+        LaneIndex(board).acknowledge({LANE: 1000}, write(board))
     assert board.rows == {}
 
 
 def test_a_pointer_is_put_once_while_its_bucket_is_open(board: FakeBoard) -> None:
-    lists = LaneList(board)
+    lists = LaneIndex(board)
     for _ in range(3):
         lists.acknowledge({LANE: 1000}, write(board))
     assert board.steps.count("put") == 1
@@ -175,7 +175,7 @@ def test_a_pointer_is_put_once_while_its_bucket_is_open(board: FakeBoard) -> Non
 
 
 def test_a_remembered_pointer_is_put_anew_once_its_bucket_is_closed(board: FakeBoard) -> None:
-    lists = LaneList(board)
+    lists = LaneIndex(board)
     lists.acknowledge({LANE: 1000}, write(board))
     board.present = Marks(1000, 1000)
     board.remove([Pointer(1000, LANE)])
@@ -185,15 +185,15 @@ def test_a_remembered_pointer_is_put_anew_once_its_bucket_is_closed(board: FakeB
 
 def test_the_lowest_listing_is_kept_for_each_shard(board: FakeBoard) -> None:
     far = Lane("q", 1, 1000, 0, "")
-    LaneList(board).acknowledge({LANE: 1000, far: 1002}, write(board))
+    LaneIndex(board).acknowledge({LANE: 1000, far: 1002}, write(board))
     assert board.listed == {Pointer(1000, LANE), Pointer(1002, far)}
 
 
 # Sweeping
 
 
-def sweep(board: FakeBoard, now_us: int = NOW_US, lists: LaneList | None = None) -> Marks:
-    return (lists or LaneList(board)).sweep(SHARD, now_us=now_us, width_us=WIDTH_US)
+def sweep(board: FakeBoard, now_us: int = NOW_US, lists: LaneIndex | None = None) -> Marks:
+    return (lists or LaneIndex(board)).sweep(SHARD, now_us=now_us, width_us=WIDTH_US)
 
 
 def closed_with(board: FakeBoard, closed: int, *pointers: Pointer) -> None:
@@ -223,7 +223,7 @@ def test_a_lane_above_closed_is_not_looked_at(board: FakeBoard) -> None:
 
 def test_closed_is_read_before_any_lane_is_looked_at(board: FakeBoard) -> None:
     """A late reading of it unlists a lane into which an acknowledged write has just come."""
-    lists = LaneList(board)
+    lists = LaneIndex(board)
     board.listed = {Pointer(1000, LANE)}
 
     def close_meanwhile() -> None:
@@ -273,7 +273,7 @@ def test_a_lane_stays_where_it_is_when_the_second_reading_finds_a_due_row(
 
 
 def test_a_lane_of_future_rows_is_never_listed_under_a_closed_bucket(board: FakeBoard) -> None:
-    lists = LaneList(board)
+    lists = LaneIndex(board)
     lists.acknowledge({OTHER: 1000}, write(board, OTHER))
     closed_with(board, 2000, Pointer(1000, LANE))
     board.rows[LANE] = [NOW_US + 50 * WIDTH_US]
@@ -320,7 +320,7 @@ def test_of_two_sweeps_at_once_both_marks_are_the_higher(board: FakeBoard) -> No
 
 
 def test_a_sweep_tells_its_list_what_is_closed(board: FakeBoard) -> None:
-    lists = LaneList(board)
+    lists = LaneIndex(board)
     lists.acknowledge({LANE: 1000}, write(board))
     sweep(board, NOW_US + 9 * WIDTH_US, lists)
     assert bucket_of(NOW_US + 9 * WIDTH_US - 2 * SECOND_US, WIDTH_US) == 1009

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from dueline.admin.search import Like, lanes_like
+from dueline.admin.search import JobFilter, lanes_like
 from dueline.core.clock import DAY_US
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
@@ -20,7 +20,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, living_queue
 from dueline.core.pagination import jobs_in, record_at
 from dueline.core.store import NO_VERSION, Delete, Put
-from dueline.jobs.bulk import PAGE, Changed
+from dueline.jobs.bulk import PAGE, BulkResult
 
 PARTITION = "errands"
 KEEP_US = DAY_US
@@ -29,7 +29,7 @@ KEEP_US = DAY_US
 IDS_MAX = 100_000
 """How many jobs' ids of a lane are held at once; it is read again for the next."""
 
-Change = Callable[[Sequence[Job]], Iterator[Changed]]
+Change = Callable[[Sequence[Job]], Iterator[BulkResult]]
 """What is done to jobs that are come to."""
 
 
@@ -62,7 +62,7 @@ class Errand:
 class Errands:
     """One errand: what is done to which jobs. Whoever words it alike goes on with it."""
 
-    def __init__(self, engine: Engine, like: Like, words: str) -> None:
+    def __init__(self, engine: Engine, like: JobFilter, words: str) -> None:
         """Take the engine, what jobs are to be like, and all else that tells this from others.
 
         Raises: StoreCorrupt: its record cannot be read.
@@ -98,7 +98,7 @@ class Errands:
                     return found
         return found
 
-    def run(self, change: Change, *, limit: int | None = None) -> Iterator[Changed]:
+    def run(self, change: Change, *, limit: int | None = None) -> Iterator[BulkResult]:
         """Change the jobs, page by page; each is come to once, whatever is stopped where.
 
         Args: limit: so many, and a repeat goes on behind them.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from dueline.admin.search import Like, search
+from dueline.admin.search import JobFilter, search
 from dueline.admin.store_checks import SKEW_US_MAX, judged
 from dueline.admin.unreadable import unreadable_in
 from dueline.coordination.election import holder_of
@@ -196,7 +196,7 @@ def _late_queues(
         settings = engine.catalog.settings(name)
         if settings.is_paused:
             continue
-        like = Like("ready", name, but=settings.paused_tenants)
+        like = JobFilter("ready", name, but=settings.paused_tenants)
         oldest = search(engine, like, limit=1, leave_out=waiting.has).jobs
         if not oldest:
             continue

@@ -28,7 +28,7 @@ _BACK_US = (600 * SECOND_US, 6 * 3600 * SECOND_US, 8 * DAY_US)
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class JobFilter:
     """What jobs are to be like; None for any.
 
     state: one of the living states, or "dead"; None for any living. due_before_us: of jobs
@@ -80,7 +80,7 @@ class _Budget:
 
 def search(
     engine: Engine,
-    like: Like,
+    like: JobFilter,
     *,
     limit: int,
     most: int = SCAN_MAX,
@@ -113,7 +113,7 @@ def search(
     return Rows(found[:limit], more=len(found) > limit, is_capped=budget.left <= 0)
 
 
-def lanes_like(engine: Engine, like: Like) -> Iterator[Lane]:
+def lanes_like(engine: Engine, like: JobFilter) -> Iterator[Lane]:
     """Read the lanes in which there may be jobs like that.
 
     Raises: NotFound: no such queue.
@@ -138,7 +138,7 @@ def _lane_rows(
             return
 
 
-def search_ended(engine: Engine, like: Like, *, limit: int, most: int = SCAN_MAX) -> Past:
+def search_ended(engine: Engine, like: JobFilter, *, limit: int, most: int = SCAN_MAX) -> Past:
     """Find jobs that ended, by the history of their queues, the latest first.
 
     A job that was cancelled while it waited has no attempt, and so is not found.

@@ -12,7 +12,7 @@ from dueline.core.errors import ConfigError
 from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
-from dueline.core.wakeup import LocalWaker, Silence, Waker
+from dueline.core.wakeup import LocalWaker, NoWakeups, Waker
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 
@@ -88,7 +88,7 @@ def open_waker(url: str, *, clock: Clock) -> Waker:
         from dueline.stores.sqlite.wakeup import SocketWaker  # noqa: PLC0415  (see above)
 
         return SocketWaker(Path(unquote(parts.path)[1:]).absolute(), clock=clock)
-    return Silence()
+    return NoWakeups()
 
 
 def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:

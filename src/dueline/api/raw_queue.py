@@ -16,7 +16,7 @@ from dueline.core.job import Job
 from dueline.core.process_identity import worker_name
 from dueline.core.queue_settings import check_queue_name
 from dueline.core.store import Extend
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
 from dueline.worker.settler import Settler
 from dueline.worker.triage import triage
@@ -75,7 +75,7 @@ class RawQueue:
         if due is None and (wait_us := asked_span_us(after, "after")):
             due_us = self._queues.engine.time.latest_us() + wait_us
         rows = self._queues.enqueue(
-            Calls(self._queue, task, JSON, bodies, due_us, priority, tenant)
+            EnqueueRequest(self._queue, task, JSON, bodies, due_us, priority, tenant)
         )
         return [row.id.hex() for row in rows]
 

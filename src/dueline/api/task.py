@@ -32,7 +32,7 @@ from dueline.core.job import Job as Row
 from dueline.core.lane import Lane
 from dueline.core.limit_names import is_same_for_all, limits_of_call
 from dueline.core.tuples import field
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.transaction import Transaction, expect_transaction
 from dueline.schedules.schedule import Template
 from dueline.tasks.handler import Handler
@@ -289,7 +289,7 @@ class Using(Generic[P, R]):
             event = EnqueueEvent(name, options.queue, priority, options.tenant, due_us, len(bodies))
             hooks.ask("before_enqueue", event)
         rows = inside.enqueue(
-            Calls(
+            EnqueueRequest(
                 options.queue,
                 name,
                 codec,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dueline.core.clock import duration_us
 from dueline.core.errors import BadInput
 from dueline.core.queue_settings import check_queue_name
-from dueline.worker.recycling import Wear
+from dueline.worker.recycling import RecycleAfter
 
 CONCURRENCY = 16
 DRAIN_S = 25.0
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     processes: int
     drain_us: int
     burst: bool
-    wear: Wear
+    wear: RecycleAfter
     monitor: bool
 
 
@@ -62,7 +62,7 @@ def plan_of(
                 f"{word} is {value!r} with {processes} processes.",
                 hint="Use 1 or more, and child processes (processes=).",
             )
-    worn = Wear(wear[0], wear[1] and wear[1] * MIB)
+    worn = RecycleAfter(wear[0], wear[1] and wear[1] * MIB)
     return Plan(names, concurrency, processes, drain_us, burst, worn, monitor and not burst)
 
 

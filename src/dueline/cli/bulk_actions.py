@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from dueline.admin.bulk_runs import Change, Errands
-from dueline.admin.search import ENDED_STATES, Like
+from dueline.admin.search import ENDED_STATES, JobFilter
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
 from dueline.cli.options import State, read_instant
@@ -14,7 +14,7 @@ from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
 from dueline.core.clock import asked_instant_us, to_datetime
 from dueline.core.errors import BadInput
-from dueline.jobs.bulk import Changed
+from dueline.jobs.bulk import BulkResult
 from dueline.jobs.queue import Queues
 
 
@@ -26,7 +26,7 @@ def like_of(
     tenant: str | None,
     due_before: str | None,
     tag: str | None,
-) -> Like:
+) -> JobFilter:
     """Read what jobs are to be like.
 
     Raises: BadInput: the instant is none, or the state is one that leaves nothing to change.
@@ -36,15 +36,15 @@ def like_of(
     before_us = None
     if due_before is not None:
         before_us = asked_instant_us(read_instant(due_before), "--due-before")
-    return Like(state, queue, task, tenant, before_us, tag)
+    return JobFilter(state, queue, task, tenant, before_us, tag)
 
 
-def check_which(ids: Sequence[str] | None, like: Like, *, every: bool, about: str) -> None:
+def check_which(ids: Sequence[str] | None, like: JobFilter, *, every: bool, about: str) -> None:
     """Make sure that either ids are given, or all that match.
 
     Raises: BadInput: both, none, or a filter without --all-matching.
     """
-    if bool(ids) == every or (like != Like() and not every):
+    if bool(ids) == every or (like != JobFilter() and not every):
         raise BadInput(
             "Either ids are given, or --all-matching, with which filters may stand.",
             hint=f"Write `{about} ID...`, or `{about} --all-matching --queue NAME`.",
@@ -53,7 +53,7 @@ def check_which(ids: Sequence[str] | None, like: Like, *, every: bool, about: st
 
 def change_matching(
     context: typer.Context,
-    like: Like,
+    like: JobFilter,
     change: Callable[[Queues, int], Change],
     *,
     words: tuple[str, str],
@@ -76,7 +76,7 @@ def change_matching(
         tell(errand, "Jobs that match", matching, more=found > matching)
         if matching and not dry_run and not is_agreed(f"{verb.capitalize()} them?", yes=yes):
             return refuse(past, matching)
-        changed = Changed()
+        changed = BulkResult()
         if not dry_run:
             changed = run(errand, change(queues, errand.began_us), verb, matching, limit=limit)
         entry: Entry = {
@@ -103,9 +103,9 @@ def tell(errand: Errands, what: str, matching: int, *, more: bool = False) -> No
 
 def run(
     errand: Errands, change: Change, verb: str, matching: int, *, limit: int | None = None
-) -> Changed:
+) -> BulkResult:
     """Change the jobs, and show how far that has come."""
-    changed = Changed()
+    changed = BulkResult()
     with bar(verb, matching) as show_done:
         for page in errand.run(change, limit=limit):
             changed = changed.plus(page)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from dueline.cli.output import Entry, Instant
 from dueline.workflows.graph import Layout
-from dueline.workflows.status import Stand
+from dueline.workflows.status import StepStatus
 
 COLUMNS = ("step", "part", "state", "at", "why")
 ALIKE_MAX = 4
@@ -28,7 +28,7 @@ class _Branch:
         return (self.label, self.count, tuple(part.shape() for part in self.parts))
 
 
-def drawn(layout: Layout, stands: Sequence[Stand], *, whole: bool) -> Iterator[Entry]:
+def drawn(layout: Layout, stands: Sequence[StepStatus], *, whole: bool) -> Iterator[Entry]:
     """Draw a workflow, a line a part. whole: also of many that are alike, one line each."""
     root = _grown(layout)
     if not whole:
@@ -92,7 +92,9 @@ def _merged(alike: Sequence[_Branch]) -> _Branch:
     return merged
 
 
-def _lines(layout: Layout, branch: _Branch, stands: Sequence[Stand], depth: int) -> Iterator[Entry]:
+def _lines(
+    layout: Layout, branch: _Branch, stands: Sequence[StepStatus], depth: int
+) -> Iterator[Entry]:
     times = f"{branch.count:,} x " if branch.count > 1 else ""
     part = f"{'  ' * depth}{times}{branch.label}"
     some = [stands[step] for step in branch.steps]
@@ -106,7 +108,7 @@ def _lines(layout: Layout, branch: _Branch, stands: Sequence[Stand], depth: int)
         yield from _lines(layout, one, stands, depth + 1)
 
 
-def entry(layout: Layout, stand: Stand) -> Entry:
+def entry(layout: Layout, stand: StepStatus) -> Entry:
     """Show one step."""
     node = layout.nodes[stand.step]
     tries = f" (attempt {stand.errors + 1})" if stand.errors else ""
@@ -120,7 +122,7 @@ def entry(layout: Layout, stand: Stand) -> Entry:
     }
 
 
-def _summed(stands: Sequence[Stand]) -> Entry:
+def _summed(stands: Sequence[StepStatus]) -> Entry:
     """Show many steps in one line: how many stand how, and of what the first of them failed."""
     states = Counter(stand.state for stand in stands)
     said = ", ".join(f"{count:,} {state}" for state, count in states.most_common())

@@ -83,7 +83,7 @@ def wants(retry: Retry, error: BaseException) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryLater:
     """The job stays and is next touched at `at_us`; word is what history calls the attempt."""
 
     at_us: int
@@ -94,7 +94,7 @@ class Again:
     word: str
 
 
-Decision = Outcome | Again
+Decision = Outcome | RetryLater
 
 
 def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) -> Decision:
@@ -125,7 +125,7 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
             crashes = job.crashes + 1
             if is_poison(crashes):
                 return dead_of_poison(crashes, now_us, detail)
-            return Again(
+            return RetryLater(
                 now_us, job.errors, crashes, alone=True, error=_cut(detail), word="crashed"
             )
         case Settled() | Each():
@@ -160,7 +160,7 @@ def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) 
         wait_us = retry.wait_us(errors, chance)
     # An error shows that the job does not kill its process: it need not run alone any more.
     at_us = _later(now_us, wait_us)
-    return Again(at_us, errors, job.crashes, alone=False, error=error, word="retried")
+    return RetryLater(at_us, errors, job.crashes, alone=False, error=error, word="retried")
 
 
 def _dead(ending: Failed, now_us: int) -> Outcome:
@@ -184,8 +184,8 @@ def _later(now_us: int, wait_us: int) -> int:
     return now_us + min(max(wait_us, 0), WAIT_US_MAX)
 
 
-def _as_it_was(job: Job, at_us: int, word: str) -> Again:
-    return Again(at_us, job.errors, job.crashes, alone=job.alone, error=job.error, word=word)
+def _as_it_was(job: Job, at_us: int, word: str) -> RetryLater:
+    return RetryLater(at_us, job.errors, job.crashes, alone=job.alone, error=job.error, word=word)
 
 
 def _own_place(job: Job, now_us: int) -> int:

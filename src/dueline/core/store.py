@@ -364,7 +364,7 @@ Bindings = Sequence[object] | Mapping[str, object]
 """What a statement is bound to: values in order, or by name."""
 
 
-class Inside(NamedTuple):
+class TransactionView(NamedTuple):
     """A store as it is seen from inside an open transaction, by the thread that opened it.
 
     store: its calls are part of the transaction, and see what was written there before.
@@ -381,7 +381,7 @@ class Inside(NamedTuple):
 class Transactional(Protocol):
     """Beside the waist, optional: transactions of the caller's, on a store where they can be."""
 
-    def transaction(self) -> AbstractContextManager[Inside]:
+    def transaction(self) -> AbstractContextManager[TransactionView]:
         """Open a transaction that commits at the end of the block, and not if that raises.
 
         Nobody sees anything of it before, and other writers wait. A write by the same thread

@@ -18,7 +18,7 @@ LEAD_US = 250_000
 """The next job is claimed this long before its time: a flush on a busy disk took 150 ms."""
 
 
-class Foreseen(NamedTuple):
+class Prefetched(NamedTuple):
     """A job that was claimed before its time. start_us: that time, until when it is not run."""
 
     job: Job
@@ -31,7 +31,7 @@ class ClaimedAhead(NamedTuple):
     next_at_us: for each lane that was visited, as a claim answers it.
     """
 
-    jobs: Sequence[Foreseen]
+    jobs: Sequence[Prefetched]
     next_at_us: Mapping[Lane, int | None]
 
 

@@ -18,7 +18,7 @@ WAKE_AHEAD_US = FALLBACK_US + SECOND_US
 """Nobody is woken for a job that is due later: every worker looks before it is."""
 
 
-class Ear(Protocol):
+class WakeupListener(Protocol):
     """Where one worker hears that there may be work.
 
     is_open: whether it can be heard at all; a worker whose ear is not looks more often.
@@ -45,7 +45,7 @@ class Waker(Protocol):
         """Tell those who listen to one of these queues to look; never waits, never raises."""
         ...
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> Ear:
+    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
         """Open an ear for these queues; `news` is set when it hears something.
 
         A worker listens to its own name too, so that it can be woken alone.
@@ -82,13 +82,13 @@ class Deaf:
         """Nothing to close."""
 
 
-class Silence:
+class NoWakeups:
     """Wakes nobody: for stores whose workers cannot be reached."""
 
     def wake(self, queues: Collection[str]) -> None:
         """Say nothing."""
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> Ear:
+    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
         """Answer an ear that hears nothing."""
         del queues, news
         return Deaf()
@@ -111,7 +111,7 @@ class Deferred:
         if self._queues:
             self._waker.wake(self._queues)
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> Ear:
+    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
         """Open an ear for these queues."""
         return self._waker.listen(queues, news)
 
@@ -129,7 +129,7 @@ class LocalWaker:
         for ear in self._ears:
             ear.hear(queues)
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> Ear:
+    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
         """Open an ear for these queues."""
         ear = _LocalEar(self, frozenset(queues), news)
         with self._guard:

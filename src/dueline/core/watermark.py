@@ -31,7 +31,7 @@ MARK_DAMAGED: Final = MARK_MAX + 1
 SHARDS_KNOWN_MAX: Final = 10_000
 
 
-class Shelf(NamedTuple):
+class StreamShard(NamedTuple):
     """A stream's shard."""
 
     stream: str
@@ -41,15 +41,15 @@ class Shelf(NamedTuple):
 class Shelves(Protocol):
     """Where rows and marks lie, in steps that stand alone; each has happened when it returns."""
 
-    def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+    def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
         """Read the mark of each shard; NOTHING_CLOSED where it has none."""
         ...
 
-    def mark_of(self, shelf: Shelf) -> int:
+    def mark_of(self, shelf: StreamShard) -> int:
         """Read a mark, no older than any write of it that has returned."""
         ...
 
-    def raise_mark(self, shelf: Shelf, *, old: int, new: int) -> bool:
+    def raise_mark(self, shelf: StreamShard, *, old: int, new: int) -> bool:
         """Write a mark if it still is `old`."""
         ...
 
@@ -67,7 +67,7 @@ class Frontier:
     def __init__(self, shelves: Shelves) -> None:
         """Take the shelves; reads nothing yet."""
         self._shelves = shelves
-        self._seen: dict[Shelf, int] = {}
+        self._seen: dict[StreamShard, int] = {}
 
     def append(self, rows: Sequence[Row]) -> list[int | None]:
         """Insert rows, then look, and append those again that came too late.
@@ -95,7 +95,7 @@ class Frontier:
                 break
         return places
 
-    def close_until(self, shelf: Shelf, at_us: int) -> int:
+    def close_until(self, shelf: StreamShard, at_us: int) -> int:
         """Raise a mark to at least `at_us`; give up where others raise it all the time."""
         for _ in range(ROUNDS_MAX):
             present = self._shelves.mark_of(shelf)
@@ -114,7 +114,7 @@ class Frontier:
             return set()  # what was written before may be there or not
         return {number for number, is_sure in zip(rows, sure, strict=True) if is_sure}
 
-    def _look(self, rows: Iterable[Row]) -> Mapping[Shelf, int] | None:
+    def _look(self, rows: Iterable[Row]) -> Mapping[StreamShard, int] | None:
         """Read the marks of the shards of rows; None: they could not be read."""
         shelves = sorted({_shelf_of(row) for row in rows})
         if not shelves:
@@ -126,18 +126,18 @@ class Frontier:
             return marks
         return None
 
-    def _note(self, shelf: Shelf, mark: int) -> None:
+    def _note(self, shelf: StreamShard, mark: int) -> None:
         if len(self._seen) > SHARDS_KNOWN_MAX:
             self._seen.clear()
         if self._seen.get(shelf, NOTHING_CLOSED) < mark <= MARK_MAX:
             self._seen[shelf] = mark
 
 
-def _above(row: Row, marks: Mapping[Shelf, int]) -> Row:
+def _above(row: Row, marks: Mapping[StreamShard, int]) -> Row:
     """Place a row above the mark of its shard."""
     mark = marks.get(_shelf_of(row), NOTHING_CLOSED)
     return row if row.at_us > mark else row._replace(at_us=mark + 1)
 
 
-def _shelf_of(row: Row) -> Shelf:
-    return Shelf(row.stream, row.shard)
+def _shelf_of(row: Row) -> StreamShard:
+    return StreamShard(row.stream, row.shard)

@@ -28,7 +28,7 @@ COUNT_SHARE = 5
 """Who waits for an empty queue counts its jobs for a fifth of the time at most."""
 
 
-class Changed(NamedTuple):
+class BulkResult(NamedTuple):
     """What became of a page of jobs.
 
     done: changed. asked: they run, and their handlers are asked to stop. left: they ended, or
@@ -39,24 +39,24 @@ class Changed(NamedTuple):
     asked: int = 0
     left: int = 0
 
-    def plus(self, other: "Changed") -> "Changed":
+    def plus(self, other: "BulkResult") -> "BulkResult":
         """Add what became of another page."""
-        return Changed(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return BulkResult(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
-def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
+def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """End jobs that wait, and ask for the end of those that run; page by page."""
     for page in _pages(rows):
         now_us = queues.engine.time.latest_us()
         running = [row for row in page if status_of(row, now_us) == "running"]
         waiting = [row for row in page if status_of(row, now_us) not in ("running", "dead")]
-        changed = Changed(left=len(page)).plus(_cancel_waiting(queues, waiting))
+        changed = BulkResult(left=len(page)).plus(_cancel_waiting(queues, waiting))
         for row in running:
             changed = changed.plus(_cancel_running(queues, row))
         yield changed
 
 
-def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> Changed:
+def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> BulkResult:
     outcome = Outcome("cancelled", queues.engine.time.latest_us())
     settings = queues.engine.catalog.settings
     ends = [
@@ -66,27 +66,27 @@ def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> Changed:
     ]
     done = sum(finish(queues.engine.store, ends, ())) if ends else 0
     advance(queues.engine, Layouts(), [job for job, _ in ends])
-    return Changed(done=done, left=-done)
+    return BulkResult(done=done, left=-done)
 
 
-def _cancel_running(queues: Queues, row: Job) -> Changed:
+def _cancel_running(queues: Queues, row: Job) -> BulkResult:
     try:
         has_ended = queues.cancel(row.id)
     except (NotFound, Conflict):  # it ended first
-        return Changed()
-    return Changed(done=1, left=-1) if has_ended else Changed(asked=1, left=-1)
+        return BulkResult()
+    return BulkResult(done=1, left=-1) if has_ended else BulkResult(asked=1, left=-1)
 
 
-def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[Changed]:
+def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """Run waiting or dead jobs as soon as possible; page by page."""
     for page in _pages(rows):
         now_us = queues.engine.time.latest_us()
         some = [row for row in page if status_of(row, now_us) not in ("running", "expired")]
         done = queues.retry_all(some)
-        yield Changed(done=done, left=len(page) - done)
+        yield BulkResult(done=done, left=len(page) - done)
 
 
-def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[Changed]:
+def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[BulkResult]:
     """Let jobs that wait be due at another time; page by page.
 
     Raises: BadInput: the time is out of range, or behind the expiry of a job; those before it
@@ -94,7 +94,7 @@ def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[
     """
     for page in _pages(rows):
         done = sum(_is_rescheduled(queues, row, at_us) for row in page)
-        yield Changed(done=done, left=len(page) - done)
+        yield BulkResult(done=done, left=len(page) - done)
 
 
 def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
@@ -105,11 +105,11 @@ def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
     return True
 
 
-def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[Changed]:
+def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[BulkResult]:
     """Forget dead jobs: they cannot be retried any more; page by page."""
     for page in _pages(rows):
         done = sum(engine.store.settle([Drop(row) for row in page]))
-        yield Changed(done=done, left=len(page) - done)
+        yield BulkResult(done=done, left=len(page) - done)
 
 
 def _pages(rows: Iterable[Job]) -> Iterator[list[Job]]:

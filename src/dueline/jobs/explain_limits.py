@@ -8,7 +8,7 @@ from dueline.core.job import Job
 from dueline.core.lane import limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.jobs.explanation import Explanation, Facts, when
-from dueline.limits.usage import Metered, Use, look, rate_text
+from dueline.limits.usage import LimitUsage, Metered, look, rate_text
 
 _WORKERS_NAMED: Final = 5
 
@@ -63,7 +63,7 @@ def _too_often(job: Job, one: Metered, now_us: int) -> Explanation:
     )
 
 
-def _closed(job: Job, use: Use, now_us: int) -> Explanation:
+def _closed(job: Job, use: LimitUsage, now_us: int) -> Explanation:
     """Say of a limit that a handler closed when it opens."""
     return Explanation(
         "limit",
@@ -73,7 +73,7 @@ def _closed(job: Job, use: Use, now_us: int) -> Explanation:
     )
 
 
-def _holders(use: Use, now_us: int) -> str:
+def _holders(use: LimitUsage, now_us: int) -> str:
     """Say who holds permits, and who waits for some."""
     holding = [
         f"{who} holds {one.count} until {when(one.until_us, now_us)}"

@@ -19,13 +19,13 @@ from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
 from dueline.core.tuples import field
-from dueline.core.wakeup import Silence, Waker
+from dueline.core.wakeup import NoWakeups, Waker
 from dueline.jobs.history import happened, row_of_birth, row_of_happening
 
 _lane_of = field(Job, "lane")
 
 
-class TellingStore:
+class RecordingStore:
     """Passes calls on to a store, and tells what they did."""
 
     def __init__(
@@ -112,7 +112,7 @@ def telling(
 
     Args: settings: of living queues. now_us: the store's time.
     """
-    return cast(Store, TellingStore(store, settings, now_us))
+    return cast(Store, RecordingStore(store, settings, now_us))
 
 
 def open_engine(
@@ -128,7 +128,7 @@ def open_engine(
     catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
     time = StoreTime(store.clock_us, clock)
     recording_store = telling(store, catalog.settings, time.latest_us)
-    return Engine(store, recording_store, clock, time, ids, catalog, waker or Silence())
+    return Engine(store, recording_store, clock, time, ids, catalog, waker or NoWakeups())
 
 
 def inside_engine(engine: Engine, store: Store, waker: Waker) -> Engine:

@@ -59,7 +59,7 @@ def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
     return Move(row, now_us, token, bucket, errors=0, crashes=0, to=home)
 
 
-def refused(job_id: JobId, word: str, status: str) -> Conflict:
+def conflict_error(job_id: JobId, word: str, status: str) -> Conflict:
     """Say that a job cannot be changed in its present state."""
     return Conflict(
         f"The job {job_id.hex()} is {status} and cannot be {word}.",
@@ -70,9 +70,9 @@ def refused(job_id: JobId, word: str, status: str) -> Conflict:
 def changeable(job_id: JobId, word: str, status: str, row: Job | None) -> Job:
     """Let a job that waits pass, or say that it cannot be changed."""
     if row is None or status in ("dead", "running", "expired"):
-        raise refused(job_id, word, status)
+        raise conflict_error(job_id, word, status)
     if row.is_claimed():
-        raise refused(job_id, word, "in the hands of a worker that does not answer")
+        raise conflict_error(job_id, word, "in the hands of a worker that does not answer")
     return row
 
 

@@ -20,7 +20,7 @@ from dueline.jobs import cancel_requests, results
 from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
 from dueline.jobs.history_recorder import inside_engine
-from dueline.jobs.moves import Change, refused
+from dueline.jobs.moves import Change, conflict_error
 from dueline.jobs.peek import peek
 from dueline.jobs.sending import Send, send, send_again
 from dueline.jobs.unique import Exclusive, rule_of
@@ -35,7 +35,7 @@ _LOOKS = 2
 """One look may overlook a row that is on its way to another place."""
 
 
-class Calls(NamedTuple):
+class EnqueueRequest(NamedTuple):
     """Calls to be stored, alike but for their arguments, and maybe their limits.
 
     due_us: None for now. opts: see `CallOptions`. window_us: starts are spread over so long from
@@ -89,7 +89,7 @@ class Queues:
 
     # Enqueue
 
-    def enqueue(self, calls: Calls) -> Sequence[Job]:
+    def enqueue(self, calls: EnqueueRequest) -> Sequence[Job]:
         """Store calls durably, all in one write.
 
         Returns: the rows as they were born, in the order of the bodies.
@@ -207,7 +207,7 @@ class Queues:
             if was_asked and found.status == "cancelled":
                 return True
             if row is None or found.status == "dead":
-                raise refused(job_id, "cancelled", found.status)
+                raise conflict_error(job_id, "cancelled", found.status)
             if found.status == "running":
                 if self._ask_to_end(row):
                     return False
@@ -218,7 +218,7 @@ class Queues:
             if finish(self._store, [Finished(row, end)], ())[0]:
                 advance(self.engine, Layouts(), [row])
                 return True
-        raise refused(job_id, "cancelled", "changing")
+        raise conflict_error(job_id, "cancelled", "changing")
 
     def _ask_to_end(self, row: Job) -> bool:
         """Wish for the end of a job that runs; tell whether the same claim still held then.
@@ -241,14 +241,14 @@ class Queues:
             found = self.find(job_id)
             row = found.row
             if row is None or found.status in ("running", "expired"):
-                raise refused(job_id, "retried", found.status)
+                raise conflict_error(job_id, "retried", found.status)
             if self._is_spent(row):
-                raise refused(job_id, "retried", "started and delivered at most once")
+                raise conflict_error(job_id, "retried", "started and delivered at most once")
             if row.fence:
                 cancel_requests.withdraw(self._store, [job_id])
             if self._redrive(row):
                 return
-        raise refused(job_id, "retried", "changing")
+        raise conflict_error(job_id, "retried", "changing")
 
     def _is_spent(self, row: Job) -> bool:
         return changes.was_called(row) and self._catalog.settings(row.lane.queue).is_once
@@ -302,7 +302,7 @@ class Queues:
             if self._recording.settle([move])[0]:
                 self.engine.wake([place_of(move)])
                 return
-        raise refused(job_id, word, "changing")
+        raise conflict_error(job_id, word, "changing")
 
     def _see_through(self, job_id: JobId) -> None:
         """Complete what a finisher decided about a job and did not see through."""

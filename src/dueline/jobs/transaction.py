@@ -10,7 +10,7 @@ from dueline.core.call_options import is_step
 from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, CommitUnknown, ConfigError, LeaseLost, Unknown
 from dueline.core.job import Job
-from dueline.core.store import Bindings, Inside, Transactional
+from dueline.core.store import Bindings, Transactional, TransactionView
 from dueline.core.wakeup import Deferred
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempt_of
@@ -32,7 +32,7 @@ class Transaction:
     )  # fmt: skip
 
     def __init__(
-        self, owner: object, queues: Queues, tasks: Mapping[str, Handler], inside: Inside
+        self, owner: object, queues: Queues, tasks: Mapping[str, Handler], inside: TransactionView
     ) -> None:
         """Take the store from inside the transaction.
 

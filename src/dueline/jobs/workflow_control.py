@@ -3,7 +3,7 @@
 from typing import Final
 
 from dueline.core.job import JobId
-from dueline.jobs.bulk import Changed, cancel_all, retry_all
+from dueline.jobs.bulk import BulkResult, cancel_all, retry_all
 from dueline.jobs.queue import Queues
 from dueline.workflows import records as recipe
 from dueline.workflows.graph import BLOCK, Layout
@@ -12,9 +12,9 @@ from dueline.workflows.workflow import Look
 _PAGE: Final = 500
 
 
-def cancel(queues: Queues, look: Look, step: int | None = None) -> Changed:
+def cancel(queues: Queues, look: Look, step: int | None = None) -> BulkResult:
     """End the steps of a branch that wait, and ask for the end of those that run."""
-    total = Changed()
+    total = BulkResult()
     for changed in cancel_all(queues, look.rows(reversed(look.branch(step)))):
         total = total.plus(changed)
     return total
@@ -34,11 +34,11 @@ def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None
             pass
 
 
-def retry(queues: Queues, look: Look, step: int | None = None) -> Changed:
+def retry(queues: Queues, look: Look, step: int | None = None) -> BulkResult:
     """Run the dead steps of a branch anew; what waits for them goes on then."""
     dead = [one for one, end in look.ends().items() if not end.is_final]
     branch = set(look.branch(step))
-    total = Changed()
+    total = BulkResult()
     for changed in retry_all(queues, look.rows(one for one in dead if one in branch)):
         total = total.plus(changed)
     return total

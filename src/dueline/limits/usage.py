@@ -12,7 +12,7 @@ from dueline.limits.rate import Rate
 from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wait
 
 
-class Use(NamedTuple):
+class LimitUsage(NamedTuple):
     """A limit at an instant.
 
     is_set: somebody has set the capacity of its semaphore. holders, waiting: by worker, those
@@ -42,13 +42,13 @@ class Use(NamedTuple):
         return self.is_full or bool(self.waiting)
 
 
-def use_of(engine: Engine, name: str) -> Use:
+def use_of(engine: Engine, name: str) -> LimitUsage:
     """Look at one limit."""
     permits, _ = semaphore.read(engine.store, name)
     return _use(engine, name, permits, semaphore.capacities(engine.store))
 
 
-def uses_of(engine: Engine, name: str) -> list[Use]:
+def uses_of(engine: Engine, name: str) -> list[LimitUsage]:
     """Look at all limits of a semaphore of which permits are held, or waited for."""
     capacities = semaphore.capacities(engine.store)
     found = semaphore.in_use(engine.store, name)
@@ -77,11 +77,11 @@ class Metered(NamedTuple):
     next_us: int
 
 
-def look(engine: Engine, names: Iterable[str]) -> tuple[list[Metered], list[Use]]:
+def look(engine: Engine, names: Iterable[str]) -> tuple[list[Metered], list[LimitUsage]]:
     """Look at limits: those that are rates and allow nothing now, and all others."""
     rates, capacities = rate.rates(engine.store), semaphore.capacities(engine.store)
     slow: list[Metered] = []
-    uses: list[Use] = []
+    uses: list[LimitUsage] = []
     for name in names:
         one = rates.get(semaphore_of(name))
         if one is None:
@@ -116,7 +116,7 @@ class Waiting:
     def __init__(self, engine: Engine) -> None:
         """Take the engine; reads nothing yet."""
         self._engine = engine
-        self._uses: dict[str, Mapping[str, Use]] = {}
+        self._uses: dict[str, Mapping[str, LimitUsage]] = {}
         self._rates: Mapping[str, Rate] | None = None
         self._slow: dict[str, bool] = {}
 
@@ -134,16 +134,16 @@ class Waiting:
                 self._slow[name] = _metered(self._engine, name, one) is not None
             return self._slow[name]
         if key not in self._uses:
-            uses: Sequence[Use] = [use_of(self._engine, key), *uses_of(self._engine, key)]
+            uses: Sequence[LimitUsage] = [use_of(self._engine, key), *uses_of(self._engine, key)]
             self._uses[key] = {use.name: use for use in uses}
         known = self._uses[key]
         return known[name].is_busy if name in known else known[key].capacity == 0
 
 
-def _use(engine: Engine, name: str, permits: Permits, capacities: Mapping[str, int]) -> Use:
+def _use(engine: Engine, name: str, permits: Permits, capacities: Mapping[str, int]) -> LimitUsage:
     now_us = engine.time.earliest_us()  # as workers see it: nobody's permits lapse early
     semaphore_name = semaphore_of(name)
-    return Use(
+    return LimitUsage(
         name,
         capacities.get(semaphore_name, CAPACITY_DEFAULT),
         semaphore_name in capacities,

@@ -24,7 +24,7 @@ from dueline.core.store import NO_VERSION, Commit, Group, Row
 from dueline.core.validation import check_call
 from dueline.jobs.history import happened, row_of_happening
 from dueline.jobs.moves import spread
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.schedules import schedule as recipe
 from dueline.schedules.schedule import Birth, Schedule, Skip, Stored, Template, Timing
 
@@ -137,7 +137,7 @@ def trigger(queues: Queues, name: str) -> Job:
     one = find(queues.engine, name).template
     opts = CallOptions(None, None, one.tags).to_bytes()
     return queues.enqueue(
-        Calls(
+        EnqueueRequest(
             one.queue,
             one.task,
             one.codec,

@@ -51,7 +51,7 @@ LANES_MAX = 10_000
 ROWS_MAX = 30_000
 
 
-class Seen(NamedTuple):
+class RowVersion(NamedTuple):
     """What is known of a row: when it may be touched, and the token it stood under."""
 
     at_us: int
@@ -78,7 +78,7 @@ def key_of(job: Job) -> Key:
 class _Memory:
     """Of one lane. Every row at or before the cursor that is alive is in `rows`."""
 
-    def __init__(self, read_us: int, cursor: Key, rows: dict[Key, Seen]) -> None:
+    def __init__(self, read_us: int, cursor: Key, rows: dict[Key, RowVersion]) -> None:
         self.read_us = read_us
         self.reread_us = read_us
         self.checked_us = read_us
@@ -96,7 +96,7 @@ class _Memory:
         return chosen
 
 
-class Visit:
+class LaneScan:
     """One look at one lane: what is known, what is to be read, what is due.
 
     Not read rows lie past the last one that was read, and so does their `at_us`: whatever is
@@ -110,7 +110,7 @@ class Visit:
         now_us: int,
         most: int,
         start: Key = START,
-        known: Mapping[Key, Seen] | None = None,
+        known: Mapping[Key, RowVersion] | None = None,
     ) -> None:
         """Start where a cursor stands, knowing the rows behind it; at the lane's start else.
 
@@ -120,12 +120,12 @@ class Visit:
         self.now_us = now_us
         self.most = most
         self.start = start
-        self.rows: dict[Key, Seen] = dict(known or {})
+        self.rows: dict[Key, RowVersion] = dict(known or {})
         self.last = start
         self.has_ended = False
         self._limit = 0
-        self.births: list[tuple[Key, Seen]] = []
-        self.changes: list[tuple[Key, Seen | None]] = []
+        self.births: list[tuple[Key, RowVersion]] = []
+        self.changes: list[tuple[Key, RowVersion | None]] = []
         """What others in this process did meanwhile."""
         self.memory: _Memory | None = None
         self.doubtful: Sequence[Key] = ()
@@ -144,7 +144,7 @@ class Visit:
             return Page(self.last, first, is_first=True)
         return Page(self.last, min(PAGE_GROWTH * self._limit, PAGE_MAX), is_first=False)
 
-    def take(self, page: Page, rows: Iterable[tuple[Key, Seen]]) -> None:
+    def take(self, page: Page, rows: Iterable[tuple[Key, RowVersion]]) -> None:
         """Take in what a page held, in the order of the keys; a short page is the last."""
         read = dict(rows)
         self.rows.update(read)
@@ -163,7 +163,7 @@ class Visit:
         )
         return [key for _, _, key in nsmallest(most, sure)]
 
-    def note(self, key: Key, seen: Seen | None) -> None:
+    def note(self, key: Key, seen: RowVersion | None) -> None:
         """Replace what is known of a row by what the store answered (rule R4); None: it is gone."""
         _note(self.rows, key, seen)
 
@@ -179,11 +179,11 @@ class Visit:
             return END
         return max((key for key in past if key < due), default=self.start)
 
-    def _is_sure(self, key: Key, seen: Seen) -> bool:
+    def _is_sure(self, key: Key, seen: RowVersion) -> bool:
         return self.has_ended or (seen.at_us, key[1]) <= self.last[:2]
 
 
-class Recall:
+class CursorCache:
     """What one process remembers of the lanes that it claims from; threads may share it."""
 
     def __init__(self, *, is_on: bool = True) -> None:
@@ -191,10 +191,10 @@ class Recall:
         self._is_on = is_on
         self._lock = threading.Lock()
         self._memories: OrderedDict[Lane, _Memory] = OrderedDict()
-        self._visits: dict[Lane, list[Visit]] = {}
+        self._visits: dict[Lane, list[LaneScan]] = {}
         self._newest: dict[tuple[str, int, int, str], Lane] = {}
 
-    def open(self, lane: Lane, *, now_us: int, lease_us: int, most: int) -> Visit:
+    def open(self, lane: Lane, *, now_us: int, lease_us: int, most: int) -> LaneScan:
         """Begin a visit; it is given back to `close`.
 
         It goes on from the cursor while the memory is young enough, and starts from the lane's
@@ -205,14 +205,14 @@ class Recall:
             memory = self._memories.get(lane)
             age_us_max = min(lease_us // 2, AGE_US_MAX)
             if memory is None or memory.is_left or not 0 <= now_us - memory.read_us <= age_us_max:
-                visit = Visit(lane, now_us=now_us, most=most)
+                visit = LaneScan(lane, now_us=now_us, most=most)
             else:
                 start, known = memory.cursor, memory.rows
                 before: Key = (now_us - LATE_US - BEHIND_US, *START[1:])
                 if before < start and now_us - memory.reread_us >= REREAD_US:
                     start = before
                     known = {key: seen for key, seen in known.items() if key <= start}
-                visit = Visit(lane, now_us=now_us, most=most, start=start, known=known)
+                visit = LaneScan(lane, now_us=now_us, most=most, start=start, known=known)
                 visit.memory = memory
                 if now_us - memory.checked_us >= REREAD_US:
                     memory.checked_us = now_us
@@ -221,7 +221,7 @@ class Recall:
             self._visits.setdefault(lane, []).append(visit)
             return visit
 
-    def close(self, visit: Visit) -> None:
+    def close(self, visit: LaneScan) -> None:
         """Remember what a visit has seen, up to where a late birth may still appear."""
         with self._lock:
             self._end(visit)
@@ -236,12 +236,12 @@ class Recall:
                 cursor = min(cursor, visit.last)
             self._remember(visit, max(min(cursor, visit.left()), visit.start))
 
-    def abandon(self, visit: Visit) -> None:
+    def abandon(self, visit: LaneScan) -> None:
         """Give back a visit that came to nothing; what was remembered before stays."""
         with self._lock:
             self._end(visit)
 
-    def learn_births(self, lane: Lane, births: Sequence[tuple[Key, Seen]]) -> None:
+    def learn_births(self, lane: Lane, births: Sequence[tuple[Key, RowVersion]]) -> None:
         """Take in which rows of a lane this process bore.
 
         A birth that is repeated says nothing of a row that is known already.
@@ -255,11 +255,11 @@ class Recall:
                     if key <= memory.cursor:
                         memory.rows.setdefault(key, seen)
 
-    def learn(self, lane: Lane, key: Key, seen: Seen | None) -> None:
+    def learn(self, lane: Lane, key: Key, seen: RowVersion | None) -> None:
         """Take in what this process did to a row: moved, extended; None: it is gone."""
         self.learn_all(lane, [(key, seen)])
 
-    def learn_all(self, lane: Lane, changes: Sequence[tuple[Key, Seen | None]]) -> None:
+    def learn_all(self, lane: Lane, changes: Sequence[tuple[Key, RowVersion | None]]) -> None:
         """Take in what this process did to rows of a lane, in order."""
         with self._lock:
             for visit in self._visits.get(lane, ()):
@@ -270,13 +270,13 @@ class Recall:
                     if key <= memory.cursor:
                         _note(memory.rows, key, seen)
 
-    def _end(self, visit: Visit) -> None:
+    def _end(self, visit: LaneScan) -> None:
         visits = self._visits[visit.lane]
         visits.remove(visit)
         if not visits:
             del self._visits[visit.lane]
 
-    def _remember(self, visit: Visit, cursor: Key) -> None:
+    def _remember(self, visit: LaneScan, cursor: Key) -> None:
         memory = self._memories.get(visit.lane)
         rows = {key: seen for key, seen in visit.rows.items() if key <= cursor}
         if visit.memory is None:
@@ -309,7 +309,7 @@ class Recall:
                 memory.is_left = True
 
 
-def _note(rows: dict[Key, Seen], key: Key, seen: Seen | None) -> None:
+def _note(rows: dict[Key, RowVersion], key: Key, seen: RowVersion | None) -> None:
     if seen is None:
         rows.pop(key, None)
     else:

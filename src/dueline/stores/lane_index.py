@@ -29,7 +29,7 @@ LISTED_MAX = 10_000
 Answer = TypeVar("Answer")
 
 
-class Head(NamedTuple):
+class LaneHead(NamedTuple):
     """The first rows of a lane. is_all: there are no others."""
 
     ats_us: Sequence[int]
@@ -43,7 +43,7 @@ class Shard(NamedTuple):
     number: int
 
 
-class Board(Protocol):
+class LaneIndexStorage(Protocol):
     """Where lane lists lie, in steps that stand alone; each has happened when it returns."""
 
     def closed(self, shards: Sequence[Shard]) -> Sequence[int]:
@@ -70,7 +70,7 @@ class Board(Protocol):
         """Read the pointers with `above < listing <= until`."""
         ...
 
-    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head | None]:
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[LaneHead | None]:
         """Read the first rows of lanes, as far as that costs less than one lane after the other."""
         ...
 
@@ -103,14 +103,14 @@ class _Seen:
             self.listed.add(pointer)
 
 
-class LaneList:
+class LaneIndex:
     """The two algorithms over a board; threads may share it.
 
     It remembers which pointers it has put: one whose listing bucket is still above `closed` at
     the look that follows is still there (rule E2).
     """
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: LaneIndexStorage) -> None:
         """Take the board; reads nothing yet."""
         self._board = board
         self._shards: dict[Shard, _Seen] = {}
@@ -225,7 +225,7 @@ class LaneList:
                 self._shards[_shard_of(pointer.lane)].note(pointer)
 
 
-def _told_by(head: Head, now_us: int) -> bool | None:
+def _told_by(head: LaneHead, now_us: int) -> bool | None:
     """Tell whether a lane is needed, if its first rows do: one is due, or there is none at all."""
     if any(at_us <= now_us for at_us in head.ats_us):
         return True

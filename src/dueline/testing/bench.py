@@ -26,7 +26,7 @@ from dueline.core.attempt import (
 from dueline.core.call_options import is_step
 from dueline.core.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.core.job import Claim, Job
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits.permits import Granted
 from dueline.tasks.batch_handler import ARGUMENT, ChunkHandler
 from dueline.tasks.handler import Handler
@@ -340,7 +340,7 @@ class _InlineQueues(Queues):
         self._bench = bench
         self._original = self  # a copy is the view from inside a transaction: nothing runs there
 
-    def enqueue(self, calls: Calls) -> Sequence[Job]:
+    def enqueue(self, calls: EnqueueRequest) -> Sequence[Job]:
         rows = super().enqueue(calls)
         if self is self._original:
             self._bench.drain()

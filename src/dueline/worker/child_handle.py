@@ -25,7 +25,7 @@ from dueline.worker.child_protocol import (
     Started,
     dump,
 )
-from dueline.worker.recycling import Wear
+from dueline.worker.recycling import RecycleAfter
 
 
 class Process(Protocol):
@@ -150,7 +150,7 @@ class Offspring:
             self._overdue = overdue
             self.process.kill()
 
-    def wear_out(self, wear: Wear, *, weigh: bool) -> None:
+    def wear_out(self, wear: RecycleAfter, *, weigh: bool) -> None:
         """See whether it has worked enough. weigh: look at its memory, too."""
         if wear.jobs is not None and self.ran >= wear.jobs:
             self.is_worn = True

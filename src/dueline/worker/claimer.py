@@ -13,7 +13,7 @@ from dueline.core.job import Job
 from dueline.core.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
 from dueline.core.logging import log
 from dueline.core.store import Want
-from dueline.core.store_capabilities import AHEAD_US, LEAD_US, ClaimsAhead, Foreseen
+from dueline.core.store_capabilities import AHEAD_US, LEAD_US, ClaimsAhead, Prefetched
 from dueline.core.tuples import made
 from dueline.core.wakeup import WAKE_AHEAD_US
 from dueline.jobs.lane_planner import plan, prospects, weighed
@@ -22,7 +22,7 @@ from dueline.jobs.tenant_round_robin import interleaved
 from dueline.jobs.tenant_weights import LOOKED_AT, Weights
 from dueline.limits.blocked_lanes import Blocked
 from dueline.limits.permits import Granted, Permitting
-from dueline.worker.lane_list import Roll
+from dueline.worker.lane_list import LaneListCache
 from dueline.worker.shard_affinity import Affinity, Place, affinity_of
 
 READERS_MAX = 8
@@ -43,7 +43,7 @@ _Kind = tuple[int, str, tuple[str, ...]]
 _Lanes = tuple[list[Pointer], Mapping[Lane, int | None]]
 
 
-class Taken(NamedTuple):
+class ClaimedJob(NamedTuple):
     """A claimed job. before: its row as it was, if its last claim died; None otherwise."""
 
     job: Job
@@ -82,7 +82,7 @@ class Claimer:
         self._foreseen_us = 0  # what may be claimed ahead up to then is
         self._is_ahead = isinstance(engine.store, ClaimsAhead)
         self._rota = Rota()
-        self._rolls: dict[tuple[str, int], Roll] = {}
+        self._rolls: dict[tuple[str, int], LaneListCache] = {}
         self._aging: dict[str, int] = {}
         self._warned_us: dict[str, int] = {}
         self._turn = 0
@@ -149,12 +149,12 @@ class Claimer:
                 if page.jobs:  # otherwise a visit tells: what is being carried is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
-    def _read(self, rolls: dict[tuple[str, int], Roll], place: Place) -> _Lanes:
+    def _read(self, rolls: dict[tuple[str, int], LaneListCache], place: Place) -> _Lanes:
         queue, shard, width_us = place
         now_us = self._engine.time.earliest_us()
         today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
-        roll = rolls.setdefault((queue, shard), Roll(queue, shard))
+        roll = rolls.setdefault((queue, shard), LaneListCache(queue, shard))
         known = self._rota.next_at_us
         found, heads, version = roll.read(
             self._engine.store, known, until_bucket=until_bucket, now_us=now_us
@@ -177,7 +177,7 @@ class Claimer:
             found = [pointer for pointer in found if not limits_of(pointer.lane)]
         return found, heads
 
-    def claim(self, limit: int, room: Mapping[str, int]) -> list[Taken]:
+    def claim(self, limit: int, room: Mapping[str, int]) -> list[ClaimedJob]:
         """Claim jobs that are due, the most urgent first.
 
         Args:
@@ -212,10 +212,10 @@ class Claimer:
 
     def _visit(
         self, wants: Sequence[Want], limit: int, room: Mapping[str, int], now_us: int
-    ) -> list[Taken]:
+    ) -> list[ClaimedJob]:
         time = self._engine.time
         left = dict(room)
-        taken: list[Taken] = []
+        taken: list[ClaimedJob] = []
         for (lease_us, queue, limits), some in self._runs(wants, room):
             most = min(limit - len(taken), left.get(queue, limit))
             try:
@@ -244,9 +244,9 @@ class Claimer:
             self._rota.visited(claimed.next_at_us)
             self._limited.visited(claimed.next_at_us)
             if claimed.died:
-                taken += [Taken(job, claimed.died.get(job.id)) for job in claimed.jobs]
+                taken += [ClaimedJob(job, claimed.died.get(job.id)) for job in claimed.jobs]
             else:
-                taken += made(Taken, zip(claimed.jobs, repeat(None)))
+                taken += made(ClaimedJob, zip(claimed.jobs, repeat(None)))
             if queue in left:
                 left[queue] -= len(claimed.jobs)
         return taken
@@ -294,7 +294,7 @@ class Claimer:
         now_us = self._engine.time.earliest_us()
         self._rota.visited(dict.fromkeys(self._limited.take(limits), now_us))
 
-    def claim_ahead(self, limit: int, room: Mapping[str, int]) -> list[Foreseen]:
+    def claim_ahead(self, limit: int, room: Mapping[str, int]) -> list[Prefetched]:
         """Claim jobs that are about to be due, if the store lets them be claimed early.
 
         Args: limit, room: as of `claim`.
@@ -312,7 +312,7 @@ class Claimer:
         found = prospects(pointers, self._rota.next_at_us, until_us, self._aging)
         wants = plan(found, limit=limit, room=room, turn=self._turn)
         left = dict(room)
-        foreseen: list[Foreseen] = []
+        foreseen: list[Prefetched] = []
         for (lease_us, queue, _), some in self._runs(wants, room):
             most = min(limit - len(foreseen), left.get(queue, limit))
             if most <= 0:

@@ -7,7 +7,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.tuples import field
 from dueline.tasks.progress import Progress
 from dueline.worker.assignment import Assignment
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import assigned
 
 _id_of = field(Job, "id")
@@ -43,7 +43,7 @@ class Holding:
         held = self._jobs.get(job.id)
         return held is not None and held.fence == job.fence
 
-    def still(self, taken: Iterable[Taken]) -> list[Taken]:
+    def still(self, taken: Iterable[ClaimedJob]) -> list[ClaimedJob]:
         """List those of some claimed jobs that are held as they were claimed."""
         held = self._jobs
         return [one for one in taken if held.get(one.job.id) is one.job]
@@ -71,8 +71,8 @@ class Holding:
             self.marked.difference_update([job.claim() for job in jobs])
 
     def keep(
-        self, fit: list[Taken], given: Mapping[JobId, bytes], *, of: Sequence[Taken]
-    ) -> list[Taken]:
+        self, fit: list[ClaimedJob], given: Mapping[JobId, bytes], *, of: Sequence[ClaimedJob]
+    ) -> list[ClaimedJob]:
         """Of some claimed jobs, hold on to those that are run, and to what they are given."""
         if len(fit) < len(of):
             kept = {one.job.id for one in fit}

@@ -43,7 +43,7 @@ class Listed(NamedTuple):
     version: bytes
 
 
-class Roll:
+class LaneListCache:
     """What a worker knows of one shard's list."""
 
     def __init__(self, queue: str, shard: int) -> None:

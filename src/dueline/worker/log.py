@@ -5,7 +5,7 @@ import logging
 from dueline.core.attempt import Ended, Failed, Outcome
 from dueline.core.job import Job
 from dueline.core.logging import log
-from dueline.core.retry import Again, Decision
+from dueline.core.retry import Decision, RetryLater
 from dueline.core.text import indented, one_line
 
 
@@ -19,7 +19,7 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
     if is_lost:
         log.warning("%s lost its claim after %.1f ms; its result was thrown away", where, took_ms)
         return
-    if isinstance(decision, Again):
+    if isinstance(decision, RetryLater):
         wait_s = max(0, decision.at_us - ended.ended_us) / 1e6
         text = f"{where} {decision.word}, again in {wait_s:.1f} s"
     else:

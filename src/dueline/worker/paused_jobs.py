@@ -17,7 +17,7 @@ from dueline.core.tuples import field
 from dueline.core.user_code import Raised, contain
 from dueline.jobs.paused_tasks import bring_back, clear, put_under, set_aside
 from dueline.tasks.handler import Handler
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.execution import failure
 from dueline.worker.triage import queues_of
 
@@ -27,7 +27,7 @@ seen the end and it had not."""
 
 LANES_MAX: Final = 1_000
 
-_job_of = field(Taken, "job")
+_job_of = field(ClaimedJob, "job")
 
 
 class Waiting(NamedTuple):
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
 class Steering(NamedTuple):
     """Claimed jobs, sorted: those that run, that wait, and whose limits cannot be told."""
 
-    fit: list[Taken]
+    fit: list[ClaimedJob]
     waiting: list[Waiting]
     failed: list[Ended]
 
@@ -57,7 +57,7 @@ class Steered:
         self._news = news
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
-    def sort(self, taken: list[Taken]) -> Steering:
+    def sort(self, taken: list[ClaimedJob]) -> Steering:
         """Sort claimed jobs by whether this worker may run them."""
         settings = self._engine.catalog.settings
         queues = queues_of(map(_job_of, taken))

@@ -1,7 +1,7 @@
 """Looks for work, when it is time to."""
 
 from dueline.core.clock import Clock, StoreTime
-from dueline.core.wakeup import Ear
+from dueline.core.wakeup import WakeupListener
 from dueline.worker.backoff import Pace
 from dueline.worker.claimer import Claimer
 
@@ -12,7 +12,7 @@ class Lookout:
     """Reads the lane lists: by and by, and at once when something is heard."""
 
     def __init__(
-        self, claimer: Claimer, ear: Ear, pace: Pace, *, time: StoreTime, clock: Clock
+        self, claimer: Claimer, ear: WakeupListener, pace: Pace, *, time: StoreTime, clock: Clock
     ) -> None:
         """Take who reads, what is heard, and how often to look by oneself."""
         self._claimer = claimer
@@ -31,25 +31,25 @@ class Lookout:
         self._claimer.refresh()
         self._pace.looked(began_us, self._clock.monotonic_us())
 
-    def look_if_due(self) -> bool:
+    def poll_if_due(self) -> bool:
         """Look if it is time to; tell whether it was."""
         if not self._pace.is_due(self._clock.monotonic_us()):
             return False
         self.look()
         return True
 
-    def look_if_urged(self) -> bool:
+    def poll_if_due_or_notified(self) -> bool:
         """Look before what is known is claimed: if it is time to, or something was heard."""
         if self._is_heard():
             self._pace.urged()
-        return self.look_if_due()
+        return self.poll_if_due()
 
-    def look_if_called(self) -> bool:
+    def poll_if_notified(self) -> bool:
         """Look if something was heard, unless looks would take too much of the time."""
         if not self._is_heard():
             return False
         self._pace.called()
-        return self.look_if_due()
+        return self.poll_if_due()
 
     def _is_heard(self) -> bool:
         self._is_called = self._ear.take() or self._is_called

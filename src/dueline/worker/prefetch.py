@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dueline.core.clock import StoreTime
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.logging import log
-from dueline.core.store_capabilities import Foreseen
+from dueline.core.store_capabilities import Prefetched
 from dueline.worker.assignment import Assignment
 
 
@@ -19,11 +19,11 @@ class Overdue(NamedTuple):
     unready: nobody has seen to how they are run. unplaced: there was no slot for them.
     """
 
-    unready: Sequence[Foreseen]
-    unplaced: Sequence[Foreseen]
+    unready: Sequence[Prefetched]
+    unplaced: Sequence[Prefetched]
 
 
-def times_of(foreseen: Sequence[Foreseen]) -> Mapping[JobId, int]:
+def times_of(foreseen: Sequence[Prefetched]) -> Mapping[JobId, int]:
     """Tell when jobs are to start."""
     return {job.id: start_us for job, start_us in foreseen}
 
@@ -75,7 +75,7 @@ class Early:
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, int, Job]] = []  # a heap, by time and then as they came
         self._ready: dict[Claim, Assignment] = {}
-        self._unplaced: list[Foreseen] = []
+        self._unplaced: list[Prefetched] = []
         self._numbers = count()
         self._thread: threading.Thread | None = None
         self._is_closing = False
@@ -84,7 +84,7 @@ class Early:
         """Count the jobs that have not been started."""
         return len(self._waiting) + len(self._unplaced)
 
-    def add(self, foreseen: Sequence[Foreseen]) -> None:
+    def add(self, foreseen: Sequence[Prefetched]) -> None:
         """Hold jobs until their time."""
         with self._changed:
             for job, start_us in foreseen:
@@ -120,7 +120,7 @@ class Early:
             # The most urgent first, should there not be a slot for each.
             some.sort(key=lambda one: -one.job.lane.priority)
             left = self._start(some) if some else []
-            self._unplaced += [Foreseen(one.job, due[one.job.claim()]) for one in left]
+            self._unplaced += [Prefetched(one.job, due[one.job.claim()]) for one in left]
             if left:
                 self._news.set()
 
@@ -128,19 +128,19 @@ class Early:
         """Take the jobs whose time has come and that are not started."""
         with self._changed:
             now_us = self._time.earliest_us()
-            unready: list[Foreseen] = []
+            unready: list[Prefetched] = []
             while self._waiting and self._waiting[0][0] <= now_us:
                 start_us, _, job = heapq.heappop(self._waiting)
                 self._ready.pop(job.claim(), None)
-                unready.append(Foreseen(job, start_us))
+                unready.append(Prefetched(job, start_us))
             unplaced, self._unplaced = self._unplaced, []
             self._changed.notify()
         return Overdue(unready, unplaced)
 
-    def take(self, claims: Collection[Claim] | None = None) -> list[Foreseen]:
+    def take(self, claims: Collection[Claim] | None = None) -> list[Prefetched]:
         """Take the jobs of some claims, or all."""
         with self._changed:
-            held = [Foreseen(job, start_us) for start_us, _, job in self._waiting]
+            held = [Prefetched(job, start_us) for start_us, _, job in self._waiting]
             held += self._unplaced
             mine = [one for one in held if claims is None or one.job.claim() in claims]
             if mine:

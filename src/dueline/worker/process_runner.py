@@ -26,7 +26,7 @@ from dueline.worker.child_protocol import (
     to_ended,
 )
 from dueline.worker.context_controls import CANCELLED, Remembered
-from dueline.worker.recycling import NO_WEAR, Wear
+from dueline.worker.recycling import NO_WEAR, RecycleAfter
 
 AHEAD_US = 5_000
 AHEAD_MAX = 100
@@ -65,7 +65,7 @@ class ProcessRunner:
         clock: Clock,
         now_us: Callable[[], int],
         news: threading.Event,
-        wear: Wear = NO_WEAR,
+        wear: RecycleAfter = NO_WEAR,
     ) -> None:
         """Take how a child is started; starts none yet.
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Wear(NamedTuple):
+class RecycleAfter(NamedTuple):
     """When a child has worked enough; None for never.
 
     jobs: that it ran. memory_bytes: that it holds resident.
@@ -13,4 +13,4 @@ class Wear(NamedTuple):
     memory_bytes: int | None = None
 
 
-NO_WEAR = Wear()
+NO_WEAR = RecycleAfter()

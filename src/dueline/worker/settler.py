@@ -14,7 +14,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Claim, Job
 from dueline.core.lane import LIMIT_MARK, bucket_of, limits_of
 from dueline.core.logging import log
-from dueline.core.retry import Again, Decision, Retry, cancelled, decide
+from dueline.core.retry import Decision, Retry, RetryLater, cancelled, decide
 from dueline.core.store import Drop, Extend, Group, Move, Row, Verdict
 from dueline.core.tuples import field, made
 from dueline.jobs.completion import (
@@ -33,7 +33,7 @@ from dueline.limits.suspension import close
 from dueline.tasks.batch_handler import ChunkHandler
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.context_controls import Remembered
 from dueline.worker.hook_events import settle_event
 from dueline.worker.log import log_ending, log_over
@@ -116,7 +116,7 @@ class Settler:
             self._engine.catalog.adopt(features.BUNDLES)
         rest = [(one, self._decide(one, wished)) for one in others]
         for one, decision in rest:
-            if isinstance(decision, Again):
+            if isinstance(decision, RetryLater):
                 groups.append(self._again(one, decision))
             else:
                 groups.append(end_of(self._finished(one, decision)))
@@ -138,10 +138,10 @@ class Settler:
     ) -> list[Job]:
         """Settle each attempt by itself, so that a claim that was lost costs no other."""
         over: list[tuple[Ended, Outcome]] = []
-        again: list[tuple[Ended, Again]] = []
+        again: list[tuple[Ended, RetryLater]] = []
         for one in ended:
             decision = self._decide(one, wished)
-            if isinstance(decision, Again):
+            if isinstance(decision, RetryLater):
                 again.append((one, decision))
             else:
                 over.append((one, decision))
@@ -280,7 +280,7 @@ class Settler:
             error=f"How the job ended cannot be read. {error.message}",
         )
 
-    def tell_died(self, taken: Sequence[Taken]) -> None:
+    def tell_died(self, taken: Sequence[ClaimedJob]) -> None:
         """Write the history of attempts whose workers died, which only the next claimer can."""
         catalog = self._engine.catalog
         rows = [
@@ -296,7 +296,7 @@ class Settler:
         retry = handler.retry if handler else _DEFAULT_RETRY
         is_once = self._engine.catalog.settings(ended.job.lane.queue).is_once
         decision = decide(ended, retry, self._chance.random(), is_once=is_once)
-        if isinstance(decision, Again) and ended.job.claim() in wished:
+        if isinstance(decision, RetryLater) and ended.job.claim() in wished:
             return cancelled(ended.ended_us, decision.error)
         return decision
 
@@ -338,7 +338,7 @@ class Settler:
         job = _counted(ended.job, ended) if outcome.state == "dead" else ended.job
         return Finished(ended.job, finish_of(job, outcome, attempt, settings))
 
-    def _again(self, ended: Ended, again: Again) -> Group:
+    def _again(self, ended: Ended, again: RetryLater) -> Group:
         settings = self._engine.catalog.settings(ended.job.lane.queue)
         rows: tuple[Row, ...] = ()
         if settings.history != "off":
@@ -362,7 +362,7 @@ _job_of, _ending_of = field(Ended, "job"), field(Ended, "ending")
 _lane_of, _task_of, _opts_of = (field(Job, name) for name in ("lane", "task", "opts"))
 
 
-def _opts_after(ended: Ended, again: Again) -> bytes | None:
+def _opts_after(ended: Ended, again: RetryLater) -> bytes | None:
     """Note in a job's options that its attempt did not fail; None where it did, or runs on now."""
     if again.word not in PUT_BACK or again.at_us <= ended.ended_us:
         return None

@@ -72,7 +72,7 @@ class Careful:
         """Take the jobs that wait for a slot; suspects wait for a process of their own."""
         return self.take([*self._since_us])
 
-    def want_quiet(self) -> bool:
+    def needs_isolation(self) -> bool:
         """Tell whether nothing is to be started now: a suspect waits for that, or runs."""
         return bool(self._suspects) or self._is_alone()
 

@@ -14,7 +14,7 @@ from dueline.core.tuples import field, made
 from dueline.jobs.history import attempt_of, died
 from dueline.tasks.progress import Progress
 from dueline.worker.assignment import Assignment
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 
 
 class Over(NamedTuple):
@@ -34,8 +34,8 @@ class Triage(NamedTuple):
 
     decided: list[Job]
     over: list[Over]
-    died: list[Taken]
-    fit: list[Taken]
+    died: list[ClaimedJob]
+    fit: list[ClaimedJob]
 
     @property
     def gone(self) -> list[Job]:
@@ -43,7 +43,9 @@ class Triage(NamedTuple):
         return [*self.decided, *(one.job for one in self.over)]
 
 
-def triage(taken: Sequence[Taken], settings: Callable[[str], QueueSettings], now_us: int) -> Triage:
+def triage(
+    taken: Sequence[ClaimedJob], settings: Callable[[str], QueueSettings], now_us: int
+) -> Triage:
     """Sort what was claimed.
 
     An outcome is looked at first (rule P5): such a job never runs again, whatever else it says.
@@ -76,7 +78,7 @@ def triage(taken: Sequence[Taken], settings: Callable[[str], QueueSettings], now
 
 
 def parted(
-    taken: Sequence[Taken], settings: Callable[[str], QueueSettings]
+    taken: Sequence[ClaimedJob], settings: Callable[[str], QueueSettings]
 ) -> tuple[list[Job], list[Job]]:
     """Tell the jobs that are just run from those that are marked as started before they are.
 
@@ -133,7 +135,7 @@ def assigned(
 
 
 # Read by C code alone: a function of ours for each job takes as long as all of the rest here.
-_job_of, _before_of = field(Taken, "job"), field(Taken, "before")
+_job_of, _before_of = field(ClaimedJob, "job"), field(ClaimedJob, "before")
 _lane_of, _id_of, _opts_of, _alone_of, _outcome_of = (
     field(Job, name) for name in ("lane", "id", "opts", "alone", "outcome")
 )
@@ -149,7 +151,7 @@ def _once(jobs: Iterable[Job], settings: Callable[[str], QueueSettings]) -> set[
     return {queue for queue in queues_of(jobs) if settings(queue).is_once}
 
 
-def _over(taken: Taken, now_us: int, *, is_once: bool) -> Over | None:
+def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> Over | None:
     """Say how a claimed job ends without being run; None: it does not."""
     job, before = taken
     outcome: Outcome | None = None

@@ -13,14 +13,14 @@ from dueline.core.errors import DuelineError
 from dueline.core.flushing import flush_claims
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.logging import log
-from dueline.core.wakeup import Ear
+from dueline.core.wakeup import WakeupListener
 from dueline.limits.permits import HeldPermits
 from dueline.worker.assignment import Assignment
 from dueline.worker.backoff import Pace
 from dueline.worker.batch_gatherer import gathering
 from dueline.worker.buffer import Buffer
 from dueline.worker.cancellations import Wishes
-from dueline.worker.claimer import Claimer, Taken
+from dueline.worker.claimer import ClaimedJob, Claimer
 from dueline.worker.heartbeat import Beat
 from dueline.worker.held_jobs import Holding
 from dueline.worker.patience import Patience
@@ -69,7 +69,7 @@ class Worker:
         *,
         clock: Clock,
         news: threading.Event,
-        ear: Ear,
+        ear: WakeupListener,
         pace: Pace,
     ) -> None:
         """Take the parts. news: what the runner sets, the ear, and `stop`."""
@@ -85,8 +85,8 @@ class Worker:
             engine, settings.serving, settings.worker, self._permits, is_alone=settings.burst
         )
         self._wishes = Wishes(engine, settings.worker, clock)
-        self._arrived: list[Taken] = []
-        self._untold: list[Taken] = []
+        self._arrived: list[ClaimedJob] = []
+        self._untold: list[ClaimedJob] = []
         self._releasing: list[Job] = []
         self._lookout = Lookout(self._claimer, ear, pace, time=engine.time, clock=clock)
         self._held = Holding(settings.serving, engine.catalog.settings)
@@ -160,7 +160,7 @@ class Worker:
             self._release()
             self._claim()
             self._steered.bring_back()
-            if self._chunks and not self._careful.want_quiet():
+            if self._chunks and not self._careful.needs_isolation():
                 self._chunks.ripen()
             self._runner.spread()
         if self._permits.start_by_us:
@@ -239,14 +239,16 @@ class Worker:
         if self._arrived:
             self._admit()
         self._careful.start(self._held_by_runner())
-        if self._careful.want_quiet():
+        if self._careful.needs_isolation():
             return
         self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
         most = self._buffer.most()
         room = most - self._slots.taken()
         if room < max(1, most // 4) and self._runner.waiting():
             return
-        looked = self._lookout.look_if_urged() if room > 0 else self._lookout.look_if_due()
+        looked = (
+            self._lookout.poll_if_due_or_notified() if room > 0 else self._lookout.poll_if_due()
+        )
         while room > 0:
             taken = self._claimer.claim(room + self._slots.more, self._slots.room())
             if taken:
@@ -254,13 +256,13 @@ class Worker:
                 self._lookout.found()
                 self._take(self._sorted(taken))
                 room += self._slots.slotless
-            elif looked or not (looked := self._lookout.look_if_called()):
+            elif looked or not (looked := self._lookout.poll_if_notified()):
                 break
         self._careful.start(self._held_by_runner())
         if self._can_look_ahead():
             self._look_ahead()
 
-    def _sorted(self, taken: Sequence[Taken]) -> Triage:
+    def _sorted(self, taken: Sequence[ClaimedJob]) -> Triage:
         return triage(taken, self._engine.catalog.settings, self._engine.time.latest_us())
 
     def _take(self, sorted_: Triage) -> None:
@@ -324,7 +326,7 @@ class Worker:
     def _can_look_ahead(self) -> bool:
         """Tell whether there are slots for jobs that are about to be due; a few at a time."""
         free = self._slots.free()
-        is_busy = len(self._careful) > 0 or self._careful.want_quiet()
+        is_busy = len(self._careful) > 0 or self._careful.needs_isolation()
         return free >= max(1, self._runner.threads // 4) and not (self._settings.burst or is_busy)
 
     def _look_ahead(self) -> None:
@@ -334,9 +336,9 @@ class Worker:
             self._held.add([job for job, _ in foreseen])
             self._early.add(foreseen)
             self._early.run_timer()
-            self._guarded(lambda: self._prepare([Taken(job, None) for job, _ in foreseen]))
+            self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in foreseen]))
 
-    def _prepare(self, taken: Sequence[Taken]) -> None:
+    def _prepare(self, taken: Sequence[ClaimedJob]) -> None:
         """See to it that the timer can start jobs; those that it cannot are taken up later."""
         settings = self._engine.catalog.settings
         sorted_ = triage(taken, settings, self._engine.time.latest_us())
@@ -348,7 +350,7 @@ class Worker:
 
     def _start_early(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:
         """Start jobs whose time has come, any thread; answer those for which there is no slot."""
-        if self._is_stopping or self._careful.want_quiet():
+        if self._is_stopping or self._careful.needs_isolation():
             return assignments
         free = self._runner.threads - self._held_by_runner() + len(assignments)
         starting, left = placed(assignments, free, self._slots.room())
@@ -367,7 +369,7 @@ class Worker:
         try:
             if unplaced:
                 self._give_back([job for job, _ in unplaced], at_us=times_of(unplaced))
-            taken = self._sorted([Taken(job, None) for job, _ in unready if job in self._held])
+            taken = self._sorted([ClaimedJob(job, None) for job, _ in unready if job in self._held])
         except DuelineError:  # they are held still: the next pass sees to them
             self._early.add([one for some in overdue for one in some if one.job in self._held])
             raise
@@ -391,7 +393,7 @@ class Worker:
         is_starting = self._runner.waiting() or self._permits.start_by_us
         timeout_us = FLUSH_US if is_starting else WATCH_US
         is_full = self._runner.waiting() or self._slots.taken() >= self._runner.capacity
-        if not (is_full or self._is_stopping or self._careful.want_quiet()):
+        if not (is_full or self._is_stopping or self._careful.needs_isolation()):
             most_us = timeout_us if self._slots.taken() else None
             timeout_us = self._lookout.wait_us(most_us, is_ahead=self._can_look_ahead())
             timeout_us = self._early.wait_us(timeout_us)

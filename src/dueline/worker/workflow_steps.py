@@ -14,7 +14,7 @@ from dueline.core.tuples import field
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
 from dueline.jobs.workflow_control import cancel_group
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.triage import Over
 from dueline.workflows import records as recipe
@@ -34,14 +34,14 @@ class Sorted(NamedTuple):
     gather groups that are to be cancelled.
     """
 
-    fit: list[Taken]
+    fit: list[ClaimedJob]
     given: dict[JobId, bytes]
     waiting: dict[Job, int]
     over: list[Over]
     broken: list[Job]
 
 
-_job_of, _opts_of = field(Taken, "job"), field(Job, "opts")
+_job_of, _opts_of = field(ClaimedJob, "job"), field(Job, "opts")
 
 
 class Stepping:
@@ -60,7 +60,7 @@ class Stepping:
         self._sure: set[JobId] = set()
         self.has_moved = False
 
-    def sort(self, taken: Sequence[Taken]) -> Sorted:
+    def sort(self, taken: Sequence[ClaimedJob]) -> Sorted:
         """Tell the steps that may run from those that may not; changes nothing."""
         if not any(map(_opts_of, map(_job_of, taken))):  # none of a workflow
             return Sorted(list(taken), {}, {}, [], [])

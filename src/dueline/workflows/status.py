@@ -12,7 +12,7 @@ from dueline.workflows.readiness import Broken, End, Fit, Held, Waits, Word, jud
 from dueline.workflows.workflow import Look
 
 
-class Stand(NamedTuple):
+class StepStatus(NamedTuple):
     """How a step stands.
 
     state: how it ended; or of its job, or "waiting" for other steps or a signal, or "held" by a
@@ -28,7 +28,7 @@ class Stand(NamedTuple):
     errors: int = 0
 
 
-def stands(engine: Engine, look: Look, steps: Iterable[int] | None = None) -> list[Stand]:
+def stands(engine: Engine, look: Look, steps: Iterable[int] | None = None) -> list[StepStatus]:
     """Tell how steps stand, in order; None: all."""
     chosen = list(range(len(look.layout.nodes)) if steps is None else steps)
     ends = look.ends()
@@ -48,7 +48,7 @@ def stands(engine: Engine, look: Look, steps: Iterable[int] | None = None) -> li
     for step in chosen:
         end = ends.get(step)
         if end is not None:
-            found.append(Stand(step, end.state, end.ended_us, end.error))
+            found.append(StepStatus(step, end.state, end.ended_us, end.error))
         else:
             found.append(_stand(look.layout, step, ends, rows.get(step), now_us))
     return found
@@ -61,24 +61,24 @@ def _is_living(row: Job | None, now_us: int) -> bool:
 
 def _stand(
     layout: Layout, step: int, ends: Mapping[int, End], row: Job | None, now_us: int
-) -> Stand:
+) -> StepStatus:
     if row is None:
-        return Stand(step, "unknown")
+        return StepStatus(step, "unknown")
     state = status_of(row, now_us)
     if state == "running":
-        return Stand(step, state, row.claimed_us, errors=row.errors)
+        return StepStatus(step, state, row.claimed_us, errors=row.errors)
     word = judge(layout, step, ends)
     node = layout.nodes[step]
     if isinstance(word, Held):
-        return Stand(step, "held", why=reason(layout, word.failure))
+        return StepStatus(step, "held", why=reason(layout, word.failure))
     if isinstance(word, Waits):
-        return Stand(step, "waiting", why=f"for {missing(layout, step, word)}")
+        return StepStatus(step, "waiting", why=f"for {missing(layout, step, word)}")
     if isinstance(word, Broken):
         why = f"until the others are cancelled: {reason(layout, word.failure)}"
-        return Stand(step, "waiting", why=why)
+        return StepStatus(step, "waiting", why=why)
     if isinstance(word, Fit) and node.signal:
-        return Stand(step, "waiting", why=f"for the signal {node.signal}")
-    return Stand(step, state, row.at_us, row.error, row.errors)
+        return StepStatus(step, "waiting", why=f"for the signal {node.signal}")
+    return StepStatus(step, state, row.at_us, row.error, row.errors)
 
 
 def missing(layout: Layout, step: int, word: Waits) -> str:

@@ -16,7 +16,7 @@ from dueline import (
     Task,
 )
 from dueline.core.errors import Unknown
-from dueline.core.store import Inside, Transactional
+from dueline.core.store import Transactional, TransactionView
 from dueline.core.wakeup import LocalWaker
 from tests.harness.swaps import swap
 from tests.integration.transactions.conftest import numbered, status
@@ -206,7 +206,7 @@ class Unsure:
         return getattr(self._store, name)
 
     @contextmanager
-    def transaction(self) -> Iterator[Inside]:
+    def transaction(self) -> Iterator[TransactionView]:
         with self._store.transaction() as inside:
             yield inside
         raise Unknown

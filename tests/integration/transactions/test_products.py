@@ -13,7 +13,7 @@ from dueline import BadInput, CommitUnknown, Context, Dueline, LeaseLost, Retry,
 from dueline.core.attempt import Attempt, Ended, Settled
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
-from dueline.core.store import Inside, Move, Transactional
+from dueline.core.store import Move, Transactional, TransactionView
 from dueline.jobs.history import attempts
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
@@ -181,7 +181,7 @@ def test_a_commit_of_unknown_outcome_is_decided_by_the_row(
     happens = {1: True, 2: False}
 
     @contextmanager
-    def unsure() -> Iterator[Inside]:
+    def unsure() -> Iterator[TransactionView]:
         is_asked = ran[-1:] == [1] or ran[-1:] == [2]
         if not is_asked:
             with begin() as inside:

@@ -10,7 +10,7 @@ import pytest
 
 from dueline.admin import bulk_runs
 from dueline.admin.bulk_runs import PARTITION, Change, Errands
-from dueline.admin.search import Like
+from dueline.admin.search import JobFilter
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Conflict, StoreUnavailable
@@ -18,14 +18,14 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Want
-from dueline.jobs.bulk import Changed, reschedule_all, retry_all
+from dueline.jobs.bulk import BulkResult, reschedule_all, retry_all
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
 from tests.harness.world import EVERY_KIND, LEASE_US, World, world_on
 
 JOBS = 14
-DEAD = Like(state="dead", queue="q")
+DEAD = JobFilter(state="dead", queue="q")
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -54,7 +54,7 @@ class Told:
         self.killed_after = killed_after
         self.came_to: Counter[JobId] = Counter()
 
-    def __call__(self, rows: Sequence[Job]) -> Iterator[Changed]:
+    def __call__(self, rows: Sequence[Job]) -> Iterator[BulkResult]:
         for row in rows:
             if self.came_to.total() == self.killed_after:
                 raise Killed
@@ -63,14 +63,14 @@ class Told:
             yield changed
 
 
-def total(pages: Iterator[Changed]) -> Changed:
-    changed = Changed()
+def total(pages: Iterator[BulkResult]) -> BulkResult:
+    changed = BulkResult()
     for page in pages:
         changed = changed.plus(page)
     return changed
 
 
-def later(queues: Queues, rows: Sequence[Job]) -> Iterator[Changed]:
+def later(queues: Queues, rows: Sequence[Job]) -> Iterator[BulkResult]:
     """Let jobs be due in an hour."""
     return reschedule_all(queues, rows, queues.engine.time.latest_us() + 3600 * SECOND_US)
 
@@ -98,7 +98,7 @@ def test_all_that_match_are_come_to_and_nothing_is_left_of_it(world: World) -> N
     said = Told(partial(retry_all, world.queues))
     one = Errands(world.queues.engine, DEAD, "retry")
     assert (one.count(), one.is_begun) == (JOBS, False)
-    assert total(one.run(said)) == Changed(done=JOBS)
+    assert total(one.run(said)) == BulkResult(done=JOBS)
     assert said.came_to == Counter(ids)
     assert world.queues.find(other).status == "dead"
     assert world.queues.find(living).status == "ready"
@@ -112,13 +112,13 @@ def test_who_is_killed_after_any_job_comes_to_each_once(world: World, state: str
         ids = dead_jobs(world, 8, queue) if state else [world.put(queue=queue) for _ in range(8)]
         said = Told(partial(retry_all if state else later, world.queues), killed_after)
         with pytest.raises(Killed):
-            total(Errands(world.queues.engine, Like(state, queue), "it").run(said))
+            total(Errands(world.queues.engine, JobFilter(state, queue), "it").run(said))
         world.clock.advance(1)
         for row in list(world.queues.engine.jobs_of(queue)):
             if state:  # what was retried dies again, and would match once more
                 world.die(row.id)
         said.killed_after = 10**9
-        repeat = Errands(world.queues.engine, Like(state, queue), "it")
+        repeat = Errands(world.queues.engine, JobFilter(state, queue), "it")
         left = len(ids) - killed_after
         assert (repeat.count(), repeat.is_begun) == (left, True)
         assert total(repeat.run(said)).done == left
@@ -137,7 +137,11 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
         )
         is_whole = False
         with suppress(StoreUnavailable):
-            total(Errands(queues.engine, Like("dead", queue), "it").run(partial(retry_all, queues)))
+            total(
+                Errands(queues.engine, JobFilter("dead", queue), "it").run(
+                    partial(retry_all, queues)
+                )
+            )
             is_whole = True
         retried = [one for one in ids if world.queues.find(one).status == "ready"]
         if is_whole:
@@ -149,7 +153,7 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
         for job_id in retried:
             world.die(job_id)
         total(
-            Errands(world.queues.engine, Like("dead", queue), "it").run(
+            Errands(world.queues.engine, JobFilter("dead", queue), "it").run(
                 partial(retry_all, world.queues)
             )
         )
@@ -164,13 +168,13 @@ def test_what_comes_later_is_not_touched_but_by_a_repeat(world: World) -> None:
     ids = [world.put(after_s=60) for _ in range(4)]
     said = Told(partial(later, world.queues), 2)
     with pytest.raises(Killed):
-        total(Errands(world.queues.engine, Like(queue="q"), "later").run(said))
+        total(Errands(world.queues.engine, JobFilter(queue="q"), "later").run(said))
     world.clock.advance(1)
     new = world.put(after_s=60)
     said.killed_after = 10**9
-    total(Errands(world.queues.engine, Like(queue="q"), "later").run(said))
+    total(Errands(world.queues.engine, JobFilter(queue="q"), "later").run(said))
     assert said.came_to == Counter(ids)
-    total(Errands(world.queues.engine, Like(queue="q"), "later").run(said))
+    total(Errands(world.queues.engine, JobFilter(queue="q"), "later").run(said))
     assert said.came_to[new] == 1
 
 
@@ -183,7 +187,7 @@ def test_another_command_begins_anew_and_so_does_one_a_day_later(world: World) -
             )
         )
     assert not Errands(world.queues.engine, DEAD, "other").is_begun
-    assert not Errands(world.queues.engine, Like(state="dead"), "retry").is_begun
+    assert not Errands(world.queues.engine, JobFilter(state="dead"), "retry").is_begun
     assert Errands(world.queues.engine, DEAD, "retry").is_begun
     world.clock.advance(us=DAY_US + SECOND_US)
     assert not Errands(world.queues.engine, DEAD, "retry").is_begun
@@ -193,7 +197,7 @@ def test_a_limit_leaves_the_rest_for_a_repeat(world: World) -> None:
     ids = [world.put() for _ in range(8)]
     said = Told(partial(later, world.queues))
     for left in (8, 4):
-        one = Errands(world.queues.engine, Like(queue="q"), "later")
+        one = Errands(world.queues.engine, JobFilter(queue="q"), "later")
         assert one.count() == left
         assert one.count(2) == min(left, 3)
         total(one.run(said, limit=4))
@@ -217,12 +221,14 @@ def test_of_two_who_do_the_same_one_stops_and_each_job_is_come_to_once(world: Wo
 
 def test_a_job_that_died_before_it_was_come_to_is_left_alone(world: World) -> None:
     ids = [world.put() for _ in range(5)]
-    pages = Errands(world.queues.engine, Like(queue="q"), "it").run(partial(later, world.queues))
+    pages = Errands(world.queues.engine, JobFilter(queue="q"), "it").run(
+        partial(later, world.queues)
+    )
     assert next(pages).done == 3
     (job,) = world.store.claim(
         [Want(world.row(ids[3]).lane, 1)], limit=1, now_us=world.now_us, lease_us=LEASE_US,
         worker="w1", token=world.queues.engine.ids.token(),
     ).jobs  # fmt: skip
     world.end(job, Outcome("dead", world.now_us, error="ValueError: no"))
-    assert total(pages) == Changed(done=1)
+    assert total(pages) == BulkResult(done=1)
     assert world.queues.find(ids[3]).status == "dead"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline.admin.search import Like, attempts_of, search, search_ended
+from dueline.admin.search import JobFilter, attempts_of, search, search_ended
 from dueline.core.attempt import Outcome
 from dueline.core.errors import BadInput, NotFound
 from tests.harness.world import KINDS, World, world_on
@@ -24,7 +24,7 @@ def test_waiting_jobs_come_by_time_over_all_queues_and_lanes(world: World) -> No
     first = world.put(queue="a", priority=-5)
     world.clock.advance(1)
     second = world.put(queue="b", priority=5, tenant="acme")
-    found = search(world.queues.engine, Like(), limit=10)
+    found = search(world.queues.engine, JobFilter(), limit=10)
     assert [job.id for job in found.jobs] == [first, second, later]
     assert (found.more, found.is_capped) == (False, False)
 
@@ -39,7 +39,7 @@ def test_jobs_are_found_by_state_queue_task_and_tenant(world: World) -> None:
     world.die(dead)
 
     def like(**wanted: str) -> list[bytes]:
-        likeness = replace(Like(), **wanted)  # type: ignore[arg-type]  # none of them is a number
+        likeness = replace(JobFilter(), **wanted)  # type: ignore[arg-type]  # none of them is a number
         return [job.id for job in search(world.queues.engine, likeness, limit=10).jobs]
 
     assert like(state="ready", queue="q") == [ready]
@@ -53,27 +53,27 @@ def test_jobs_are_found_by_state_queue_task_and_tenant(world: World) -> None:
 
 def test_a_queue_that_is_not_there_is_said_so_and_not_made(world: World) -> None:
     with pytest.raises(NotFound, match=r"There is no queue b\. There is none\."):
-        search(world.queues.engine, Like(queue="b"), limit=1)
+        search(world.queues.engine, JobFilter(queue="b"), limit=1)
     world.put()
     with pytest.raises(NotFound, match=r"There is no queue b\. There is q\."):
-        search_ended(world.queues.engine, Like(state="done", queue="b"), limit=1)
+        search_ended(world.queues.engine, JobFilter(state="done", queue="b"), limit=1)
     with pytest.raises(BadInput):
-        search(world.queues.engine, Like(queue="No!"), limit=1)
+        search(world.queues.engine, JobFilter(queue="No!"), limit=1)
     assert world.queues.engine.catalog.names() == ["q"]
 
 
 def test_a_search_says_that_there_are_more(world: World) -> None:
     jobs = [world.put() for _ in range(5)]
-    found = search(world.queues.engine, Like(), limit=3)
+    found = search(world.queues.engine, JobFilter(), limit=3)
     assert [job.id for job in found.jobs] == jobs[:3]
     assert found.more
-    assert not search(world.queues.engine, Like(), limit=5).more
+    assert not search(world.queues.engine, JobFilter(), limit=5).more
 
 
 def test_a_search_reads_only_so_much(world: World) -> None:
     for _ in range(30):
         world.put()
-    found = search(world.queues.engine, Like(task="u"), limit=3, most=12)
+    found = search(world.queues.engine, JobFilter(task="u"), limit=3, most=12)
     assert found.jobs == []
     assert found.is_capped
 
@@ -83,14 +83,17 @@ def test_ended_jobs_come_from_history_the_latest_first(world: World) -> None:
     for job_id, state in ((old, "done"), (lost, "lost"), (new, "done"), (elsewhere, "done")):
         world.end(world.claim(job_id), Outcome(state, world.now_us))  # type: ignore[arg-type]
         world.clock.advance(3600)
-    like = Like(state="done", task="t")
+    like = JobFilter(state="done", task="t")
     found = search_ended(world.queues.engine, like, limit=10)
     assert [one.job for one in found.attempts] == [new.hex(), old.hex()]
     assert (found.more, found.is_capped) == (False, False)
     found = search_ended(world.queues.engine, like, limit=1)
     assert [one.job for one in found.attempts] == [new.hex()]
     assert found.more
-    assert search_ended(world.queues.engine, Like(state="done", tenant="x"), limit=1).attempts == []
+    assert (
+        search_ended(world.queues.engine, JobFilter(state="done", tenant="x"), limit=1).attempts
+        == []
+    )
     assert search_ended(world.queues.engine, like, limit=1, most=1).is_capped
 
 
@@ -109,7 +112,7 @@ def test_retrying_all_leaves_those_that_changed(world: World) -> None:
     first, second = world.put(), world.put()
     world.die(first)
     world.die(second)
-    rows = search(world.queues.engine, Like(state="dead"), limit=10).jobs
+    rows = search(world.queues.engine, JobFilter(state="dead"), limit=10).jobs
     world.queues.retry(first)
     assert world.queues.retry_all(rows) == 1
     assert [world.queues.find(each).status for each in (first, second)] == ["ready", "ready"]

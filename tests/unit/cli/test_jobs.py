@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from dueline import Dueline
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from tests.unit.cli.conftest import Shell
 
 NOBODY = "01a1fd7a411675ef94f3ce7759609f40"
@@ -66,7 +66,7 @@ def test_arguments_in_other_codecs_are_shown_or_said_to_be_closed(shell: Shell) 
     app = Dueline("sqlite:///jobs.db")
     bodies = {1: b"\x91\xc4\x01a", 2: zlib.compress(b'["abc"]'), 64: b"sealed", 3: b"xx"}
     ids = {
-        codec: app.queues.enqueue(Calls("default", "t", codec, [body]))[0].id.hex()
+        codec: app.queues.enqueue(EnqueueRequest("default", "t", codec, [body]))[0].id.hex()
         for codec, body in bodies.items()
     }
     app.close()
@@ -191,7 +191,7 @@ def test_a_wrong_state_or_limit_is_told(shell: Shell) -> None:
 
 def test_arguments_that_another_program_wrote_badly_are_shown(shell: Shell) -> None:
     app = Dueline("sqlite:///jobs.db")
-    job_id = app.queues.enqueue(Calls("default", "x", 0, [b"[1"]))[0].id.hex()
+    job_id = app.queues.enqueue(EnqueueRequest("default", "x", 0, [b"[1"]))[0].id.hex()
     app.close()
     assert shell.app("jobs", "show", job_id, "-o", "json").data["arguments"] == "[1"
 

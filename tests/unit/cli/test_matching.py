@@ -7,7 +7,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.jobs.history import attempts
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from tests.unit.cli.conftest import Shell
 
 COME_TO = 450
@@ -78,7 +78,7 @@ def test_what_is_killed_goes_on_when_it_is_repeated_and_comes_to_each_job_once(
     shell.enqueue("tasks.add", "1")
     app = Dueline(f"sqlite:///{shell.folder}/jobs.db?synchronous=NORMAL")
     app.queue("many", history="all")
-    jobs = app.queues.enqueue(Calls("many", "tasks.add", 0, [b"[1]"] * 1200))
+    jobs = app.queues.enqueue(EnqueueRequest("many", "tasks.add", 0, [b"[1]"] * 1200))
     words = ("jobs", "reschedule", "--all-matching", "--queue", "many", "--after", "1h", "--yes")
     (shell.folder / "dying.py").write_text(DYING, encoding="utf-8")
 

@@ -24,9 +24,9 @@ from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.retry import (
     CRASHES_MAX,
-    Again,
     Decision,
     Retry,
+    RetryLater,
     buffer_size,
     dead_of_poison,
     decide,
@@ -56,9 +56,9 @@ def decided(
     return decide(ended, retry, chance)
 
 
-def again(decision: Decision) -> Again:
+def again(decision: Decision) -> RetryLater:
     """Make sure that the job goes on."""
-    assert isinstance(decision, Again)
+    assert isinstance(decision, RetryLater)
     return decision
 
 
@@ -82,7 +82,7 @@ def test_a_handler_that_cancels_ends_its_job_with_the_reason() -> None:
 def test_a_failure_counts_and_waits_and_is_told() -> None:
     # R2
     found = again(decided(failed(), retry=Retry(base=2), chance=0.5))
-    assert found == Again(
+    assert found == RetryLater(
         NOW_US + SECOND_US, 1, 0, alone=False, error="ValueError: no", word="retried"
     )
 
@@ -96,7 +96,7 @@ def test_the_last_attempt_is_the_one_the_policy_names() -> None:
     job = row_of(at_us=BORN_US)
     policy = Retry(attempts=3)
     words = [decided(failed(), job._replace(errors=errors), retry=policy) for errors in range(4)]
-    assert [isinstance(one, Again) for one in words] == [True, True, False, False]
+    assert [isinstance(one, RetryLater) for one in words] == [True, True, False, False]
     assert words[2] == DEAD
 
 
@@ -212,7 +212,7 @@ def worn() -> Job:
 def test_a_snooze_spends_nothing() -> None:
     # DESIGN 3: the job is as it was, only later
     found = again(decided(Snoozed(7 * SECOND_US), worn()))
-    assert found == Again(
+    assert found == RetryLater(
         NOW_US + 7 * SECOND_US, 2, 1, alone=True, error="OSError: x", word="snoozed"
     )
 
@@ -221,7 +221,7 @@ def test_a_job_that_was_given_back_keeps_its_place() -> None:
     # R11: at once, no attempt spent, and not overtaken by what came after it
     job = row_of(at_us=BORN_US)
     found = again(decided(GivenBack(), job._replace(at_us=NOW_US + 30)))
-    assert found == Again(BORN_US, 0, 0, alone=False, error="", word="given_back")
+    assert found == RetryLater(BORN_US, 0, 0, alone=False, error="", word="given_back")
 
 
 def test_a_job_given_back_before_its_own_time_is_due_now() -> None:
@@ -229,7 +229,7 @@ def test_a_job_given_back_before_its_own_time_is_due_now() -> None:
 
 
 def test_a_job_that_failed_before_goes_back_to_the_present() -> None:
-    assert again(decided(GivenBack(), worn())) == Again(
+    assert again(decided(GivenBack(), worn())) == RetryLater(
         NOW_US, 2, 1, alone=True, error="OSError: x", word="given_back"
     )
 
@@ -244,7 +244,7 @@ def test_a_job_given_back_for_a_while_waits() -> None:
 def test_a_crash_counts_and_makes_a_suspect() -> None:
     # R4
     found = again(decided(Crashed("signal 9"), row_of(at_us=BORN_US)._replace(errors=2)))
-    assert found == Again(NOW_US, 2, 1, alone=True, error="signal 9", word="crashed")
+    assert found == RetryLater(NOW_US, 2, 1, alone=True, error="signal 9", word="crashed")
 
 
 def test_an_error_clears_a_suspect_and_keeps_the_count() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dueline.core.errors import StoreUnavailable
 from dueline.core.store import Row, Store
-from dueline.core.watermark import ROUNDS_MAX, Frontier, Shelf
+from dueline.core.watermark import ROUNDS_MAX, Frontier, StreamShard
 from dueline.store_tests.closing import ids_in
 from dueline.store_tests.given import NOW_US, row_of, stream_of
 from dueline.stores.memory.cluster import Cluster, Node
@@ -14,7 +14,7 @@ from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 
-SHELF = Shelf("log", 0)
+SHELF = StreamShard("log", 0)
 Patch = pytest.MonkeyPatch
 
 
@@ -132,7 +132,7 @@ def test_a_mark_that_runs_ahead_all_the_time_makes_a_row_unknown() -> None:
     cluster = Cluster()
 
     class Running(Node):
-        def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+        def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
             self.cluster.closed[SHELF] = self.cluster.closed.get(SHELF, NOW_US) + 10
             return super().marks_of(shelves)
 
@@ -152,8 +152,8 @@ def test_what_is_known_of_marks_saves_a_second_write() -> None:
 
 
 def no_look_after_append(patch: Patch) -> None:
-    def look(_frontier: Frontier, rows: Sequence[Row]) -> Mapping[Shelf, int]:
-        return dict.fromkeys({Shelf(row.stream, row.shard) for row in rows}, -1)
+    def look(_frontier: Frontier, rows: Sequence[Row]) -> Mapping[StreamShard, int]:
+        return dict.fromkeys({StreamShard(row.stream, row.shard) for row in rows}, -1)
 
     patch.setattr(Frontier, "_look", look)
 
@@ -161,7 +161,7 @@ def no_look_after_append(patch: Patch) -> None:
 def look_before_the_append(patch: Patch) -> None:
     insert = Frontier._insert
     look = Frontier._look
-    seen: dict[Shelf, int] = {}
+    seen: dict[StreamShard, int] = {}
 
     def look_first(frontier: Frontier, rows: dict[int, Row], *, is_first: bool) -> set[int]:
         seen.update(look(frontier, rows.values()) or {})
@@ -172,7 +172,7 @@ def look_before_the_append(patch: Patch) -> None:
 
 
 def mark_that_goes_back(patch: Patch) -> None:
-    def write(node: Node, shelf: Shelf, *, old: int, new: int) -> bool:
+    def write(node: Node, shelf: StreamShard, *, old: int, new: int) -> bool:
         node.step("raise_mark")
         assert new > old
         node.cluster.closed[shelf] = new

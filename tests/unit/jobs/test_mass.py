@@ -13,7 +13,7 @@ from dueline.core.job import JobId
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs import bulk
 from dueline.jobs.bulk import (
-    Changed,
+    BulkResult,
     cancel_all,
     dead_before,
     drain,
@@ -40,8 +40,8 @@ def status(world: World, job_id: JobId) -> str:
     return world.queues.find(job_id).status
 
 
-def total(pages: Iterator[Changed]) -> Changed:
-    changed = Changed()
+def total(pages: Iterator[BulkResult]) -> BulkResult:
+    changed = BulkResult()
     for page in pages:
         changed = changed.plus(page)
     return changed
@@ -69,7 +69,7 @@ def test_what_runs_is_asked_to_stop(world: World) -> None:
     running, waiting = world.put(), world.put(after_s=60)
     world.claim(running, start=True)
     rows = [world.row(running), world.row(waiting)]
-    assert total(cancel_all(world.queues, rows)) == Changed(done=1, asked=1)
+    assert total(cancel_all(world.queues, rows)) == BulkResult(done=1, asked=1)
     assert status(world, running) == "running"
     assert status(world, waiting) == "cancelled"
 
@@ -79,14 +79,14 @@ def test_what_has_changed_since_it_was_read_is_left(world: World) -> None:
     rows = [world.row(job_id) for job_id in (changed, ended, same)]
     world.queues.retry(changed)
     world.queues.cancel(ended)
-    assert total(cancel_all(world.queues, rows)) == Changed(done=1, left=2)
+    assert total(cancel_all(world.queues, rows)) == BulkResult(done=1, left=2)
     assert status(world, changed) == "ready"
 
 
 def test_a_dead_job_is_not_cancelled(world: World) -> None:
     job_id = world.put()
     world.die(job_id)
-    assert total(cancel_all(world.queues, [world.row(job_id)])) == Changed(left=1)
+    assert total(cancel_all(world.queues, [world.row(job_id)])) == BulkResult(left=1)
     assert status(world, job_id) == "dead"
 
 
@@ -95,7 +95,7 @@ def test_what_ended_while_it_was_to_be_asked_is_left(world: World) -> None:
     job = world.claim(job_id, start=True)
     running = world.row(job_id)
     world.end(job, Outcome("done", world.now_us))
-    assert total(cancel_all(world.queues, [running])) == Changed(left=1)
+    assert total(cancel_all(world.queues, [running])) == BulkResult(left=1)
 
 
 def test_retries_run_now_and_leave_what_runs(world: World) -> None:
@@ -107,7 +107,7 @@ def test_retries_run_now_and_leave_what_runs(world: World) -> None:
         world.row(running),
         world.row(later),
     ]
-    assert total(retry_all(world.queues, found)) == Changed(done=2, left=1)
+    assert total(retry_all(world.queues, found)) == BulkResult(done=2, left=1)
     assert [status(world, one) for one in (dead, running, later)] == ["ready", "running", "ready"]
 
 
@@ -117,7 +117,7 @@ def test_what_waits_is_rescheduled(world: World) -> None:
     rows = [world.row(one) for one in (running, ready, ended)]
     world.queues.cancel(ended)
     at_us = world.now_us + 60 * SECOND_US
-    assert total(reschedule_all(world.queues, rows, at_us)) == Changed(done=1, left=2)
+    assert total(reschedule_all(world.queues, rows, at_us)) == BulkResult(done=1, left=2)
     assert world.row(ready).at_us == at_us
     assert status(world, running) == "running"
 
@@ -131,7 +131,7 @@ def test_only_those_that_died_before_an_instant_are_forgotten(world: World) -> N
     before_us = world.now_us - 30 * SECOND_US
     assert {row.id for row in dead_before(world.queues.engine, None, before_us)} == {old, other}
     rows = dead_before(world.queues.engine, "q", before_us)
-    assert total(drop_dead(world.queues.engine, rows)) == Changed(done=1)
+    assert total(drop_dead(world.queues.engine, rows)) == BulkResult(done=1)
     assert world.store.find([old]) == [None]
     assert [status(world, one) for one in (young, other)] == ["dead", "dead"]
 
@@ -141,7 +141,7 @@ def test_a_dead_job_that_was_retried_meanwhile_is_not_forgotten(world: World) ->
     world.die(job_id)
     rows = list(dead_before(world.queues.engine, "q", world.now_us + 1))
     world.queues.retry(job_id)
-    assert total(drop_dead(world.queues.engine, iter(rows))) == Changed(left=1)
+    assert total(drop_dead(world.queues.engine, iter(rows))) == BulkResult(left=1)
     assert status(world, job_id) == "ready"
 
 

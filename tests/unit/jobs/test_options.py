@@ -16,7 +16,7 @@ from dueline.core.validation import DUE_AHEAD_US_MAX
 from dueline.jobs.counts import count
 from dueline.jobs.explain import explain
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, number_of, put
 from tests.harness.clocks import NOW_US, HandClock
 
@@ -91,7 +91,7 @@ def test_a_key_is_filled_in_from_the_arguments() -> None:
 # --- expiry ----------------------------------------------------------------------------------
 
 
-def expiring(number: int, us: int) -> Calls:
+def expiring(number: int, us: int) -> EnqueueRequest:
     """Make a call that expires so long from now."""
     return call(number)._replace(opts=CallOptions(expires_us=NOW_US + us).to_bytes())
 

@@ -9,7 +9,7 @@ from dueline import Dueline
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, QuotaExceeded, StoreUnavailable
 from dueline.core.queue_settings import Quota
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import quota as recipe
 from dueline.limits import quota_settings
 from dueline.limits.admission import waiting_jobs
@@ -36,7 +36,7 @@ def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
         before, last = len(waiting(world)), failing.calls + number
         plan[last] = fault
         try:
-            other.enqueue(Calls("q", "t", 0, [b"[1]"], tenant="a"))
+            other.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"], tenant="a"))
         except StoreUnavailable as error:
             is_born = type(error) is not StoreUnavailable
             assert is_born or len(waiting(world)) == before

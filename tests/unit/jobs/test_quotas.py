@@ -21,7 +21,7 @@ from dueline.core.queue_settings import (
 )
 from dueline.core.store import JobPage, Record, Store
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import quota_settings
 from dueline.limits.admission import AGAIN_US_MIN
 from tests.harness.world import World
@@ -42,7 +42,9 @@ def enqueue(queues: Queues, count: int = 1, *, tenant: str = "", wait_s: float =
     wait_us = round(wait_s * SECOND_US)
     bodies = [b"[1]"] * count
     try:
-        return len(queues.enqueue(Calls("q", "t", 0, bodies, tenant=tenant, wait_us=wait_us)))
+        return len(
+            queues.enqueue(EnqueueRequest("q", "t", 0, bodies, tenant=tenant, wait_us=wait_us))
+        )
     except QuotaExceeded:
         return 0
 
@@ -90,7 +92,7 @@ def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
     assert enqueue(world.queues, 3) == 0
     assert len(waiting(world)) == 3
     with pytest.raises(QuotaExceeded, match="These are 6 at once") as error:
-        world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 6))
+        world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 6))
     assert error.value.retry_after is None
     assert enqueue(world.queues, 2) == 2
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dueline import Dueline
-from dueline.admin.search import Like, search, search_ended
+from dueline.admin.search import JobFilter, search, search_ended
 from dueline.core.call_options import TAGS_MAX, CallOptions, Rule, read_options, tags_of
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, Conflict
@@ -35,7 +35,9 @@ def tagged(queues: Queues, number: int, *tags: str, due_us: int | None = None) -
 
 
 def found(queues: Queues, tag: str, state: str | None = None) -> list[int]:
-    return [number_of(job) for job in search(queues.engine, Like(state, tag=tag), limit=50).jobs]
+    return [
+        number_of(job) for job in search(queues.engine, JobFilter(state, tag=tag), limit=50).jobs
+    ]
 
 
 def tags(queues: Queues, job: Job) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ def test_dead_jobs_are_found_by_a_tag(queues: Queues, clock: HandClock) -> None:
 def test_ended_jobs_are_not_looked_for_by_a_tag(queues: Queues) -> None:
     put(queues, call(1))
     with pytest.raises(BadInput, match="history keeps none"):
-        search_ended(queues.engine, Like("done", tag="import"), limit=5)
+        search_ended(queues.engine, JobFilter("done", tag="import"), limit=5)
 
 
 def test_the_tags_of_a_job_that_waits_are_changed(queues: Queues, clock: HandClock) -> None:

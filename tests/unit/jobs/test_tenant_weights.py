@@ -8,7 +8,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.errors import BadInput
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from dueline.jobs.tenant_weights import Weights
 from dueline.worker.claimer import Claimer
 from tests.harness.world import EVERY_KIND, world_on
@@ -74,7 +74,7 @@ def test_a_worker_claims_by_weight_while_all_have_jobs(
     world.queues.engine.catalog.configure("q", weights=(("a", 3),), shards=2)
     for tenant, count in (("a", 200), ("b", 400), ("c", 60)):
         bodies = [b"[1]"] * count
-        world.queues.enqueue(Calls("q", "t", 0, bodies, None, 0, tenant))
+        world.queues.enqueue(EnqueueRequest("q", "t", 0, bodies, None, 0, tenant))
     claimer, chance = Claimer(world.queues.engine, ["q"], "w1"), random.Random(7)
     claimer.refresh()
     found: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from dueline.core.store import Drop, Group, Move, Store
 from dueline.jobs import unique_records
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from tests.harness.calls import call, claim_all, number_of
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.lives import Stopped
@@ -40,7 +40,7 @@ def keyed(
     key: str = "k",
     within_us: int = 0,
     due_us: int | None = None,
-) -> Calls:
+) -> EnqueueRequest:
     """Make a numbered call with a key."""
     opts = CallOptions(unique=Rule(key, mode, within_us)).to_bytes()
     return call(number, due_us=due_us)._replace(opts=opts)

@@ -9,7 +9,7 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.harness.calls import claim_all
@@ -41,7 +41,7 @@ def living(stage: Stage) -> list[Job]:
     return list(rows.values())
 
 
-def attempt(stage: Stage, calls: Calls) -> str:
+def attempt(stage: Stage, calls: EnqueueRequest) -> str:
     """Enqueue as a client of its own; tell which job stands for the call."""
     try:
         return stage.queues().enqueue(calls)[0].id.hex()

@@ -15,9 +15,9 @@ from dueline.core.job import JobId, State
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.monitor.audit import LANES_A_STEP, OVERDUE_US, RESTS, audit
-from dueline.stores.lane_index import LaneList, Shard
+from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
@@ -37,7 +37,7 @@ def hide(world: World, lane: Lane) -> None:
     else:
         assert isinstance(store, SteppedMemoryStore)
         store._node.cluster.pointers[Shard(lane.queue, lane.shard)].clear()
-        store._lists = LaneList(store._node)  # another process audits
+        store._lists = LaneIndex(store._node)  # another process audits
 
 
 def look(world: World) -> int:
@@ -135,7 +135,8 @@ def test_a_job_that_somebody_touches_meanwhile_is_left_to_them(world: World) -> 
 
 def test_many_lanes_are_looked_through_step_by_step(world: World) -> None:
     calls = [
-        Calls("q", "t", 0, [b"[1]"], None, 0, f"t{number}") for number in range(LANES_A_STEP + 2)
+        EnqueueRequest("q", "t", 0, [b"[1]"], None, 0, f"t{number}")
+        for number in range(LANES_A_STEP + 2)
     ]
     for call in calls:
         world.queues.enqueue(call)
@@ -183,7 +184,7 @@ def test_a_job_that_landed_late_and_was_never_acknowledged_is_recovered() -> Non
     producer = SteppedMemoryStore(clock, cluster=workers._node.cluster, step=late)
     with pytest.raises((Ended, EnqueueUnknown)):
         Queues(open_engine(producer, clock=clock, ids=Ids(), defaults=QueueSettings())).enqueue(
-            Calls("q", "t", 0, [b"[1]"])
+            EnqueueRequest("q", "t", 0, [b"[1]"])
         )
     assert list(engine.engine.lanes_of("q")) == []
     world = World(workers, clock)

@@ -13,7 +13,7 @@ from dueline.core.queue_catalog import LATE_US
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Record
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, vanish
 from dueline.monitor.history_retention import forget_history
 from dueline.monitor.lane_sweep import retire
@@ -26,7 +26,7 @@ from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.world import World
 
-CALL = Calls("q", "t", 0, [b"[1]"])
+CALL = EnqueueRequest("q", "t", 0, [b"[1]"])
 
 STAGES = 3
 """Marked, seen to be marked, gone."""

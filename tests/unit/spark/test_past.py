@@ -20,7 +20,7 @@ from dueline.core.lane import dead_queue, living_queue
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_batch import unbundled
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import HandClock
 from tests.harness.world import EVERY_KIND, store_on
@@ -74,7 +74,7 @@ class Life:
         expires_us = due_us + self.chance.choice([800_000, 60_000_000])
         opts = CallOptions(expires_us=expires_us).to_bytes() if self.chance.random() < 0.3 else b""
         priority, tenant = self.chance.choice([0, 5]), self.chance.choice(["", "acme"])
-        calls = Calls(QUEUE, "t", 0, [b"[]"] * 3, due_us, priority, tenant, opts)
+        calls = EnqueueRequest(QUEUE, "t", 0, [b"[]"] * 3, due_us, priority, tenant, opts)
         self.known += [job.id for job in self.queues.enqueue(calls)]
 
     def claim(self) -> None:

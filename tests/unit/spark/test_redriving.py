@@ -13,7 +13,7 @@ from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_batch import unbundled
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import HandClock
 from tests.harness.world import EVERY_KIND, store_on
@@ -140,7 +140,7 @@ def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Pat
     queues.engine.catalog.configure("mail")
     host: Any = SimpleNamespace(queues=queues, tasks={}, hooks=Hooks())
     hand = RawQueue(host, "mail")
-    queues.enqueue(Calls("mail", "t", 0, [b"[]"]))
+    queues.enqueue(EnqueueRequest("mail", "t", 0, [b"[]"]))
     while hand.claim(1):
         clock.advance(4)
     rows = store.tail("mail!history", 0, after=None, limit=100).rows

@@ -17,7 +17,7 @@ from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_batch import unbundled
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.spark.pipeline.replaying import KEEP_US
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import NOW_US, HandClock
@@ -239,7 +239,7 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
     host: Any = SimpleNamespace(queues=queues, tasks={}, hooks=Hooks())
     hand = RawQueue(host, "mail")
     bodies = [b"[%d]" % number for number in range(6)]
-    queues.enqueue(Calls("mail", "t", 0, bodies))
+    queues.enqueue(EnqueueRequest("mail", "t", 0, bodies))
     hand.ack(hand.claim(5))
 
     def replay(name: str) -> int:

@@ -23,7 +23,7 @@ from dueline import (
 from dueline.api.job_handle import parse_id
 from dueline.core.job import Job as Row
 from dueline.jobs.history import attempts
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from dueline.tasks.hooks import RunEvent, SettleEvent
 from dueline.workflows.parts import group, pipeline
 
@@ -196,7 +196,7 @@ def test_a_value_that_does_not_fit_fails_its_own_job(plain: Dueline) -> None:
     good = typed.enqueue(1)
     with pytest.raises(BadInput, match="do not fit typed"):
         typed.enqueue("one")  # type: ignore[arg-type]
-    row = plain.queues.enqueue(Calls("default", "typed", 0, [b'["one"]']))[0]
+    row = plain.queues.enqueue(EnqueueRequest("default", "typed", 0, [b'["one"]']))[0]
     work(plain)
     assert good.result(0) == 1
     assert plain.job(row.id.hex()).status == "dead"

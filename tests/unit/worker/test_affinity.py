@@ -11,7 +11,7 @@ from dueline.core.job import JobId
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.lane_planner import Prospect, plan
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
 from dueline.worker.presence import CHANGE_EVERY_US, ROOM_EVERY_US, Attendance, Load
 from dueline.worker.shard_affinity import WHOLE_EVERY_US, Affinity, Known, affinity_of, looked_at
@@ -62,7 +62,7 @@ def shared(world: World, *names: str) -> list[Member]:
 
 def put(world: World) -> dict[JobId, int]:
     """Enqueue jobs, some to each shard; tell the shard of each."""
-    jobs = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * JOBS))
+    jobs = world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * JOBS))
     assert {job.lane.shard for job in jobs} == set(range(SHARDS))
     return {job.id: job.lane.shard for job in jobs}
 

@@ -13,7 +13,7 @@ from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Move
-from dueline.core.store_capabilities import AHEAD_US, LEAD_US, Foreseen
+from dueline.core.store_capabilities import AHEAD_US, LEAD_US, Prefetched
 from dueline.core.wakeup import LocalWaker
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore
@@ -326,7 +326,7 @@ def test_the_timer_starts_jobs_in_real_time_and_none_early() -> None:
     due_us = {number: clock.wall_us() + 3000 * (6 - number) for number in range(5)}
     for number, at_us in due_us.items():
         one = assignment(number)
-        early.add([Foreseen(one.job, at_us)])
+        early.add([Prefetched(one.job, at_us)])
         time.sleep(0)
         early.prepare([one])
     assert all_started.wait(60), started
@@ -345,7 +345,7 @@ def test_no_job_is_started_a_microsecond_before_its_time(clock: HandClock) -> No
 
     early = Early(start, StoreTime(clock.wall_us, clock), news=threading.Event())
     one = assignment(1)
-    early.add([Foreseen(one.job, clock.wall_us() + 500)])
+    early.add([Prefetched(one.job, clock.wall_us() + 500)])
     early.prepare([one])
     clock.advance(us=499)
     early.start_due()

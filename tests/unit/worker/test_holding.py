@@ -9,7 +9,7 @@ import pytest
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.worker.assignment import Assignment
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.held_jobs import Holding
 from tests.harness.calls import row_of
 
@@ -18,7 +18,7 @@ def held(*jobs: Job) -> Holding:
     """Hold jobs, each with its first arguments."""
     found = Holding({}, lambda _: QueueSettings())
     found.add(jobs)
-    taken = [Taken(job, None) for job in jobs]
+    taken = [ClaimedJob(job, None) for job in jobs]
     found.keep(taken, {job.id: b"[7]" for job in jobs}, of=taken)
     return found
 

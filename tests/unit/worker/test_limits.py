@@ -13,7 +13,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, Unknown
 from dueline.core.lane import lane_tenant, limits_of, tenant_of
 from dueline.core.limit_names import LIMITS_MAX
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import semaphore
 from dueline.limits.permits import SLOTS, HeldPermits
 from dueline.worker.claimer import Claimer
@@ -176,7 +176,9 @@ def test_a_job_whose_caller_knew_of_no_limit_gets_its_tasks(url: str, tmp_path: 
         crowd.pass_through(host)
 
     queues = app.queues
-    jobs = queues.enqueue(Calls("default", "load", 0, [b'["a"]'] * 6 + [b"[1, 2]"], tenant="t"))
+    jobs = queues.enqueue(
+        EnqueueRequest("default", "load", 0, [b'["a"]'] * 6 + [b"[1, 2]"], tenant="t")
+    )
     run(app, 1)
     assert (crowd.ran, crowd.peaks["a"]) == (["a"] * 6, 1)
     broken = queues.find(jobs[6].id)
@@ -305,7 +307,7 @@ def test_who_is_refused_is_next_and_more_urgent_jobs_before_it() -> None:
 
 
 def claimed(world: World, permits: HeldPermits, limits: Sequence[str] = ("s",)) -> Claimer:
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 4, limits=[limits] * 4))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 4, limits=[limits] * 4))
     claimer = Claimer(world.queues.engine, ["q"], "w1", permits=permits)
     claimer.refresh()
     return claimer
@@ -366,7 +368,7 @@ def test_lanes_that_are_kept_by_a_limit_are_read_again_when_it_is_free() -> None
 
 def test_a_claimer_without_permits_leaves_limited_jobs_alone() -> None:
     world = world_on("memory", Path())
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("s",), ()]))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 2, limits=[("s",), ()]))
     claimer = Claimer(world.queues.engine, ["q"], "w1")
     claimer.refresh()
     assert [limits_of(one.job.lane) for one in claimer.claim(9, {})] == [()]

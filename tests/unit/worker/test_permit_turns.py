@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from dueline.core.clock import SECOND_US
-from dueline.core.wakeup import Silence
-from dueline.jobs.queue import Calls
+from dueline.core.wakeup import NoWakeups
+from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
 from tests.harness.swaps import swap
 from tests.harness.world import world_on
 from tests.unit.worker.test_limits import permits_of, take
 
 
-class Bell(Silence):
+class Bell(NoWakeups):
     """Notes who is woken."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() ->
     assert bell.woken == []
     assert take(one, "t") == 1
     assert take(other, "t") == 0
-    (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("t",)]))
+    (job,) = world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"], limits=[("t",)]))
     bell.woken.clear()
     one.settle(lambda: [job])
     one.settle(list)  # its job is done
@@ -54,7 +54,7 @@ def test_a_permit_that_comes_back_wakes_one_of_those_who_wait() -> None:
     for number, other in enumerate(others):
         world.clock.advance(us=1)
         assert take(other, "s", priority=number % 2) == 0
-    (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("s",)]))
+    (job,) = world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"], limits=[("s",)]))
     one.settle(lambda: [job])
     bell.woken.clear()
     one.settle(list)  # its job is done
@@ -67,7 +67,7 @@ def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> No
     swap(world.queues, waker=bell)
     one, other = permits_of(world), permits_of(world, "w2")
     assert take(one, "s") == 1
-    (job,) = world.queues.enqueue(Calls("q", "t", 0, [b"[1]"], limits=[("s",)]))
+    (job,) = world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"], limits=[("s",)]))
     one.settle(lambda: [job])
     assert take(other, "s") == 0
     world.clock.advance(us=1)

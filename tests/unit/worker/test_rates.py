@@ -10,7 +10,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.store import Drop
-from dueline.jobs.queue import Calls
+from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import rate, semaphore
 from dueline.limits.permits import HeldPermits
 from dueline.limits.rate import Meter, Rate
@@ -30,7 +30,7 @@ def test_workers_share_a_rate(kind: str, tmp_path: Path) -> None:
     # F5: global across workers
     world = world_on(kind, tmp_path)
     rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
     workers = [claimer_of(world, "w1"), claimer_of(world, "w2")]
     claimed: list[int] = []
     for _ in range(40):
@@ -53,7 +53,7 @@ def test_a_rate_counts_starts_and_not_claims(kind: str, tmp_path: Path) -> None:
     # Rule N5: a worker that has just begun takes a while to start its first jobs
     world = world_on(kind, tmp_path)
     rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 30, limits=[("mail",)] * 30))
     cold, other = claimer_of(world, "w1"), claimer_of(world, "w2")
 
     def claim(claimer: Claimer, permits: HeldPermits) -> list[Job]:
@@ -79,7 +79,7 @@ def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
     # Rule N5
     world = world_on("memory", Path())
     rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 5, limits=[("mail",)] * 5))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 5, limits=[("mail",)] * 5))
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
     permits.begin(list, 9)
@@ -106,7 +106,7 @@ def test_two_who_looked_at_once_take_no_more_than_there_is() -> None:
 def test_a_worker_knows_when_it_may_claim_again() -> None:
     world = world_on("memory", Path())
     rate.define(world.store, "mail", Rate(1, 10 * SECOND_US), ids=world.queues.engine.ids)
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("mail",)] * 2))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 2, limits=[("mail",)] * 2))
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
     permits.begin(list, 3)
@@ -123,7 +123,7 @@ def test_what_a_claim_did_not_need_is_given_back() -> None:
     world = world_on("memory", Path())
     rate.define(world.store, "mail", Rate(5, SECOND_US), ids=world.queues.engine.ids)
     semaphore.define(world.store, "few", 9, ids=world.queues.engine.ids)
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("mail", "few")] * 2))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 2, limits=[("mail", "few")] * 2))
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
     permits.begin(list, 9)
@@ -221,7 +221,7 @@ def test_a_limit_that_was_closed_opens_by_itself(kind: str) -> None:
     world = world_on("memory", Path())
     if kind == "rate":
         rate.define(world.store, "api", Rate(5, SECOND_US), ids=world.queues.engine.ids)
-    world.queues.enqueue(Calls("q", "t", 0, [b"[1]"] * 2, limits=[("api",)] * 2))
+    world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 2, limits=[("api",)] * 2))
     close(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
     close(world.queues.engine, ["api"], world.now_us + 30 * SECOND_US)  # it is closed for longer
     claimer, permits = claimer_of(world, "w1")

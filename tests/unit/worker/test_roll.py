@@ -11,13 +11,13 @@ from dueline.core.lane import Pointer, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage, Move, Want
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.store_tests.failing import FailingStore
 from dueline.stores.lane_index import GUARD_US
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
-from dueline.worker.lane_list import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, Roll
+from dueline.worker.lane_list import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, LaneListCache
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Act, Turns, every_order
 
@@ -63,7 +63,7 @@ def engine_of(
 
 def put(queues: Queues, at_us: int) -> JobId:
     """Enqueue a job that was due at some time."""
-    return queues.enqueue(Calls("q", "t", 0, [b"[1]"], at_us))[0].id
+    return queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"], at_us))[0].id
 
 
 def sweep(queues: Queues) -> None:
@@ -214,7 +214,7 @@ def test_a_claim_that_lapses_is_seen_when_it_does(clock: HandClock) -> None:
 def test_lanes_are_swept_when_some_are_empty_or_a_few_for_long(clock: HandClock) -> None:
     queues, store = engine_of(clock, Cluster())
     backlog(queues, clock)
-    roll = Roll("q", 0)
+    roll = LaneListCache("q", 0)
     today = bucket_of(clock.wall_us(), WIDTH_US)
     roll.read(store, {}, until_bucket=today, now_us=clock.wall_us())
     now_us = clock.wall_us()

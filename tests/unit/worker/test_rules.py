@@ -13,7 +13,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Retry, decide
 from dueline.core.store import Extend
 from dueline.jobs.history import attempts
-from dueline.jobs.queue import Calls, Queues
+from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.tasks.handler import Handler, Snooze
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_protocol import Finished, dump, load
@@ -28,7 +28,7 @@ FAILED = Failed("ValueError", "no", "", retry=True)
 ONCE = QueueSettings(deliver="at_most_once")
 
 
-def expiring(number: int, us: int) -> Calls:
+def expiring(number: int, us: int) -> EnqueueRequest:
     """Make a call that expires so long from now."""
     return call(number)._replace(opts=CallOptions(expires_us=NOW_US + us).to_bytes())
 

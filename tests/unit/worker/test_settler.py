@@ -29,7 +29,7 @@ from dueline.jobs.history import attempt_of, attempts
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
 from dueline.tasks.handler import Handler
-from dueline.worker.claimer import Taken
+from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.triage import Over, triage
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
@@ -62,7 +62,7 @@ def ended(job: Job, ending: Ending) -> Ended:
     return Ended(job, ending, NOW_US + 5, NOW_US + RUN_US)
 
 
-def over_of(queues: Queues, taken: Taken) -> list[Over]:
+def over_of(queues: Queues, taken: ClaimedJob) -> list[Over]:
     """Sort a job that is not run any more."""
     return triage([taken], queues.engine.catalog.settings, queues.engine.time.latest_us()).over
 
@@ -333,7 +333,7 @@ def test_a_verdict_and_its_effects_happen_together_or_not_at_all(
 # --- what others left ------------------------------------------------------------------------
 
 
-def died(queues: Queues, clock: HandClock, *, deaths: int = 1) -> Taken:
+def died(queues: Queues, clock: HandClock, *, deaths: int = 1) -> ClaimedJob:
     """Let workers die in a job; returns the next claim of it."""
     put(queues, call(1))
     before = job = claim_all(queues, worker="dead:1:0")[0]
@@ -342,14 +342,14 @@ def died(queues: Queues, clock: HandClock, *, deaths: int = 1) -> Taken:
         before = row_in(queues.engine.store, job.id)
         clock.advance(us=LEASE_US)
         (job,) = claim_all(queues, worker="next:1:0")
-    return Taken(job, before)
+    return ClaimedJob(job, before)
 
 
 def test_the_attempt_of_a_dead_worker_is_told_once(queues: Queues, clock: HandClock) -> None:
     # R1, V2
     taken = died(queues, clock)
     for _ in range(2):
-        settler_of(queues).tell_died([taken, Taken(taken.job, None)])
+        settler_of(queues).tell_died([taken, ClaimedJob(taken.job, None)])
     (attempt,) = told(queues)
     assert (attempt.outcome, attempt.worker, attempt.fence) == ("crashed", "dead:1:0", 1)
     assert attempt.ended_us == NOW_US + LEASE_US

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dueline.admin.bulk_runs import Errands
-from dueline.admin.search import Like, search
+from dueline.admin.search import JobFilter, search
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import run, tell
@@ -49,7 +49,7 @@ def list_dead(
 ) -> None:
     """List dead jobs, those that died first first."""
     with session_of(context).queues() as queues:
-        rows = search(queues.engine, Like(State.DEAD, queue, task, tenant), limit=limit)
+        rows = search(queues.engine, JobFilter(State.DEAD, queue, task, tenant), limit=limit)
         now_us = queues.engine.time.latest_us()
         shown = [job_rows.of_row(one, now_us) for one in rows.jobs]
         Output.of(context, queues.engine).entries(
@@ -92,7 +92,7 @@ def retry(
             rows = _named(queues, job)
             matching, count = len(rows), 0 if dry_run else queues.retry_all(rows)
         else:
-            errand = Errands(queues.engine, Like(State.DEAD, queue, task, tenant), "retry ")
+            errand = Errands(queues.engine, JobFilter(State.DEAD, queue, task, tenant), "retry ")
             matching, count = errand.count(), 0
             tell(errand, "Dead jobs that match", matching)
             if matching and not dry_run and not is_agreed("Retry them?", yes=yes):

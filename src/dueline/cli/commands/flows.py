@@ -20,7 +20,7 @@ from dueline.jobs.queue import Queues
 from dueline.workflows import records as recipe
 from dueline.workflows import workflow as engine
 from dueline.workflows.readiness import Failure
-from dueline.workflows.status import Stand, stands
+from dueline.workflows.status import StepStatus, stands
 from dueline.workflows.workflow import Look
 
 COLUMNS = ("id", "name", "state", "steps", "left", "started")
@@ -180,7 +180,7 @@ def _entry(look: Look) -> dict[str, Value]:
     }
 
 
-def _more(look: Look, every: list[Stand]) -> dict[str, Value]:
+def _more(look: Look, every: list[StepStatus]) -> dict[str, Value]:
     """Tell how long it took, and what it gives, or why nothing."""
     shown: dict[str, Value] = {}
     last_us = max((one.at_us for one in every), default=0)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dueline.admin.bulk_runs import Change
-from dueline.admin.search import ENDED_STATES, Like, attempts_of, search, search_ended
+from dueline.admin.search import ENDED_STATES, JobFilter, attempts_of, search, search_ended
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
 from dueline.cli.bulk_actions import change_matching, check_which, like_of
@@ -68,7 +68,7 @@ def list_jobs(
     A job's time is when it is due, or when its lease ends. See `dueline jobs next` for the order
     in which ready jobs start.
     """
-    like = Like(state, queue, task, tenant, tag=tag)
+    like = JobFilter(state, queue, task, tenant, tag=tag)
     with session_of(context).queues() as queues:
         output = Output.of(context, queues.engine)
         now_us = queues.engine.time.latest_us()

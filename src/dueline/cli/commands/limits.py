@@ -13,7 +13,7 @@ from dueline.core.limit_names import check_semaphore, semaphore_of
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate, check_rate
 from dueline.limits.semaphore import CAPACITY_DEFAULT
-from dueline.limits.usage import Use, semaphores, use_of, uses_of
+from dueline.limits.usage import LimitUsage, semaphores, use_of, uses_of
 
 COLUMNS = ("semaphore", "capacity", "set", "keys", "held", "waiting")
 RATE_COLUMNS = ("rate", "count", "per", "burst")
@@ -170,14 +170,14 @@ def _rate(name: str, one: Rate) -> Entry:
     }
 
 
-def _holders(use: Use) -> list[Entry]:
+def _holders(use: LimitUsage) -> list[Entry]:
     return [
         {"limit": use.name, "worker": who, "permits": one.count, "until": Instant(one.until_us)}
         for who, one in use.holders.items()
     ]
 
 
-def _waiters(use: Use) -> list[Entry]:
+def _waiters(use: LimitUsage) -> list[Entry]:
     return [
         {
             "limit": use.name,

@@ -19,7 +19,7 @@ from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs import pauses
-from dueline.jobs.bulk import Changed, cancel_all, drain, waiting_in
+from dueline.jobs.bulk import BulkResult, cancel_all, drain, waiting_in
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.queue import Queues
 from dueline.limits import quota_settings as engine
@@ -276,7 +276,7 @@ def purge(
         note(f"Jobs that wait in {name}: {waiting}.")
         if waiting and not dry_run and not is_agreed("Cancel them?", yes=yes):
             return refuse("cancelled", waiting)
-        changed = Changed() if dry_run else _purge(opened, name, waiting)
+        changed = BulkResult() if dry_run else _purge(opened, name, waiting)
         entry: Entry = {
             "queue": name,
             "waiting": waiting,
@@ -287,8 +287,8 @@ def purge(
     return Exit.DONE
 
 
-def _purge(opened: Queues, name: str, waiting: int) -> Changed:
-    changed = Changed()
+def _purge(opened: Queues, name: str, waiting: int) -> BulkResult:
+    changed = BulkResult()
     with bar(f"purging {name}", waiting) as show_done:
         for page in cancel_all(opened, waiting_in(opened.engine, name)):
             changed = changed.plus(page)

@@ -18,7 +18,7 @@ from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.lane_reader import LanePages, Slice
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import BATCH_ROWS_MAX, Found
-from dueline.stores.cursor_cache import Key, Page, Recall, Seen, Visit, key_of
+from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, Page, RowVersion, key_of
 
 LANES_AT_ONCE: Final = 16
 VAIN_ROUNDS_MAX: Final = 6
@@ -40,7 +40,7 @@ class _Reach:
     lost: why nobody knows what becomes of the batch, which is sent again as it is; None otherwise.
     """
 
-    def __init__(self, want: Want, visit: Visit) -> None:
+    def __init__(self, want: Want, visit: LaneScan) -> None:
         self.lane = want.lane
         self.most = want.most
         self.visit = visit
@@ -72,7 +72,7 @@ class Claims:
         self,
         session: CassandraSession,
         pages: LanePages,
-        recall: Recall,
+        recall: CursorCache,
         carry: Callable[[Sequence[Found]], object],
     ) -> None:
         """Take the session, what reads lanes, the memory, and what completes stubs."""
@@ -239,7 +239,7 @@ class Claims:
                 continue
             if row is None or row["state"] != job.state:
                 del reach.found[key_of(job)]  # it may be as it was but for its start
-            self._note(reach, job, Seen(row["at_us"], row["claim_token"]) if row else None)
+            self._note(reach, job, RowVersion(row["at_us"], row["claim_token"]) if row else None)
         return won
 
     def _read_back(
@@ -284,7 +284,7 @@ class Claims:
             reach.visit.note(key, seen)
         self._recall.learn_all(reach.lane, changes)
 
-    def _note(self, reach: _Reach, job: Job, seen: Seen | None) -> None:
+    def _note(self, reach: _Reach, job: Job, seen: RowVersion | None) -> None:
         reach.visit.note(key_of(job), seen)
         self._recall.learn(reach.lane, key_of(job), seen)
 

@@ -15,7 +15,7 @@ from dueline.stores.cassandra.lane_reader import LanePages, Slice
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import chunks
 from dueline.stores.cursor_cache import PAGE_MAX, START, Page
-from dueline.stores.lane_index import NOTHING_CLOSED, Head, Shard
+from dueline.stores.lane_index import NOTHING_CLOSED, LaneHead, Shard
 
 LISTINGS_A_DAY: Final = 8640
 """How many listing buckets share a partition: a day of them where a bucket has ten seconds."""
@@ -53,7 +53,7 @@ _PAGE_ROWS: Final = 1000
 
 
 class CassandraBoard:
-    """The steps of `dueline.stores.lane_index.Board`."""
+    """The steps of `dueline.stores.lane_index.LaneIndexStorage`."""
 
     def __init__(self, session: CassandraSession, pages: LanePages) -> None:
         """Take the session, and what reads lanes; reads nothing yet."""
@@ -101,10 +101,10 @@ class CassandraBoard:
             yield from page
             after = (page[-1].listing, *page[-1].lane[2:])
 
-    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head]:
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[LaneHead]:
         """Read the first rows of lanes, many at once."""
         return [
-            Head(
+            LaneHead(
                 [rows.thin(row)[1].at_us for row in reading.rows],
                 is_all=reading.is_at_once and len(reading.rows) < _HEAD.limit,
             )

@@ -12,7 +12,16 @@ from dueline.stores.cassandra.lane_reader import BYTES_AT_ONCE, LanePages, Slice
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.settlement import Verdicts
 from dueline.stores.cassandra.statements import Found
-from dueline.stores.cursor_cache import END, PAGE_GROWTH, PAGE_MAX, PAGE_MIN, START, Key, Page, Seen
+from dueline.stores.cursor_cache import (
+    END,
+    PAGE_GROWTH,
+    PAGE_MAX,
+    PAGE_MIN,
+    START,
+    Key,
+    Page,
+    RowVersion,
+)
 
 LOOKS_MAX: Final = 3
 """How often a job is looked up whose carry was completed meanwhile."""
@@ -98,7 +107,7 @@ def _next_places(
     """Find the rows that come next, in order; at most so many."""
     nearest: list[tuple[Order, Key]] = []
 
-    def take(read: Iterable[tuple[Key, Seen]]) -> None:
+    def take(read: Iterable[tuple[Key, RowVersion]]) -> None:
         for key, seen in read:
             place = ((seen.at_us, key[1]), key)
             is_past = after is None or place[0] > after
@@ -130,7 +139,7 @@ def _behind(lane: Lane, after: Order, until_us: int) -> Iterator[Slice]:
         yield Slice(lane, Page(edge, PAGE_MAX), until=last, ats_us=(after[0] + 1, until_us))
 
 
-def _pages_of(pages: LanePages, part: Slice) -> Iterator[list[tuple[Key, Seen]]]:
+def _pages_of(pages: LanePages, part: Slice) -> Iterator[list[tuple[Key, RowVersion]]]:
     """Read a slice to its end, in pages that grow."""
     while True:
         read = [rows.thin(row) for row in pages.read([part])[0]]

@@ -20,8 +20,8 @@ from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import BATCH_ROWS_MAX, Found
-from dueline.stores.cursor_cache import Key, Recall, Seen, key_of
-from dueline.stores.lane_index import LaneList
+from dueline.stores.cursor_cache import CursorCache, Key, RowVersion, key_of
+from dueline.stores.lane_index import LaneIndex
 
 TRIES_MAX: Final = 6
 """How often a verdict goes out: beside stale ones, once more for the list, after a lost answer."""
@@ -56,15 +56,15 @@ class _Item:
     def is_hop(self) -> bool:
         return self.row is not None and not self.is_carry and key_of(self.row) != self.key
 
-    def present(self) -> Seen | None:
+    def present(self) -> RowVersion | None:
         """Tell what the row at the verdict's key is once it holds."""
         verdict = self.verdict
         if isinstance(verdict, Drop) or self.is_hop():
             return None
         if isinstance(verdict, Extend):
-            return Seen(verdict.at_us, verdict.job.token)
+            return RowVersion(verdict.at_us, verdict.job.token)
         at_us = verdict.job.at_us if self.is_carry else verdict.at_us
-        return Seen(at_us, verdict.token)
+        return RowVersion(at_us, verdict.token)
 
     def fate(self, present: Token | None) -> Fate:
         """Tell what became of the verdict, by the token in its row."""
@@ -97,7 +97,7 @@ class _Round(NamedTuple):
 class Verdicts:
     """Applies verdicts."""
 
-    def __init__(self, session: CassandraSession, recall: Recall, lists: LaneList) -> None:
+    def __init__(self, session: CassandraSession, recall: CursorCache, lists: LaneIndex) -> None:
         """Take the session, the claimer's memory (which learns what was done), the lane list."""
         self._session = session
         self._recall = recall
@@ -274,7 +274,9 @@ class Verdicts:
 
     def _learn(self, batch: Sequence[_Item]) -> None:
         """Take in that some verdicts on one lane have held."""
-        changes: list[tuple[Key, Seen | None]] = [(item.key, item.present()) for item in batch]
+        changes: list[tuple[Key, RowVersion | None]] = [
+            (item.key, item.present()) for item in batch
+        ]
         for item in batch:
             if item.is_hop():
                 assert item.row is not None

@@ -15,7 +15,7 @@ from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Extend, Move
 from dueline.stores.cassandra.session import Call
-from dueline.stores.cursor_cache import END, Key, Page, Seen, key_of
+from dueline.stores.cursor_cache import END, Key, Page, RowVersion, key_of
 
 BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 1024 * 1024
@@ -230,9 +230,9 @@ def thin_page(
     return (_THIN_UNTIL, (*lane, *page.after, *until, page.limit))
 
 
-def thin(row: Sequence[Any]) -> tuple[Key, Seen]:
+def thin(row: Sequence[Any]) -> tuple[Key, RowVersion]:
     """Turn a row of a thin page into what is remembered of it."""
-    return (row[0], row[1], row[2]), Seen(row[3], row[4])
+    return (row[0], row[1], row[2]), RowVersion(row[3], row[4])
 
 
 # Claims and verdicts
@@ -353,9 +353,9 @@ def target_of(found: Found) -> tuple[Job, int]:
     return job, listing
 
 
-def seen(job: Job) -> Seen:
+def seen(job: Job) -> RowVersion:
     """Tell what a claimer remembers of a row."""
-    return Seen(job.at_us, job.token)
+    return RowVersion(job.at_us, job.token)
 
 
 def key_in(row: Mapping[str, Any]) -> Key:

@@ -41,8 +41,8 @@ from dueline.stores.cassandra.settlement import Verdicts
 from dueline.stores.cassandra.statements import chunks
 from dueline.stores.cassandra.streams import CassandraStreams
 from dueline.stores.cassandra.url import Place
-from dueline.stores.cursor_cache import Recall
-from dueline.stores.lane_index import LaneList, Shard
+from dueline.stores.cursor_cache import CursorCache
+from dueline.stores.lane_index import LaneIndex, Shard
 
 SETTINGS_AGE_US_MAX = SECOND_US
 """How old the settings' version may be that `lanes` answers: an idle poll is two reads."""
@@ -62,10 +62,10 @@ class CassandraStore:
         self._session = CassandraSession(place)
         self._clock = clock
         self._time = StoreTime(self.clock_us, clock)
-        recall = Recall(is_on=place.remember)
+        recall = CursorCache(is_on=place.remember)
         self._pages = LanePages(self._session)
         self._board = CassandraBoard(self._session, self._pages)
-        self._lists = LaneList(self._board)
+        self._lists = LaneIndex(self._board)
         self._verdicts = Verdicts(self._session, recall, self._lists)
         self._claims = Claims(self._session, self._pages, recall, self._verdicts.carry)
         self._records = CassandraRecords(self._session, self._time.earliest_us)

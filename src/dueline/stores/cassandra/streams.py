@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dueline.core.errors import Unknown
 from dueline.core.store import Row, RowPage
-from dueline.core.watermark import MARK_DAMAGED, NOTHING_CLOSED, Frontier, Shelf
+from dueline.core.watermark import MARK_DAMAGED, NOTHING_CLOSED, Frontier, StreamShard
 from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import chunks
@@ -61,15 +61,15 @@ class CassandraShelves:
         self._session = session
         self._buckets: set[tuple[str, int, int]] = set()
 
-    def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+    def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
         """Read the mark of each shard."""
         return [_mark_in(rows) for rows in self._session.read_many([(_MARK, s) for s in shelves])]
 
-    def mark_of(self, shelf: Shelf) -> int:
+    def mark_of(self, shelf: StreamShard) -> int:
         """Read a mark, as decided."""
         return _mark_in(self._session.read_serial(_MARK, shelf))
 
-    def raise_mark(self, shelf: Shelf, *, old: int, new: int) -> bool:
+    def raise_mark(self, shelf: StreamShard, *, old: int, new: int) -> bool:
         """Write a mark if it still is `old`; where nobody knows, reading tells."""
         call: Call = (_RAISE, (new, *shelf, old))
         if old == NOTHING_CLOSED:
@@ -115,7 +115,7 @@ class CassandraStreams:
 
     def close_until(self, stream: str, shard: int, at_us: int) -> int:
         """Raise a shard's mark."""
-        return self._frontier.close_until(Shelf(stream, shard), at_us)
+        return self._frontier.close_until(StreamShard(stream, shard), at_us)
 
     def tail(
         self,
@@ -129,7 +129,7 @@ class CassandraStreams:
         start = _LEAST if after is None else after
         last_us = _LAST_US if until_us is None else until_us
         found: list[tuple[Any, ...]] = []
-        for bucket in self._buckets(Shelf(stream, shard), start[0], last_us):
+        for bucket in self._buckets(StreamShard(stream, shard), start[0], last_us):
             if len(found) == limit:
                 break
             place = (stream, shard, bucket, *start, last_us, limit - len(found))
@@ -139,14 +139,14 @@ class CassandraStreams:
 
     def expire(self, stream: str, shard: int, before_us: int) -> None:
         """Delete the buckets that lie below an instant and the mark, the oldest first."""
-        shelf = Shelf(stream, shard)
+        shelf = StreamShard(stream, shard)
         below_us = min(before_us, self._shelves.mark_of(shelf) + 1)
         last_us = below_us // BUCKET_US * BUCKET_US - 1
         for bucket in self._buckets(shelf, _LEAST[0], last_us):
             self._session.write([[(_EXPIRE, (*shelf, bucket))]])
             self._session.write([[(_FORGET, (*shelf, bucket))]])
 
-    def _buckets(self, shelf: Shelf, first_us: int, last_us: int) -> Iterator[int]:
+    def _buckets(self, shelf: StreamShard, first_us: int, last_us: int) -> Iterator[int]:
         """Read which buckets a shard has, in order."""
         first, last = max(first_us, 0) // BUCKET_US, last_us // BUCKET_US
         while True:

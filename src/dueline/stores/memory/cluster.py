@@ -15,9 +15,9 @@ from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, Marks, Pointer
 from dueline.core.store import NO_VERSION, Delete, Put, Row, Write
 from dueline.core.watermark import NOTHING_CLOSED as NOTHING
-from dueline.core.watermark import Shelf
+from dueline.core.watermark import StreamShard
 from dueline.stores.cursor_cache import START, Key, Page, key_of
-from dueline.stores.lane_index import NOTHING_CLOSED, Head, Shard
+from dueline.stores.lane_index import NOTHING_CLOSED, LaneHead, Shard
 from dueline.stores.memory.rows import Change, Found, holds, page_of
 
 ROWS_A_PAGE = 100
@@ -47,8 +47,8 @@ class Cluster:
         self.removed: set[Pointer] = set()
         self.marks: dict[Shard, Marks] = {}
         self.records: dict[str, dict[str, Put]] = {}
-        self.streams: dict[Shelf, dict[tuple[int, bytes], Row]] = {}
-        self.closed: dict[Shelf, int] = {}
+        self.streams: dict[StreamShard, dict[tuple[int, bytes], Row]] = {}
+        self.closed: dict[StreamShard, int] = {}
 
 
 class GivenUp(Unknown):
@@ -93,7 +93,7 @@ def _primitive(
 class Node:
     """The primitives of a cluster, as one client uses them.
 
-    It is the `Board` of its lane lists, and the `Shelves` of its streams.
+    It is the `LaneIndexStorage` of its lane lists, and the `Shelves` of its streams.
     """
 
     def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
@@ -227,7 +227,7 @@ class Node:
         listed = self.cluster.pointers.get(shard, ())
         return sorted(pointer for pointer in listed if above < pointer.listing <= until)
 
-    def heads(self, lanes: Sequence[Lane]) -> Sequence[Head | None]:
+    def heads(self, lanes: Sequence[Lane]) -> Sequence[LaneHead | None]:
         """Tell nothing: many lanes at once cost as much as one after the other."""
         return [None] * len(lanes)
 
@@ -272,17 +272,17 @@ class Node:
 
     # Streams
 
-    def marks_of(self, shelves: Sequence[Shelf]) -> Sequence[int]:
+    def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
         """Read the mark of each shard of a stream."""
         return [self.mark_of(shelf) for shelf in shelves]
 
     @_primitive
-    def mark_of(self, shelf: Shelf) -> int:
+    def mark_of(self, shelf: StreamShard) -> int:
         """Read the mark of a stream's shard."""
         return self.cluster.closed.get(shelf, NOTHING)
 
     @_primitive
-    def raise_mark(self, shelf: Shelf, *, old: int, new: int) -> bool:
+    def raise_mark(self, shelf: StreamShard, *, old: int, new: int) -> bool:
         """Write a mark if it still is `old`."""
         is_old = self.cluster.closed.get(shelf, NOTHING) == old
         if is_old:
@@ -291,15 +291,15 @@ class Node:
 
     def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
         """Append rows, shard by shard; one that is there is not added again."""
-        by_shelf: dict[Shelf, list[Row]] = {}
+        by_shelf: dict[StreamShard, list[Row]] = {}
         for row in rows:
-            by_shelf.setdefault(Shelf(row.stream, row.shard), []).append(row)
+            by_shelf.setdefault(StreamShard(row.stream, row.shard), []).append(row)
         for shelf, some in by_shelf.items():
             self.append(shelf, some)
         return [True] * len(rows)
 
     @_primitive
-    def append(self, shelf: Shelf, rows: Sequence[Row]) -> None:
+    def append(self, shelf: StreamShard, rows: Sequence[Row]) -> None:
         """Append rows to one shard of a stream."""
         table = self.cluster.streams.setdefault(shelf, {})
         for row in rows:
@@ -307,13 +307,13 @@ class Node:
 
     @_primitive
     def tail(
-        self, shelf: Shelf, after: tuple[int, bytes] | None, limit: int, until_us: int | None
+        self, shelf: StreamShard, after: tuple[int, bytes] | None, limit: int, until_us: int | None
     ) -> list[Row]:
         """Read a shard's rows in order."""
         return page_of(self.cluster.streams.get(shelf, {}), after, limit, until_us)
 
     @_primitive
-    def expire(self, shelf: Shelf, before_us: int) -> None:
+    def expire(self, shelf: StreamShard, before_us: int) -> None:
         """Let go of the rows of a shard below an instant."""
         table = self.cluster.streams.get(shelf, {})
         for place in [place for place in table if place[0] < before_us]:

@@ -12,7 +12,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.store import Extend, JobPage, Move, Row, Verdict
-from dueline.stores.cursor_cache import Key, Seen, key_of
+from dueline.stores.cursor_cache import Key, RowVersion, key_of
 
 HOP_AHEAD_US = 5 * SECOND_US
 """A job that rests for longer goes to where it will be due; a shorter rest is not worth it."""
@@ -87,9 +87,9 @@ class Terms(NamedTuple):
     token: Token
 
 
-def seen_of(found: Found) -> Seen:
+def seen_of(found: Found) -> RowVersion:
     """Tell what a claimer remembers of a row."""
-    return Seen(found.job.at_us, found.job.token)
+    return RowVersion(found.job.at_us, found.job.token)
 
 
 def holds(found: Found | None, change: Change) -> bool:

@@ -31,9 +31,9 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.watermark import Frontier, Shelf
-from dueline.stores.cursor_cache import Key, Recall, Seen, Visit, key_of
-from dueline.stores.lane_index import LaneList, Shard
+from dueline.core.watermark import Frontier, StreamShard
+from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
+from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.census import SteppedCensus
 from dueline.stores.memory.cluster import BEFORE_ALL_US, Cluster, Node, lives
 from dueline.stores.memory.rows import (
@@ -90,8 +90,8 @@ class SteppedMemoryStore(SteppedCensus):
         """
         self._clock = clock
         self._node = Node(cluster or Cluster(), step)
-        self._recall = Recall(is_on=remember)
-        self._lists = LaneList(self._node)
+        self._recall = CursorCache(is_on=remember)
+        self._lists = LaneIndex(self._node)
         self._frontier = Frontier(self._node)
 
     # Jobs
@@ -116,7 +116,7 @@ class SteppedMemoryStore(SteppedCensus):
             except StoreUnavailable:  # those of other lanes are there, or will be
                 failed.add(lane)
                 continue
-            born = [(key_of(job), Seen(job.at_us, job.token)) for job in jobs]
+            born = [(key_of(job), RowVersion(job.at_us, job.token)) for job in jobs]
             self._recall.learn_births(lane, born)
         return failed
 
@@ -153,7 +153,7 @@ class SteppedMemoryStore(SteppedCensus):
             next_at_us[want.lane] = visit.next_at_us()
         return Claimed(jobs, died, next_at_us)
 
-    def _take(self, visit: Visit, terms: Terms) -> Sequence[Job]:
+    def _take(self, visit: LaneScan, terms: Terms) -> Sequence[Job]:
         """Claim the first due rows of a lane; answer them as they were."""
         read: dict[Key, Found] = {}
         if visit.doubtful:  # rule R9
@@ -184,7 +184,7 @@ class SteppedMemoryStore(SteppedCensus):
                 self._know(visit, [key for key in keys if key not in won], read, present)
                 jobs = [job for job in jobs if key_of(job) in won]
             for job in jobs:
-                visit.note(key_of(job), Seen(terms.now_us + terms.lease_us, terms.token))
+                visit.note(key_of(job), RowVersion(terms.now_us + terms.lease_us, terms.token))
             if jobs:
                 return jobs
         return ()
@@ -223,7 +223,7 @@ class SteppedMemoryStore(SteppedCensus):
         except StoreUnavailable as silence:
             raise lost from silence
 
-    def _read_on(self, visit: Visit, read: dict[Key, Found]) -> None:
+    def _read_on(self, visit: LaneScan, read: dict[Key, Found]) -> None:
         """Read until the rows that come first are known."""
         while (page := visit.next_page()) is not None:
             rows = self._node.page(visit.lane, page)
@@ -232,7 +232,7 @@ class SteppedMemoryStore(SteppedCensus):
 
     def _know(
         self,
-        visit: Visit,
+        visit: LaneScan,
         keys: Sequence[Key],
         read: dict[Key, Found],
         present: Mapping[Key, Found],
@@ -256,7 +256,7 @@ class SteppedMemoryStore(SteppedCensus):
         if isinstance(verdict, Drop):
             return self._decide(job.lane, Change(key, job.token), None) is None
         while isinstance(verdict, Extend):
-            change, seen = extension(verdict), Seen(verdict.at_us, job.token)
+            change, seen = extension(verdict), RowVersion(verdict.at_us, job.token)
             refused = self._decide(job.lane, change, seen)
             if refused is None or key not in refused or refused[key].job.token != job.token:
                 return refused is None
@@ -265,14 +265,16 @@ class SteppedMemoryStore(SteppedCensus):
             return self._carry(verdict)
         return self._move(verdict)
 
-    def _decide(self, lane: Lane, change: Change, seen: Seen | None) -> Mapping[Key, Found] | None:
+    def _decide(
+        self, lane: Lane, change: Change, seen: RowVersion | None
+    ) -> Mapping[Key, Found] | None:
         """Make one change, and remember what the row is from then on; answers as the node."""
         refused = self._send(lane, change)
         if refused is None:
             self._recall.learn(lane, change.key, seen)
             if change.birth is not None:
                 born = change.birth
-                self._recall.learn(lane, key_of(born), Seen(born.at_us, born.token))
+                self._recall.learn(lane, key_of(born), RowVersion(born.at_us, born.token))
         return refused
 
     def _send(self, lane: Lane, change: Change) -> Mapping[Key, Found] | None:
@@ -329,7 +331,7 @@ class SteppedMemoryStore(SteppedCensus):
         if not is_hop:
             cells = {name: getattr(row, name) for name in MOVED_CELLS}
             change = Change(key_of(job), job.token, cells=cells)
-        seen = None if is_hop else Seen(row.at_us, row.token)
+        seen = None if is_hop else RowVersion(row.at_us, row.token)
         if move.at_us >= job.at_us:
             refused = self._decide(lane, change._replace(at_us_max=move.at_us), seen)
             if refused is None:
@@ -348,7 +350,7 @@ class SteppedMemoryStore(SteppedCensus):
         job, target = move.job, moved(move)
         stub = Stub(target, move.listing)
         change = Change(key_of(job), job.token, cells={"token": move.token}, stub=stub)
-        if self._decide(job.lane, change, Seen(job.at_us, move.token)) is not None:
+        if self._decide(job.lane, change, RowVersion(job.at_us, move.token)) is not None:
             return False
         self._complete(Found(job._replace(token=move.token), stub))
         return True
@@ -473,16 +475,16 @@ class SteppedMemoryStore(SteppedCensus):
         until_us: int | None = None,
     ) -> RowPage:
         """Read a shard's rows in (at, id) order."""
-        page = self._node.tail(Shelf(stream, shard), after, limit, until_us)
+        page = self._node.tail(StreamShard(stream, shard), after, limit, until_us)
         return RowPage(page, (page[-1].at_us, page[-1].id) if page else after)
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
         """Raise a shard's mark."""
-        return self._frontier.close_until(Shelf(stream, shard), at_us)
+        return self._frontier.close_until(StreamShard(stream, shard), at_us)
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
         """Let go of the rows below an instant that is closed."""
-        shelf = Shelf(stream, shard)
+        shelf = StreamShard(stream, shard)
         self._node.expire(shelf, min(before_us, self._node.mark_of(shelf) + 1))
 
     # The store

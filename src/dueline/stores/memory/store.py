@@ -21,7 +21,6 @@ from dueline.core.store import (
     Drop,
     Extend,
     Group,
-    Inside,
     JobPage,
     LanePage,
     Move,
@@ -29,11 +28,12 @@ from dueline.core.store import (
     Record,
     Row,
     RowPage,
+    TransactionView,
     Verdict,
     Want,
     Write,
 )
-from dueline.core.store_capabilities import ClaimedAhead, Foreseen
+from dueline.core.store_capabilities import ClaimedAhead, Prefetched
 from dueline.stores.memory.census import MemoryCensus
 from dueline.stores.memory.rows import Terms, claimed, jobs_page, order, page_of, rewritten, waits
 
@@ -108,7 +108,7 @@ class MemoryStore(MemoryCensus):
         """Claim the first rows that wait for a time soon to come."""
         terms = Terms(now_us, lease_us, worker, token)
         rows, heads = self._first(wants, limit, lambda row: waits(row, now_us, until_us), terms)
-        return ClaimedAhead([Foreseen(claimed(row, terms), row.at_us) for row in rows], heads)
+        return ClaimedAhead([Prefetched(claimed(row, terms), row.at_us) for row in rows], heads)
 
     def _first(
         self, wants: Sequence[Want], limit: int, fits: Callable[[Job], bool], terms: Terms
@@ -252,13 +252,13 @@ class MemoryStore(MemoryCensus):
             return [self._apply(group) for group in groups]
 
     @contextmanager
-    def transaction(self) -> Iterator[Inside]:
+    def transaction(self) -> Iterator[TransactionView]:
         """Hold the lock to the end of the block; take all back if it raises."""
         with self._unit():
             inside = copy(self)  # the same tables, the same lock
             self._inside.append(inside)
             try:
-                yield Inside(inside, _no_tables)
+                yield TransactionView(inside, _no_tables)
             finally:
                 self._inside.clear()
 

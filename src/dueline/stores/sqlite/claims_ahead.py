@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dueline.core.job import State, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Want
-from dueline.core.store_capabilities import ClaimedAhead, Foreseen
+from dueline.core.store_capabilities import ClaimedAhead, Prefetched
 from dueline.stores.sqlite.connection import Database, blobs, fetch, first
 from dueline.stores.sqlite.jobs import CELLS, number_of, to_job
 
@@ -22,7 +22,7 @@ def claim_ahead(
     token: Token,
 ) -> ClaimedAhead:
     """Claim the first rows that wait for a time to come, want by want, with one update for all."""
-    found: list[Foreseen] = []
+    found: list[Prefetched] = []
     numbers: dict[Lane, int | None] = {}
     for lane, most in wants:
         if len(found) >= limit:
@@ -37,7 +37,7 @@ def claim_ahead(
         for row in (to_job(lane, row) for row in rows):
             job = row._replace(at_us=row.at_us + lease_us, fence=row.fence + 1, token=token,
                                worker=worker, claimed_us=now_us, state=State.CLAIMED)  # fmt: skip
-            found.append(Foreseen(job, row.at_us))
+            found.append(Prefetched(job, row.at_us))
     if found:
         database.execute(
             "UPDATE jobs SET at_us = at_us + ?, fence = fence + 1, token = ?, worker = ?,"

@@ -20,12 +20,12 @@ from dueline.core.store import (
     Claimed,
     Commit,
     Group,
-    Inside,
     JobPage,
     LanePage,
     Record,
     Row,
     RowPage,
+    TransactionView,
     Verdict,
     Want,
     Write,
@@ -113,13 +113,13 @@ class SqliteStore(SqliteCensus):
         self._file.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[Inside]:
+    def transaction(self) -> Iterator[TransactionView]:
         """Hold the file's write lock to the end of the block."""
         with self._file.transaction() as database:
             transaction = SqliteTransaction(self._file, database, self._guard)
             inside = copy(self)
             inside._connection = transaction  # noqa: SLF001  (its own kind)
-            yield Inside(inside, transaction.execute)
+            yield TransactionView(inside, transaction.execute)
 
     # Jobs
 

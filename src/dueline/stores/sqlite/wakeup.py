@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.wakeup import Deaf, Ear
+from dueline.core.wakeup import Deaf, WakeupListener
 
 SOCKETS_AGE_US_MAX = SECOND_US
 """Who listens is read again this often. A worker that starts looks more often for so long."""
@@ -61,7 +61,7 @@ class SocketWaker:
                 for queue in queues:
                     self._send(name, queue.encode())
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> Ear:
+    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
         """Bind a socket; where there can be none, answer an ear that hears nothing."""
         for _ in range(_ATTEMPTS):
             try:
