@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
-from dueline.api.connection import Connection
-from dueline.api.coordination import Coordination
+from dueline.api.coordination import CoordinationMethods
 from dueline.api.job_handle import Job, parse_id
-from dueline.api.limits import Steering
-from dueline.api.schedules import Recurring
+from dueline.api.limits import LimitMethods
+from dueline.api.schedules import ScheduleMethods
 from dueline.api.task import AsyncTask, Task
 from dueline.api.task_declaration import (
     Options,
@@ -22,7 +21,7 @@ from dueline.api.task_declaration import (
 )
 from dueline.api.task_decorator import Registering, RegisteringChunks, TaskTerms
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S, plan_of
-from dueline.api.workflows import Workflows
+from dueline.api.workflows import WorkflowMethods
 from dueline.core.call_options import Unique
 from dueline.core.clock import Clock, duration_us
 from dueline.core.errors import BadInput, NotFound
@@ -52,50 +51,44 @@ R = TypeVar("R")
 _NAMES_SHOWN = 5
 
 
-class Dueline(Connection):
-    """Tasks, and the store in which their jobs live.
+class Dueline(ScheduleMethods, LimitMethods, WorkflowMethods, CoordinationMethods):
+    """An application: tasks, and the store that holds their jobs.
 
-    Making one opens nothing: the store is opened at the first use, in each process.
+    The store is opened at the first use, in each process.
+
+    Args:
+        url: URL of the store, such as "sqlite:///jobs.db"; None for DUELINE_STORE or
+            dueline.toml.
+        clock: The machine's clock; by default the system's.
     """
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
-        """Take the store's address, such as `sqlite:///jobs.db`.
-
-        Args:
-          url: see `open_store`; None for DUELINE_STORE or dueline.toml.
-          clock: the machine's clock; the system's own by default.
-        """
         super().__init__(url, clock=clock)
         self._callable: dict[str, Task[..., Any] | AsyncTask[..., Any]] = {}
         self._declared: dict[str, dict[str, Any]] = {}
-        self.on = self.hooks.on
-        self.payloads = Payloads()
-        self.schedules = Recurring(self)
-        self.schedule, self.cron = self.schedules.schedule, self.schedules.cron
-        steering = Steering(self)
-        self.pause, self.resume = steering.pause, steering.resume
-        self.semaphore, self.rate, self.quota = steering.semaphore, steering.rate, steering.quota
-        self._store_limits = steering.store
-        flows = Workflows(self)
-        self.start, self.start_again = flows.start, flows.start_again
-        self.flow, self.flows = flows.flow, flows.flows
-        self._kit = kit = Coordination(self)
-        self.stream, self.sequence, self.lease = kit.stream, kit.sequence, kit.lease
-        self.consume, self.consuming = kit.consume, kit.consuming
+        self._payloads = Payloads()
+
+    @property
+    def payloads(self) -> Payloads:
+        """The codecs that write and read arguments."""
+        return self._payloads
 
     def declare(self, queues: Queues) -> None:
-        """Store what was declared before the first use."""
+        """Store what the application declared before the first use."""
         for name, changes in self._declared.items():
             queues.engine.catalog.configure(name, **changes)
-        self.schedules.store(queues)
-        self._store_limits(queues.engine)
+        super().declare(queues)
 
     # Tasks
 
     def task_named(self, name: str) -> Task[..., Any] | AsyncTask[..., Any]:
-        """Find a task by the name under which its jobs are stored.
+        """Return the task whose jobs are stored under a name.
 
-        Raises: NotFound: none goes by it.
+        Args:
+            name: Name of the task.
+
+        Raises:
+            NotFound: The application has no task of this name.
         """
         task = self._callable.get(name)
         if task is None:
@@ -144,21 +137,30 @@ class Dueline(Connection):
         limits: Iterable[str] = (),
         chunk: Chunk | None = None,
     ) -> Any:
-        """Register a function as a task: `@app.task`, or `@app.task(queue="mail")`.
+        """Register a function as a task.
+
+        Write `@app.task` or `@app.task(queue="mail")` above the function.
 
         Args:
-          name: what jobs are stored under; `module.function` by default.
-          queue, priority: of calls that do not say otherwise.
-          retry: how failures are tried again; 8 attempts by default.
-          timeout: how long a call may run before JobTimeout is raised in it; no limit by default.
-          kill_after: how long before its process is killed, in workers with child processes.
-          unique: a key that one living job has at a time, such as "hello:{to}".
-          codec: how arguments are stored, such as "msgpack"; see `app.payloads`.
-          limits: semaphores of which a job needs a permit each, such as "warehouse", or with a
-            key of its arguments, "host:{host}"; see `app.semaphore`.
-          chunk: how many jobs the function takes at once, as a list of calls; see `Chunk`.
+            function: The function that runs the jobs.
+            name: Name that jobs are stored under; by default `module.function`.
+            queue: Default queue of calls.
+            priority: Default priority of calls; larger runs first.
+            retry: How failed attempts are retried; by default up to 8 attempts.
+            timeout: Duration after which JobTimeout is raised in a call; by default none.
+            kill_after: Duration after which the process of a call is killed, in workers with
+                child processes.
+            unique: Key that only one unfinished job has at a time, such as "hello:{to}".
+            codec: How arguments are stored, such as "msgpack"; see `app.payloads`.
+            limits: Limits that each job uses, such as "warehouse", or "host:{host}" with a key
+                from its arguments; see `app.semaphore` and `app.rate`.
+            chunk: Size of the batches that the function takes as a list of calls; see `Chunk`.
 
-        Raises: BadInput: the name is taken, or the signature or the codec cannot be used.
+        Returns:
+            The task, or a decorator that makes it.
+
+        Raises:
+            BadInput: The name is taken, or the signature or the codec cannot be used.
         """
         options = Options(queue=check_queue_name(queue), priority=priority)
         timeout_us, kill_after_us = limits_us(timeout, kill_after)
@@ -208,21 +210,28 @@ class Dueline(Connection):
         dead_keep: timedelta | float | None = None,
         weights: Mapping[str, int] | None = None,
     ) -> None:
-        """Declare a queue's settings, stored so that every client reads the same.
+        """Declare the settings of a queue.
+
+        Every client reads them from the store. They are stored when the store is first used, or
+        immediately if it is open.
 
         Args:
-          lease: how long a claim lasts without a beat; 30 s by default.
-          shards: slices that new jobs spread over, or the least and the most of them, by load.
-          history: "attempts", "all", "arguments", "off".
-          keep: how long results are kept, 0 for not at all; one day by default.
-          aging: how long a job waits to gain one step of priority; 0, the default, for never.
-          deliver: "at_least_once" (default), or "at_most_once": a handler is never called twice,
-            and a job whose worker dies in its handler is lost.
-          history_keep: how long history is kept; seven days by default.
-          dead_keep: how long dead jobs are kept; 0, the default, until somebody purges them.
-          weights: by tenant, how many turns it has where others have one.
+            name: Name of the queue.
+            lease: Duration of a claim without a heartbeat; by default 30 s.
+            shards: Number of shards that new jobs spread over, or the minimum and the maximum for
+                a number that follows the load.
+            history: What the history records: "attempts", "all", "arguments" or "off".
+            keep: Duration that results are kept, 0 for none; by default one day.
+            aging: Waiting time that raises the priority of a job by one; 0, the default, never.
+            deliver: "at_least_once" (default), or "at_most_once": a handler is never called
+                twice, and a job is lost if its worker dies in the handler.
+            history_keep: Duration that history is kept; by default seven days.
+            dead_keep: Duration that dead-letter jobs are kept; 0, the default, until they are
+                purged.
+            weights: Turns of each named tenant in the round-robin; other tenants have one.
 
-        Raises: BadInput: a name or value out of range.
+        Raises:
+            BadInput: The name or a value is out of range.
         """
         spans = {
             "lease_us": lease, "keep_us": keep, "aging_us": aging,
@@ -242,21 +251,30 @@ class Dueline(Connection):
             self._declared.setdefault(name, {}).update(changes)
 
     def job(self, job_id: str) -> Job[Any]:
-        """Make a handle on a job from its id; nothing is read yet.
+        """Return a handle on a job without reading the store.
 
-        Raises: BadInput: that is no id.
+        Args:
+            job_id: Id of the job, 32 hexadecimal digits.
+
+        Raises:
+            BadInput: `job_id` is not an id.
         """
         return Job(parse_id(job_id), self.queues, self._clock)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a transaction on the store: `with app.transaction() as tx:`.
 
-        Rows of `tx.execute`, jobs of `task.using(tx=tx)` and the job of `ctx.finish(tx, value)`
-        are committed as one at the end of the block; if it raises, none of them is.
+        The end of the block commits the rows of `tx.execute`, the jobs of `task.using(tx=tx)` and
+        the job of `ctx.finish(tx, value)` together. If the block raises, nothing is committed.
+
+        Returns:
+            A context manager that gives the transaction.
 
         Raises:
-          ConfigError: the store has no such transactions. BadInput: this thread has one open.
-          StoreUnavailable: nothing is committed. CommitUnknown: at the end, and all may be.
+            ConfigError: The store has no transactions.
+            BadInput: This thread has a transaction open.
+            StoreUnavailable: Nothing was committed.
+            CommitUnknown: The commit may or may not have succeeded.
         """
         return transaction(self, self.queues, self.tasks)
 
@@ -272,18 +290,25 @@ class Dueline(Connection):
         recycle_mb: int | None = None,
         monitor: bool = True,
     ) -> int | None:
-        """Run jobs until SIGTERM or Ctrl-C, or in a burst until nothing is due.
+        """Run jobs until SIGTERM or Ctrl-C.
 
         Args:
-          queues: names, each with its slots or None for the common ones; by default all known here.
-          concurrency: handlers that run at once, in all.
-          processes: child processes that run them; 0 runs them in threads of this one.
-          drain: how long running handlers may go on after SIGTERM.
-          recycle_jobs, recycle_mb: a child process that has run so many jobs, or holds so many
-            MiB of memory, is replaced by a fresh one once it is idle.
-          monitor: stand for the office of the monitor, the chores that one worker does.
+            queues: Names of the queues, each with its own slots or None for the shared ones; by
+                default all that this application knows.
+            concurrency: Maximum number of handlers that run at the same time.
+            processes: Number of child processes that run handlers; 0 runs them in threads of
+                this process.
+            drain: Maximum duration that running handlers may continue after SIGTERM.
+            burst: Return when no job is due.
+            recycle_jobs: Number of jobs after which an idle child process is replaced.
+            recycle_mb: Memory in MiB above which an idle child process is replaced.
+            monitor: Take part in the election of the leader that runs maintenance tasks.
 
-        Returns: the number of the signal that stopped it; None after a burst.
+        Returns:
+            The number of the signal that stopped the worker; None after a burst.
+
+        Raises:
+            BadInput: A value is out of range.
         """
         from dueline.api.launch import launch  # noqa: PLC0415  (what only enqueues needs no worker)
 
@@ -300,13 +325,26 @@ class Dueline(Connection):
         processes: int = 0,
         drain: timedelta | float = DRAIN_S,
     ) -> "EmbeddedWorker":
-        """Run a worker beside other code, such as a web application: `async with app.worker():`.
+        """Run a worker inside another program: `async with app.worker():`.
 
-        It works in threads of its own and never blocks the loop; coroutine handlers run on the
-        loop of the caller, so that they can share its connections. It drains at the end of the
-        block, and gives everything back at once where that is cancelled.
+        The worker has its own threads and never blocks the event loop of, for example, a web
+        application. Coroutine handlers run on the caller's loop, so they can share its
+        connections. The end of the block waits for running handlers; if it is cancelled, the
+        worker releases its jobs immediately.
 
-        Args: as `run_worker`.
+        Args:
+            queues: Names of the queues, each with its own slots or None for the shared ones; by
+                default all that this application knows.
+            concurrency: Maximum number of handlers that run at the same time.
+            processes: Number of child processes that run handlers; 0 runs them in threads of
+                this process.
+            drain: Maximum duration that running handlers may continue at the end of the block.
+
+        Returns:
+            An asynchronous context manager that runs the worker.
+
+        Raises:
+            BadInput: A value is out of range.
         """
         from dueline.api.embedded_worker import EmbeddedWorker  # noqa: PLC0415  (see `run_worker`)
 
@@ -315,6 +353,10 @@ class Dueline(Connection):
     def serving(
         self, queues: Mapping[str, int | None] | list[str] | None
     ) -> Mapping[str, int | None] | list[str]:
-        """Say which queues a worker serves: those that are named, or all that are known here."""
+        """Return the queues that a worker serves.
+
+        Args:
+            queues: The queues that are asked for; None for all that this application knows.
+        """
         own = [task.queue for task in self._callable.values()]
         return queues if queues is not None else [DEFAULT_QUEUE, *self._declared, *own]

@@ -1,9 +1,9 @@
-"""What an application connects to: opened at the first use, in each process."""
+"""The store of an application, opened at the first use in each process."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 from dueline.api.config import find_config
 from dueline.api.connect import mask, open_queues, open_store
@@ -13,14 +13,32 @@ from dueline.core.errors import ConfigError
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
-from dueline.tasks.hooks import Hooks
+from dueline.tasks.hooks import (
+    Adding,
+    EnqueueEvent,
+    EnqueueName,
+    Hooks,
+    RanEvent,
+    RanName,
+    RunEvent,
+    RunName,
+    SettleEvent,
+    SettleName,
+)
 
 
 class Connection:
-    """An application's store and engine, tasks and hooks."""
+    """The store, engine, tasks and hooks of an application.
+
+    Args:
+        url: URL of the store; None for DUELINE_STORE or dueline.toml.
+        clock: The machine's clock; by default the system's.
+
+    Raises:
+        ConfigError: The URL is not a string.
+    """
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
-        """Take the store's address; None for DUELINE_STORE or dueline.toml. Opens nothing."""
         if not isinstance(url, str | None):
             raise ConfigError(
                 f"{url!r:.80} is no store's address.", hint='Write "sqlite:///jobs.db".'
@@ -28,16 +46,17 @@ class Connection:
         self._url = url
         self._clock = clock or SystemClock()
         self._tasks: dict[str, Handler] = {}
-        self.hooks = Hooks()
+        self._hooks = Hooks()
 
     def __repr__(self) -> str:
         return f"<Dueline {mask(self._url) if self._url else 'without an address'}>"
 
     @cached_property
     def url(self) -> str:
-        """The store's address.
+        """The URL of the store.
 
-        Raises: ConfigError: none was given, here or outside.
+        Raises:
+            ConfigError: No URL is given, in the environment or in dueline.toml either.
         """
         url = self._url or find_config().store
         if url is None:
@@ -52,31 +71,38 @@ class Connection:
 
     @cached_property
     def store(self) -> Store:
-        """The store; opened at its first call."""
+        """The store; it connects at its first call."""
         return open_store(self.url, clock=self._clock)
 
     @cached_property
     def queues(self) -> Queues:
-        """The engine below; what was declared with `queue` is stored at its first use."""
+        """The queues of the store; their first use stores the declarations."""
         queues = open_queues(self.url, self.store, clock=self._clock)
         self.declare(queues)
         return queues
 
     def declare(self, queues: Queues) -> None:
-        """Store what was declared before the first use; nothing here."""
+        """Store what the application declared before the first use."""
 
     @property
     def engine(self) -> Engine:
-        """The engine below the queues; connects at the first use."""
+        """The store, clock, ids, catalog and wake-ups below the queues."""
         return self.queues.engine
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the engine was used before."""
+        """Whether the store was used before."""
         return "queues" in self.__dict__
 
     def use_store(self, url: str) -> None:
-        """Use another store than the one that was given; before the first use."""
+        """Set the URL of the store before the first use.
+
+        Args:
+            url: URL of the store.
+
+        Raises:
+            ConfigError: The store is in use.
+        """
         if "store" in self.__dict__:
             raise ConfigError(
                 "The store is in use already.", hint="Choose it before the first call."
@@ -85,7 +111,12 @@ class Connection:
 
     @contextmanager
     def switched(self, url: str, *, clock: Clock) -> Iterator[None]:
-        """Use another store and clock as long as the block lasts, as tests do."""
+        """Use another store and clock while the block runs, as tests do.
+
+        Args:
+            url: URL of the other store.
+            clock: The other clock.
+        """
         own, opened = (self._url, self._clock), self._forget()
         self._url, self._clock = url, clock
         try:
@@ -97,16 +128,45 @@ class Connection:
             self.__dict__.update(opened)
 
     def _forget(self) -> dict[str, Any]:
-        """Let go of what was made at the first use."""
+        """Remove and return what the first use created."""
         names = [name for name in ("url", "store", "queues") if name in self.__dict__]
         return {name: self.__dict__.pop(name) for name in names}
 
     @property
+    def hooks(self) -> Hooks:
+        """The functions that `on` registered."""
+        return self._hooks
+
+    @overload
+    def on(self, name: EnqueueName, /) -> Adding[EnqueueEvent]: ...
+    @overload
+    def on(self, name: RunName, /) -> Adding[RunEvent]: ...
+    @overload
+    def on(self, name: RanName, /) -> Adding[RanEvent]: ...
+    @overload
+    def on(self, name: SettleName, /) -> Adding[SettleEvent]: ...
+    def on(self, name: Any, /) -> Adding[Any]:
+        """Register a hook: `@app.on("dead")`, or `app.on("dead")(function)`.
+
+        Hooks only see what this process does. To see every event, read the history.
+
+        Args:
+            name: The event, such as "before_enqueue", "after_run", "done" or "dead".
+
+        Returns:
+            A decorator that registers a function and returns it unchanged.
+
+        Raises:
+            BadInput: There is no such event.
+        """
+        return self._hooks.on(name)
+
+    @property
     def tasks(self) -> Mapping[str, Handler]:
-        """The registered functions, by name."""
+        """The handlers of the registered tasks, by name."""
         return self._tasks
 
     def close(self) -> None:
-        """Close the store, if it was opened."""
+        """Close the store if it is open."""
         if "store" in self.__dict__:
             self.store.close()

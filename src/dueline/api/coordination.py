@@ -1,4 +1,4 @@
-"""Streams, leases and sequences of an application."""
+"""Methods of an application for streams, sequences and leases."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from dueline.api.signals import passed_on
 from dueline.coordination.leases import BEATS_A_TTL, TTL_US_MIN, Leases
 from dueline.coordination.sequence import BLOCK
 from dueline.coordination.sequence import Sequence as Numbers
-from dueline.core.clock import SECOND_US, asked_span_us, duration_us
+from dueline.core.clock import SECOND_US, Clock, asked_span_us, duration_us
 from dueline.core.errors import BadInput, Conflict, DuelineError, LeaseLost, NotFound
 from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
@@ -50,12 +50,11 @@ class HeldLease:
             raise LeaseLost(f"The lease {self._name} is in doubt: it could not be renewed in time.")
 
 
-class Coordination:
-    """What an application coordinates its processes with."""
+class CoordinationMethods(Connection):
+    """Methods of an application for streams, sequences and leases."""
 
-    def __init__(self, host: Connection) -> None:
-        """Take the application; opens nothing."""
-        self._host = host
+    def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
+        super().__init__(url, clock=clock)
         self._streams: dict[str, Stream] = {}
 
     # Streams
@@ -63,28 +62,29 @@ class Coordination:
     def stream(
         self, name: str, *, shards: int | None = None, keep: timedelta | float | None = None
     ) -> Stream:
-        """Give a stream: an append-only log that any number of groups read by position.
+        """Return a stream: an append-only log that consumer groups read.
 
         Args:
-          shards: slices that ordering keys spread over; at the first use 1, or 8 on Cassandra.
-          keep: how long events are kept at least, for ever by default; those that a registered
-            group has not read stay anyway.
+            name: Name of the stream.
+            shards: Number of shards that ordering keys spread over; by default 1, or 8 on
+                Cassandra, when the stream is created.
+            keep: Minimum duration that events are kept, a timedelta or seconds; forever by
+                default. Events that a registered group has not read are kept in any case.
 
-        Raises: BadInput: a name or value out of range.
+        Raises:
+            BadInput: The name or a value is out of range.
         """
         known = self._streams.get(name)
         if known is None or shards is not None or keep is not None:
             keep_us = None if keep is None else asked_span_us(keep, "keep")
-            made = Stream(
-                lambda: self._host.engine, name, owner=self._host, shards=shards, keep_us=keep_us
-            )
+            made = Stream(lambda: self.engine, name, owner=self, shards=shards, keep_us=keep_us)
             if known is not None:
                 made.consumers.update(known.consumers)
             self._streams[name] = made
         return self._streams[name]
 
-    def consumers(self) -> list[str]:
-        """List the registered handlers, as `stream/group`."""
+    def _consumer_names(self) -> list[str]:
+        """Return the registered handlers as `stream/group`."""
         return sorted(
             f"{name}/{group}" for name, one in self._streams.items() for group in one.consumers
         )
@@ -97,16 +97,23 @@ class Coordination:
         threads: int = 1,
         drain: timedelta | float = DRAIN_S,
     ) -> Iterator[list[Consumer]]:
-        """Consume in threads of this process for as long as the block lasts.
+        """Consume streams in threads of this process while the block runs.
 
         Args:
-          consumers: as `stream/group`; all that are registered by default.
-          threads: how many shards of each are handled at once.
-          drain: how long handlers may go on at the end of the block.
+            consumers: Consumers as `stream/group`; by default all that are registered.
+            threads: Number of shards that each consumer handles at the same time.
+            drain: Maximum duration that handlers may continue at the end of the block.
+
+        Yields:
+            The running consumers.
+
+        Raises:
+            NotFound: A consumer is not registered, or none is.
+            BadInput: `threads` is less than 1.
         """
-        names = self.consumers() if consumers is None else consumers
-        quiet = Quiet(self._host.clock)
-        made = [self._at_work(*self._find(name), threads, quiet) for name in names]
+        names = self._consumer_names() if consumers is None else consumers
+        quiet = Quiet(self.clock)
+        made = [self._make_consumer(*self._find_consumer(name), threads, quiet) for name in names]
         if not made:
             raise NotFound("No consumer is registered.", hint='Write @stream.consumer("group").')
         for _, loop in made:
@@ -127,7 +134,20 @@ class Coordination:
         threads: int = 1,
         drain: timedelta | float = DRAIN_S,
     ) -> int:
-        """Consume until SIGTERM or Ctrl-C. Args: as `consuming`. Returns: the signal's number."""
+        """Consume streams until SIGTERM or Ctrl-C.
+
+        Args:
+            consumers: Consumers as `stream/group`; by default all that are registered.
+            threads: Number of shards that each consumer handles at the same time.
+            drain: Maximum duration that handlers may continue after the signal.
+
+        Returns:
+            The number of the signal.
+
+        Raises:
+            NotFound: A consumer is not registered, or none is.
+            BadInput: `threads` is less than 1.
+        """
         ended = threading.Event()
         with (
             passed_on(lambda _: ended.set()) as received,
@@ -136,32 +156,32 @@ class Coordination:
             ended.wait()
         return received[0]
 
-    def _find(self, name: str) -> tuple[Stream, Registered]:
+    def _find_consumer(self, name: str) -> tuple[Stream, Registered]:
         stream, _, group = name.partition("/")
         found = self._streams.get(stream)
         if found is None or group not in found.consumers:
             raise NotFound(
                 f"No consumer {name!r} is registered.",
-                hint=f"There is {', '.join(self.consumers()) or 'none'}.",
+                hint=f"There is {', '.join(self._consumer_names()) or 'none'}.",
             )
         return found, found.consumers[group]
 
-    def _at_work(
+    def _make_consumer(
         self, stream: Stream, registered: Registered, threads: int, quiet: Quiet
     ) -> tuple[Consumer, Consuming]:
         if threads < 1:
             raise BadInput(f"threads={threads} handle nothing.")
-        queues, (group, handle, terms, start) = self._host.queues, registered
+        queues, (group, handle, terms, start) = self.queues, registered
         from_us = start.at_us if isinstance(start, Position) else 0
         consumer = Consumer(
             queues.engine,
-            self._host.clock,
+            self.clock,
             worker_name(),
             stream=stream.name,
             settings=stream.look,
             group=group,
             terms=terms,
-            owner=self._host,
+            owner=self,
             from_us=queues.engine.time.earliest_us() if start == "newest" else from_us,
             quiet=quiet,
         )
@@ -179,14 +199,20 @@ class Coordination:
     # Sequences and leases
 
     def sequence(self, name: str, *, block: int = BLOCK) -> Numbers:
-        """Give a sequence: unique numbers that grow, without a round trip for each.
+        """Return a sequence of unique, increasing numbers.
 
-        Args: block: how many are reserved at once; those that are not used are left out.
+        Args:
+            name: Name of the sequence.
+            block: Number of values reserved by one round trip. Values that this process does not
+                use are skipped.
+
+        Raises:
+            BadInput: The name or `block` is invalid.
         """
         check_queue_name(name)
         if type(block) is not int or block < 1:
-            raise BadInput(f"block={block!r} is no number of numbers.")
-        queues = self._host.queues
+            raise BadInput(f"`block` must be an integer of at least 1 (got {block!r}).")
+        queues = self.queues
         return Numbers(queues.engine.store, name, ids=queues.engine.ids, block=block)
 
     @contextmanager
@@ -197,20 +223,28 @@ class Coordination:
         ttl: timedelta | float = LEASE_S,
         wait: timedelta | float = 0,
     ) -> Iterator[HeldLease]:
-        """Hold a lease for as long as the block lasts: one process at a time.
+        """Hold a lease while the block runs; one process at a time holds it.
 
-        A thread renews it. Where that fails it comes into doubt, and `lease.check()` raises
-        before anybody else can have it; what is written elsewhere is fenced by `lease.epoch`.
+        A thread renews the lease. If renewal fails, `lease.check()` raises before another process
+        can acquire the lease. Use `lease.epoch` as a fencing token in other systems.
 
-        Args: ttl: how long others wait after this process died. wait: for the holder before.
+        Args:
+            name: Name of the lease.
+            ttl: Duration after which the lease expires if this process dies; at least 2 s.
+            wait: Maximum duration to wait for the current holder.
 
-        Raises: Conflict: somebody else holds it.
+        Yields:
+            The lease that is held.
+
+        Raises:
+            Conflict: Another process holds the lease.
+            BadInput: The name or a duration is out of range.
         """
         check_queue_name(name)
         ttl_us, wait_us = asked_span_us(ttl, "ttl"), asked_span_us(wait, "wait")
         if ttl_us < TTL_US_MIN:
             raise BadInput(f"ttl={ttl!r} is too short.", hint="Use 2 s or more.")
-        queues, clock = self._host.queues, self._host.clock
+        queues, clock = self.queues, self.clock
         leases = Leases(
             queues.engine.store,
             f"leases/{name}",

@@ -1,16 +1,16 @@
-"""What an application takes in and lets wait, and how much of it runs at once."""
+"""Methods of an application for pauses, semaphores, rates and quotas."""
 
 from datetime import timedelta
 from typing import Any, Protocol
 
 from dueline.api.connection import Connection
-from dueline.core.clock import asked_span_us
-from dueline.core.engine import Engine
+from dueline.core.clock import Clock, asked_span_us
 from dueline.core.errors import BadInput
 from dueline.core.limit_names import check_semaphore
 from dueline.core.queue_settings import Quota, check_queue_name, check_quota
 from dueline.core.validation import check_tenant
 from dueline.jobs import pauses
+from dueline.jobs.queue import Queues
 from dueline.limits import quota_settings, rate, semaphore
 from dueline.limits.rate import Rate, check_rate
 
@@ -24,53 +24,60 @@ class Named(Protocol):
         ...
 
 
-class Steering:
-    """Pauses of queues, and of tenants and tasks in them; semaphores, rates, quotas."""
+class LimitMethods(Connection):
+    """Methods of an application for pauses, semaphores, rates and quotas."""
 
-    def __init__(self, host: Connection) -> None:
-        """Take the application; opens nothing."""
-        self._host = host
+    def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
+        super().__init__(url, clock=clock)
         self._semaphores: dict[str, int] = {}
         self._rates: dict[str, Rate] = {}
         self._quotas: list[tuple[str, Quota]] = []
 
     def semaphore(self, name: str, *, capacity: int) -> None:
-        """Let at most so many jobs run at once that have this limit, in all workers.
+        """Limit how many jobs run at the same time, across all workers.
 
-        Where a limit has a key, as "host:{host}" has, as many of each key. A semaphore that
-        nobody makes has a capacity of 1. Workers know a change within two seconds; jobs that run
-        go on. Stored at the first use of the store, or now if that was before.
+        The limit applies to jobs that use this semaphore. A limit with a key, such as
+        "host:{host}", has this capacity for each key. A semaphore that is not declared has a
+        capacity of 1. Workers apply a change within two seconds; running jobs continue.
+        The semaphore is stored when the store is first used, or immediately if it is open.
 
-        Args: capacity: 0 lets none run.
+        Args:
+            name: Name of the semaphore.
+            capacity: Maximum number of jobs that run at the same time; 0 runs none.
 
-        Raises: BadInput: a name or capacity out of range.
+        Raises:
+            BadInput: The name or the capacity is out of range.
         """
         check_semaphore(name, capacity)
-        if self._host.is_open:
-            semaphore.define(self._host.engine.store, name, capacity, ids=self._host.engine.ids)
+        if self.is_open:
+            semaphore.define(self.engine.store, name, capacity, ids=self.engine.ids)
         else:
             self._semaphores[name] = capacity
 
     def rate(
         self, name: str, count: int, *, per: timedelta | float, burst: int | None = None
     ) -> None:
-        """Let at most so many jobs start in a span of time that have this limit, in all workers.
+        """Limit how many jobs start in a period, across all workers.
 
-        Where a limit has a key, as "host:{host}" has, as many of each key. Workers know a change
-        within two seconds. Stored at the first use of the store, or now if that was before.
+        The limit applies to jobs that use this rate. A limit with a key, such as "host:{host}",
+        has this rate for each key. Workers apply a change within two seconds.
+        The rate is stored when the store is first used, or immediately if it is open.
 
         Args:
-          per: the span, a timedelta or seconds.
-          burst: None: in no span of this length do more start. Otherwise they start evenly, one
-            each `per / count`, and after a pause so many at once.
+            name: Name of the rate.
+            count: Maximum number of jobs that start in a period.
+            per: Duration of the period, a timedelta or seconds.
+            burst: None for at most `count` starts in any period of this duration. Otherwise jobs
+                start evenly, one each `per / count`, and up to `burst` at once after a pause.
 
-        Raises: BadInput: a name or number out of range.
+        Raises:
+            BadInput: The name or a number is out of range.
         """
-        one = check_rate(name, count, asked_span_us(per, "per"), burst)
-        if self._host.is_open:
-            rate.define(self._host.engine.store, name, one, ids=self._host.engine.ids)
+        checked = check_rate(name, count, asked_span_us(per, "per"), burst)
+        if self.is_open:
+            rate.define(self.engine.store, name, checked, ids=self.engine.ids)
         else:
-            self._rates[name] = one
+            self._rates[name] = checked
 
     def quota(
         self,
@@ -82,53 +89,74 @@ class Steering:
         rate: int | None = None,
         per: timedelta | float | None = None,
     ) -> None:
-        """Let a queue take in no more jobs than so many: all of it, a tenant's, or each one's.
+        """Limit how many jobs a queue, one tenant or each tenant may enqueue.
 
-        Calls beyond that raise QuotaExceeded, or wait for room: `using(wait=5)`. Every client
-        knows a change within 5 s. Stored at the first use of the store, or now if that was
-        before. One of neither depth nor rate is taken away.
+        Calls above the quota raise QuotaExceeded, or wait for room with `using(wait=5)`. Clients
+        apply a change within five seconds. A quota with neither depth nor rate is removed.
+        The quota is stored when the store is first used, or immediately if it is open.
 
         Args:
-          tenant: only this one's jobs. each_tenant: those of each tenant, beside such as have
-            a quota of their own.
-          depth: how many jobs may wait, those for later included.
-          rate: how many may be put in in any span of `per`, a timedelta or seconds.
+            queue: Name of the queue.
+            tenant: Limit the jobs of this tenant only.
+            each_tenant: Limit the jobs of each tenant that has no quota of its own.
+            depth: Maximum number of waiting jobs, including jobs that are due later.
+            rate: Maximum number of jobs that are enqueued in any period of `per`.
+            per: Duration of the period, a timedelta or seconds.
 
-        Raises: BadInput: a name or number out of range.
+        Raises:
+            BadInput: The name or a number is out of range.
         """
-        new = asked_quota(tenant, depth, rate, per, each_tenant=each_tenant)
+        quota = asked_quota(tenant, depth, rate, per, each_tenant=each_tenant)
         check_queue_name(queue)
-        if self._host.is_open:
-            quota_settings.put(self._host.engine, queue, new)
+        if self.is_open:
+            quota_settings.put(self.engine, queue, quota)
         else:
-            self._quotas.append((queue, new))
-
-    def store(self, engine: Engine) -> None:
-        """Store what was declared before the first use."""
-        for queue, quota in self._quotas:
-            quota_settings.put(engine, queue, quota)
-        for name, capacity in self._semaphores.items():
-            semaphore.define(engine.store, name, capacity, ids=engine.ids)
-        for name, one in self._rates.items():
-            rate.define(engine.store, name, one, ids=engine.ids)
+            self._quotas.append((queue, quota))
 
     def pause(
         self, queue: str, *, tenant: str | None = None, task: Named | str | None = None
     ) -> None:
-        """Let no job of a queue be claimed, by any worker; or none of a tenant, or of a task.
+        """Pause a queue, or one tenant or task in it.
 
-        Idle workers are told at once, busy ones look four times a second; all know it within
-        5 s. Running jobs go on, and so does what a worker has claimed.
+        Workers stop claiming its jobs. Idle workers are notified immediately, busy ones check
+        four times a second, and all apply the pause within five seconds. Running jobs and jobs
+        that a worker has claimed finish.
 
-        Args: task: a task, or its name.
+        Args:
+            queue: Name of the queue.
+            tenant: Pause the jobs of this tenant only.
+            task: Pause the jobs of this task only; a task or its name.
+
+        Raises:
+            BadInput: A name is invalid, or both a tenant and a task are given.
         """
-        pauses.pause(self._host.engine, queue, **_chosen(tenant, task))
+        pauses.pause(self.engine, queue, **_chosen(tenant, task))
 
     def resume(
         self, queue: str, *, tenant: str | None = None, task: Named | str | None = None
     ) -> None:
-        """End a pause: that of the queue, or that of a tenant or of a task."""
-        pauses.resume(self._host.engine, queue, **_chosen(tenant, task))
+        """Resume a queue, or one tenant or task in it.
+
+        Args:
+            queue: Name of the queue.
+            tenant: End the pause of this tenant only.
+            task: End the pause of this task only; a task or its name.
+
+        Raises:
+            BadInput: A name is invalid, or both a tenant and a task are given.
+        """
+        pauses.resume(self.engine, queue, **_chosen(tenant, task))
+
+    def declare(self, queues: Queues) -> None:
+        """Store the limits and quotas that were declared before the first use."""
+        super().declare(queues)
+        engine = queues.engine
+        for queue, quota in self._quotas:
+            quota_settings.put(engine, queue, quota)
+        for name, capacity in self._semaphores.items():
+            semaphore.define(engine.store, name, capacity, ids=engine.ids)
+        for name, declared in self._rates.items():
+            rate.define(engine.store, name, declared, ids=engine.ids)
 
 
 def _chosen(tenant: str | None, task: Named | str | None) -> dict[str, Any]:

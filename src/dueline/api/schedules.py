@@ -1,4 +1,4 @@
-"""Schedules of an application."""
+"""Schedules of an application, and its methods that declare them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from dueline.api.connection import Connection
 from dueline.api.job_handle import Job
 from dueline.api.task import Using
 from dueline.api.task_declaration import as_call
-from dueline.core.clock import asked_instant_us, asked_span_us, to_datetime
+from dueline.core.clock import Clock, asked_instant_us, asked_span_us, to_datetime
 from dueline.core.errors import BadInput
 from dueline.jobs.queue import Queues
 from dueline.schedules import scheduler
@@ -26,13 +26,78 @@ from dueline.schedules.schedule import (
 AnyTask = TypeVar("AnyTask", bound=Using[..., Any])
 
 
-class Recurring:
-    """Calls that recur: declared in code, kept in the store, seen to by any worker."""
+class Schedules:
+    """The schedules of an application and its store: `app.schedules`."""
 
     def __init__(self, host: Connection) -> None:
-        """Take the application; opens nothing."""
         self._host = host
         self._declared: dict[str, tuple[Template, Timing]] = {}
+
+    def declare(self, name: str, template: Template, timing: Timing) -> None:
+        """Declare a schedule; store it if the store is open.
+
+        Raises:
+            BadInput: The application declares another schedule of this name.
+        """
+        if name in self._declared:
+            raise BadInput(f"Two schedules are named {name}.", hint="Give one another name.")
+        self._declared[name] = (template, timing)
+        if self._host.is_open:
+            scheduler.put(self._host.queues, name, template, timing)
+
+    def store(self, queues: Queues) -> None:
+        """Store the declared schedules."""
+        for name, (template, timing) in self._declared.items():
+            scheduler.put(queues, name, template, timing)
+
+    def names(self) -> list[str]:
+        """Return the names of the stored schedules."""
+        return [one.name for one in scheduler.everything(self._host.engine)]
+
+    def next(self, name: str, count: int = 1) -> list[datetime]:
+        """Return the next occurrences of a schedule in UTC; none while it is paused.
+
+        Args:
+            name: Name of the schedule.
+            count: Maximum number of occurrences.
+
+        Raises:
+            NotFound: No schedule has this name.
+        """
+        engine = self._host.engine
+        times = coming(scheduler.find(engine, name), engine.time.latest_us(), count)
+        return [to_datetime(us) for us in times]
+
+    def pause(self, name: str) -> None:
+        """Pause a schedule: it creates no jobs until it is resumed."""
+        scheduler.pause(self._host.queues, name)
+
+    def resume(self, name: str) -> None:
+        """Resume a schedule at its next occurrence; occurrences of the pause are skipped."""
+        scheduler.resume(self._host.queues, name)
+
+    def remove(self, name: str) -> None:
+        """Delete a schedule; the next process that declares it stores it again."""
+        scheduler.remove(self._host.queues, name)
+        self._declared.pop(name, None)
+
+    def trigger(self, name: str) -> Job[Any]:
+        """Enqueue one job of a schedule now, in addition to its occurrences."""
+        queues = self._host.queues
+        return Job(scheduler.trigger(queues, name).id, queues, self._host.clock)
+
+
+class ScheduleMethods(Connection):
+    """Methods of an application that declare schedules."""
+
+    def __init__(self, url: str | None = None, *, clock: Clock | None = None) -> None:
+        super().__init__(url, clock=clock)
+        self._schedules = Schedules(self)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The stored schedules: list, pause, resume, remove and trigger them."""
+        return self._schedules
 
     def schedule(
         self,
@@ -48,38 +113,39 @@ class Recurring:
         catch_up_max: int = CATCH_UP,
         overlap: Overlap = "allow",
     ) -> None:
-        """Have a task called again and again, each time once, however many processes say so.
+        """Run a task on a schedule.
 
-        Stored under its name at the first use of the store; what is stored there otherwise is
-        changed, and jobs of its former shape that wait for their time are withdrawn.
+        Each occurrence creates exactly one job, no matter how many processes declare the
+        schedule. The schedule is stored when the store is first used, or immediately if it is
+        open. A stored schedule of this name is updated; its waiting jobs are withdrawn.
 
         Args:
-          task: a task, or `task.using(...)`: queue, priority, tenant, tags, window, and how long
-            after its time a job is not run any more (`expires`, as a length of time).
-          args: its arguments, in order or by name.
-          cron: such as "30 3 * * mon-fri", as Debian's cron reads it. every: the interval; one
-            second at least. tz: the time zone of the cron expression.
-          start: where intervals are counted from; by default when it is stored first.
-          catch_up: which times are made up for that were missed by more than a minute, while no
-            worker ran: "skip" (none), "last" or "all", the last `catch_up_max` of them.
-          overlap: what becomes of a time that comes while the job before it still waits or runs:
-            "allow" (a job all the same), "skip" (none), "wait" (one, when that has ended; one
-            time waits, and those behind it make none) or "replace" (that job is cancelled, and
-            once it has ended the last such time makes one).
+            name: Name of the schedule.
+            task: A task, or `task.using(...)` with queue, priority, tenant, tags, window, and
+                `expires` as a duration.
+            args: Arguments of the task, in order or by name.
+            cron: Cron expression such as "30 3 * * mon-fri", read as Debian's cron reads it.
+            every: Interval of at least one second; a timedelta or seconds.
+            tz: Time zone of the cron expression.
+            start: Instant from which intervals count; by default the first time it is stored.
+            catch_up: Which occurrences run that were missed by more than a minute: "skip" (none),
+                "last", or "all" (the last `catch_up_max`).
+            catch_up_max: Maximum number of missed occurrences that run.
+            overlap: What happens while the previous job still waits or runs: "allow" (create the
+                job), "skip" (create none), "wait" (create one job when the previous one has
+                ended; further occurrences create none), or "replace" (cancel the previous job,
+                and create the latest one once it has ended).
 
-        Raises: BadInput: something is out of range, or the arguments do not fit.
+        Raises:
+            BadInput: A value is out of range, the arguments do not fit the task, or the
+                application declares two schedules of this name.
         """
         check_name(name)
         every_us = 0 if every is None else asked_span_us(every, "every")
         start_us = 0 if start is None else asked_instant_us(start, "start")
         timing = Timing(cron or "", tz, every_us, start_us, catch_up, catch_up_max, overlap)
         check(timing)
-        template = task.recurring(*as_call(args))
-        if name in self._declared:
-            raise BadInput(f"Two schedules are named {name}.", hint="Give one another name.")
-        self._declared[name] = (template, timing)
-        if self._host.is_open:
-            scheduler.put(self._host.queues, name, template, timing)
+        self._schedules.declare(name, task.recurring(*as_call(args)), timing)
 
     def cron(
         self,
@@ -91,9 +157,23 @@ class Recurring:
         catch_up_max: int = CATCH_UP,
         overlap: Overlap = "allow",
     ) -> Callable[[AnyTask], AnyTask]:
-        """Have a task without arguments called by a cron expression: `@app.cron("0 3 * * *")`.
+        """Run a task without arguments by a cron expression.
 
-        It stands above `@app.task`. Args: as `schedule`; the task's name by default.
+        Write `@app.cron("0 3 * * *")` above `@app.task`.
+
+        Args:
+            expression: Cron expression such as "30 3 * * mon-fri".
+            name: Name of the schedule; by default the name of the task.
+            tz: Time zone of the expression.
+            catch_up: Which missed occurrences run; see `schedule`.
+            catch_up_max: Maximum number of missed occurrences that run.
+            overlap: What happens while the previous job still waits or runs; see `schedule`.
+
+        Returns:
+            A decorator that returns the task unchanged.
+
+        Raises:
+            BadInput: A value is out of range, or the decorated object is not a task.
         """
 
         def declare(task: AnyTask) -> AnyTask:
@@ -112,40 +192,7 @@ class Recurring:
 
         return declare
 
-    def store(self, queues: Queues) -> None:
-        """Store what was declared before the engine was used."""
-        for name, (template, timing) in self._declared.items():
-            scheduler.put(queues, name, template, timing)
-
-    # What is stored
-
-    def names(self) -> list[str]:
-        """List the schedules of the store."""
-        return [one.name for one in scheduler.everything(self._host.engine)]
-
-    def next(self, name: str, count: int = 1) -> list[datetime]:
-        """Tell the next times of a schedule, UTC; none while it is paused.
-
-        Raises: NotFound: there is none of the name.
-        """
-        engine = self._host.engine
-        times = coming(scheduler.find(engine, name), engine.time.latest_us(), count)
-        return [to_datetime(us) for us in times]
-
-    def pause(self, name: str) -> None:
-        """Let no more jobs come of a schedule, until it is resumed."""
-        scheduler.pause(self._host.queues, name)
-
-    def resume(self, name: str) -> None:
-        """Go on with the next time; what a pause left out is not made up for."""
-        scheduler.resume(self._host.queues, name)
-
-    def remove(self, name: str) -> None:
-        """Take a schedule away; one that code declares comes back with the next process."""
-        scheduler.remove(self._host.queues, name)
-        self._declared.pop(name, None)
-
-    def trigger(self, name: str) -> Job[Any]:
-        """Store one job of a schedule, due now, beside those of its times."""
-        queues = self._host.queues
-        return Job(scheduler.trigger(queues, name).id, queues, self._host.clock)
+    def declare(self, queues: Queues) -> None:
+        """Store the schedules that were declared before the first use."""
+        super().declare(queues)
+        self._schedules.store(queues)

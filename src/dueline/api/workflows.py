@@ -155,59 +155,74 @@ class Flow:
         )
 
 
-class Workflows:
-    """Starts workflows, and finds them."""
-
-    def __init__(self, host: Connection) -> None:
-        """Take the application; opens nothing."""
-        self._host = host
+class WorkflowMethods(Connection):
+    """Methods of an application that start and find workflows."""
 
     def start(self, part: Part, *, name: str = "", tx: Transaction | None = None) -> Flow:
-        """Store a workflow durably, with all its steps; they run in workers.
+        """Start a workflow: store it durably, with all its steps.
 
-        Args: name: for people. tx: the transaction that stores it; None for one of its own.
+        Args:
+            part: A step, or steps combined by `pipeline`, `group`, `chord` or `graph`.
+            name: A title for people.
+            tx: The transaction that stores the workflow; None for one of its own.
+
+        Returns:
+            A handle on the workflow; its steps run in workers.
 
         Raises:
-          BadInput: arguments of a step do not fit, or something is out of range; nothing was
-            stored. EnqueueUnknown: it may or may not be stored; see `start_again`.
-          StoreUnavailable: nothing was stored.
+            BadInput: The arguments of a step do not fit, or a value is out of range. Nothing was
+                stored.
+            EnqueueUnknown: The workflow may or may not be stored; see `start_again`.
+            StoreUnavailable: Nothing was stored.
         """
         laid_out = lay_out(part, name)
-        queues = self._host.queues
-        inside = queues if tx is None else expect_transaction(tx).queues_of(self._host)
+        queues = self.queues
+        inside = queues if tx is None else expect_transaction(tx).queues_of(self)
         start = flows.begin(inside.engine, laid_out, inside.admission.admit)
         try:
             flows.send(inside.engine, start)
         except EnqueueUnknown as error:
             error.start = start
             raise
-        return Flow(start.flow, queues, self._host.clock)
+        return Flow(start.flow, queues, self.clock)
 
     def start_again(self, error: EnqueueUnknown) -> Flow:
-        """Make sure of a workflow of which the store did not say whether it was stored.
+        """Repeat a start whose result is unknown, without storing it twice.
 
-        It is neither lost nor doubled by that. Within a day.
+        Call it within a day of the failed start.
 
-        Raises: as `start`.
+        Args:
+            error: The error that `start` raised.
+
+        Returns:
+            A handle on the workflow.
+
+        Raises:
+            EnqueueUnknown: The workflow may or may not be stored; call it again.
+            StoreUnavailable: Nothing was stored by this call.
         """
         start = error.start
         assert isinstance(start, Start), "the error of a workflow's start"
         try:
-            flows.send(self._host.queues.engine, start, again=True)
+            flows.send(self.engine, start, again=True)
         except EnqueueUnknown as unknown:
             unknown.start = start
             raise
-        return Flow(start.flow, self._host.queues, self._host.clock)
+        return Flow(start.flow, self.queues, self.clock)
 
     def flow(self, flow_id: str) -> Flow:
-        """Make a handle on a workflow from its id; nothing is read yet.
+        """Return a handle on a workflow without reading the store.
 
-        Raises: BadInput: that is no id.
+        Args:
+            flow_id: Id of the workflow, 32 hexadecimal digits.
+
+        Raises:
+            BadInput: `flow_id` is not an id.
         """
-        return Flow(parse_id(flow_id), self._host.queues, self._host.clock)
+        return Flow(parse_id(flow_id), self.queues, self.clock)
 
     def flows(self) -> Iterator[tuple[Flow, str]]:
-        """List the workflows of which something is kept, with their names, the newest first."""
-        queues, clock = self._host.queues, self._host.clock
+        """Yield the stored workflows with their names, newest first."""
+        queues, clock = self.queues, self.clock
         for flow, name in recipe.listed(queues.engine.store):
             yield Flow(flow, queues, clock), name

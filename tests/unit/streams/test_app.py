@@ -52,7 +52,7 @@ def test_what_is_appended_is_consumed(app: Dueline) -> None:
         heard.hear(batch)
 
     clicks.append_many([(number, str(number)) for number in range(10)])
-    assert app._kit.consumers() == ["clicks/billing"]
+    assert app._consumer_names() == ["clicks/billing"]
     with app.consuming():
         clicks.append_many([(number, str(number)) for number in range(10, 20)])
         assert sorted(map(repr, heard.wait())) == sorted(map(repr, range(20)))

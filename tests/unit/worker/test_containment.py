@@ -186,7 +186,7 @@ def test_a_schedule_goes_on_whatever_its_job_raises() -> None:
         jobs = {}
         for kind in KINDS:
             name = kind.lower()
-            app.schedules.schedule(name, app.task_named("sealed"), [kind], every=3600)
+            app.schedule(name, app.task_named("sealed"), [kind], every=3600)
             jobs[f"sealed/{kind} 0"] = app.schedules.trigger(name).id
         with ended_if_it_hangs():
             assert app.run_worker(burst=True, concurrency=SLOTS) is None
