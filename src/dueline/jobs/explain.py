@@ -1,30 +1,50 @@
-"""Why a job is not running."""
+"""Finds out why a job is not running."""
 
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 from dueline.coordination.live_workers import live_workers
 from dueline.coordination.worker_registry import Presence
-from dueline.core.attempt import FinalState, Outcome, read_epitaph
+from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import read_options
-from dueline.core.durations import span_text
+from dueline.core.engine import Engine
 from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId, State
-from dueline.core.job_status import ahead_of, status_of
-from dueline.core.lane import tenant_of
-from dueline.core.retry import CRASHES_MAX
+from dueline.core.job_status import status_of
+from dueline.core.lane import limits_of, tenant_of
 from dueline.core.store_capabilities import AHEAD_US
-from dueline.jobs.claim_order import Ahead, jobs_before
+from dueline.jobs.claim_order import jobs_before
 from dueline.jobs.claims import claims_of
-from dueline.jobs.explain_limits import limited
-from dueline.jobs.explain_steps import as_step, parked
-from dueline.jobs.explanation import Explanation, Facts, line, when
+from dueline.jobs.explanation import (
+    Explanation,
+    Facts,
+    explain_batch,
+    explain_closed_limit,
+    explain_dead,
+    explain_ended,
+    explain_expired,
+    explain_full_limit,
+    explain_rate,
+    explain_signal,
+    explain_suspect,
+    line,
+    position_text,
+    when,
+    with_clock_ahead,
+    with_step,
+)
 from dueline.jobs.paused_tasks import is_aside
 from dueline.jobs.queue import Queues
+from dueline.limits import usage
+from dueline.workflows import records as recipe
+from dueline.workflows.readiness import Broken, Fit, Held, Waits
+from dueline.workflows.release import is_parked
+from dueline.workflows.status import missing, named, stands, word_on
+from dueline.workflows.workflow import Look
 
 CLAIMS_MAX: Final = 10_000
 """Maximum number of claimed jobs that are counted."""
@@ -44,35 +64,23 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
     now_us = queues.engine.time.latest_us()
     if found.row is None:
         assert found.outcome is not None
-        return _ended(found.outcome, now_us)
-    return _by_clock(found.row, as_step(found.row, _of_row(queues, found.row, now_us)), now_us)
-
-
-def _by_clock(job: Job, explanation: Explanation, now_us: int) -> Explanation:
-    """Add that a row was written by a clock that was ahead, where its times show that."""
-    ahead_us = ahead_of(job, now_us)
-    if not ahead_us:
-        return explanation
-    written = "claimed" if job.claimed_us > job.enqueued_us else "enqueued"
-    return Explanation(
-        explanation.reason,
-        f"{explanation.sentence} It was {written} by a clock that was ahead: by its own times that "
-        f"happens {span_text(ahead_us)} from now. `dueline jobs reschedule` brings it forward.",
-        {**explanation.facts, "clock_ahead_us": ahead_us},
+        return explain_ended(found.outcome, now_us)
+    return with_clock_ahead(
+        found.row, with_step(found.row, _of_row(queues, found.row, now_us)), now_us
     )
 
 
 def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     if job.state == State.DEAD:
-        return _dead(job.at_us, read_epitaph(job.error)[0], now_us)
+        return explain_dead(job.at_us, read_epitaph(job.error)[0], now_us)
     queues.engine.catalog.forget(job.lane.queue)  # as it is set now, not some seconds ago
     workers = [one for one in live_workers(queues.engine) if job.lane.queue in one.queues]
     status = status_of(job, now_us)
     if status == "running":
         return _claimed(queues, job, workers, now_us)
     if status == "expired":
-        return _expired(job, now_us)
-    waits = parked(queues.engine, job, now_us)
+        return explain_expired(job, now_us)
+    waits = _parked_step(queues.engine, job, now_us)
     if waits is not None:
         return waits
     if job.at_us > now_us:
@@ -81,42 +89,8 @@ def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     return (
         _paused(queues, job)
         or _unserved(job, workers)
-        or limited(queues.engine, job, now_us)
+        or _limited_by(queues.engine, job, now_us)
         or _ready(queues, job, workers, now_us)
-    )
-
-
-# It has ended
-
-
-def _ended(outcome: Outcome, now_us: int) -> Explanation:
-    if outcome.state == "dead":
-        return _dead(outcome.ended_us, outcome.error, now_us)
-    assert outcome.state in get_args(FinalState)
-    because = f" because of {line(outcome.error)}" if outcome.error else ""
-    return Explanation(
-        outcome.state,
-        f"It has been {outcome.state} since {when(outcome.ended_us, now_us)}{because}.",
-        {"ended_us": outcome.ended_us, "error": outcome.error},
-    )
-
-
-def _dead(ended_us: int, error: str, now_us: int) -> Explanation:
-    return Explanation(
-        "dead",
-        f"It has been dead since {when(ended_us, now_us)} because of {line(error)}.",
-        {"ended_us": ended_us, "error": error},
-    )
-
-
-def _expired(job: Job, now_us: int) -> Explanation:
-    expires_us = read_options(job.opts).expires_us
-    assert expires_us is not None
-    return Explanation(
-        "expired",
-        f"It expired at {when(expires_us, now_us)} and is not run any more; the next worker "
-        "that comes to it says so in the history.",
-        {"expires_us": expires_us},
     )
 
 
@@ -155,8 +129,8 @@ def _claimed(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int)
             facts,
         )
     if job.alone:
-        return _suspect(job, facts)
-    return _gathered(job, holder, facts, now_us) or Explanation(
+        return explain_suspect(job, facts)
+    return explain_batch(job, holder, facts, now_us) or Explanation(
         "claimed",
         f"Worker {job.worker} claimed it at {when(job.claimed_us, now_us)} "
         "and starts it as soon as a slot is free.",
@@ -170,23 +144,6 @@ def _start_us(queues: Queues, job: Job) -> int:
     last_us = job.claimed_us + AHEAD_US
     times = [us for us in (job.at_us - lease_us, job.due_us) if job.claimed_us < us <= last_us]
     return max(times, default=0) if job.state == State.CLAIMED else 0
-
-
-def _gathered(job: Job, holder: Presence, facts: Facts, now_us: int) -> Explanation | None:
-    """Say of a job whose task takes many at once that it waits for others."""
-    if job.task not in holder.batches:
-        return None
-    size, within_us = holder.batches[job.task]
-    until_us = job.claimed_us + within_us
-    if until_us <= now_us:
-        return None
-    return Explanation(
-        "batch",
-        f"Worker {job.worker} claimed it at {when(job.claimed_us, now_us)} and gathers a batch of "
-        f"up to {size} jobs of its task; it starts when the batch is full, at the latest at "
-        f"{when(until_us, now_us)}.",
-        {**facts, "size": size, "until_us": until_us},
-    )
 
 
 # Its time has not come
@@ -342,24 +299,16 @@ def _ready(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int) -
     if own:
         facts = {**facts, "own_slots": sum(own), "own_taken": load.taken(workers, queue)}
     if job.alone:
-        return _suspect(job, facts)
+        return explain_suspect(job, facts)
     full = ", none free" if all(load.is_full(one, queue) for one in knowing) else ""
     some = f" of which the queue may take {sum(own)}" if own else ""
     return Explanation(
         "waiting",
-        f"It is ready, at position {_position(queue, position, ahead)}; live workers: "
+        f"It is ready, at position {position_text(queue, position, ahead)}; live workers: "
         f"{len(workers)}, jobs that they hold: {facts['held']}, slots: {facts['slots']}{some}"
         f"{full}.",
         facts,
     )
-
-
-def _position(queue: str, position: int, ahead: Ahead) -> str:
-    least = "or later " if ahead.is_capped else ""
-    turns = ", where tenants take turns" if ahead.has_turns else ""
-    others = [f"{name}: {count}" for name, count in ahead.by_queue.items() if name != queue]
-    before = f", behind jobs of other queues that share its slots ({', '.join(others)})"
-    return f"{position} {least}of the queue {queue}{turns}{before if others else ''}"
 
 
 class _Load(NamedTuple):
@@ -402,10 +351,80 @@ def _load(queues: Queues, workers: Sequence[Presence], now_us: int) -> _Load:
     return load
 
 
-def _suspect(job: Job, facts: Facts) -> Explanation:
+# A limit or a workflow holds it
+
+
+def _limited_by(engine: Engine, job: Job, now_us: int) -> Explanation | None:
+    """Explain the first limit that lets no job start: a rate, a closed limit, a full one."""
+    slow, uses = usage.look(engine, limits_of(job.lane))
+    if slow:
+        return explain_rate(job, max(slow, key=lambda one: one.next_us), now_us)
+    full = [use for use in uses if use.is_full]
+    if not full:
+        return None
+    closed = max(full, key=lambda one: one.closed_us)
+    if closed.closed_us:
+        return explain_closed_limit(job, closed, now_us)
+    return explain_full_limit(job, min(full, key=lambda one: one.capacity > 0), now_us)
+
+
+def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
+    """Say what a step waits for; None: for nothing that its workflow knows of.
+
+    One that needs nothing does not ask its workflow.
+    """
+    found, place = recipe.step_of(job), recipe.place_of(job)
+    if found is None or place is None or (job.task and not place.parked_us):
+        return None
+    flow, step = found
+    try:
+        look = Look(engine, flow)
+    except NotFound as error:
+        return Explanation(
+            "steps",
+            f"It is a step of a workflow of which nothing is known. {error.message} The next "
+            "worker that comes to it puts it to the dead.",
+        )
+    word = word_on(engine, look, step)
+    of = f"of the workflow {flow.hex()}"
+    if isinstance(word, Waits):
+        return _waiting_step(engine, look, step, word)
+    if isinstance(word, Held):
+        first, end = word.failure
+        return Explanation(
+            "held",
+            f"It is held by {named(look.layout, first)} {of}, which is dead because of "
+            f"{line(end.error)}, until that is retried (`dueline flows retry {flow.hex()}`).",
+            {"dead_step": first, "error": end.error},
+        )
+    if isinstance(word, Broken):
+        return Explanation(
+            "steps",
+            f"It waits until the other steps of its group have ended, which are cancelled since "
+            f"{named(look.layout, word.failure.step)} {of} failed.",
+            {"failed_step": word.failure.step},
+        )
+    if not isinstance(word, Fit) or not is_parked(job):
+        return None
+    return explain_signal(look.layout, job, place.until_us, now_us) or Explanation(
+        "steps",
+        f"All steps {of} that it needs have ended; it goes on as soon as a worker says so, or at "
+        f"{when(job.at_us, now_us)}, when it looks for itself.",
+        {"at_us": job.at_us},
+    )
+
+
+def _waiting_step(engine: Engine, look: Look, step: int, word: Waits) -> Explanation:
+    first = stands(engine, look, [word.first])[0]
+    facts: Facts = {
+        "steps_left": word.steps,
+        "first_step": word.first,
+        "first_task": look.layout.nodes[word.first].title,
+        "first_state": first.state,
+    }
+    said = missing(look.layout, step, word)
     return Explanation(
-        "suspect",
-        f"A worker died while it ran (crash {job.crashes}, dead at {CRASHES_MAX}), so it runs "
-        "only when a worker has nothing else to run beside it.",
+        "steps",
+        f"It waits for {said}, which is {first.state}, of the workflow {look.flow.hex()}.",
         facts,
     )
