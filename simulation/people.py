@@ -261,15 +261,15 @@ class Town:
         clock = ProcessClock(world, process)
         queues.engine.catalog.settings(QUEUE)
         queues.engine.time.latest_us()
-        news = cast("threading.Event", green.Event())
-        ear = queues.engine.waker.listen([QUEUE, process.name], news)
+        wakeup = cast("threading.Event", green.Event())
+        listener = queues.engine.waker.listen([QUEUE, process.name], wakeup)
         chance = random.Random(f"{self._seed}/{process.name}/chance")
         runner = ThreadRunner(
             Execution(TASKS),
             threads=scenario.slots,
             clock=clock,
             now_us=queues.engine.time.earliest_us,
-            news=news,
+            wakeup=wakeup,
         )
         return Worker(
             queues.engine,
@@ -277,9 +277,9 @@ class Town:
             Settler(queues.engine, TASKS, chance),
             WorkerSettings(worker=process.name, serving={QUEUE: None}, tasks=["work"]),
             clock=clock,
-            news=news,
-            ear=ear,
-            pace=Pace(FALLBACK_US if ear.is_open else GAP_US_MAX_UNHEARD, chance.random),
+            wakeup=wakeup,
+            listener=listener,
+            pace=Pace(FALLBACK_US if listener.is_open else GAP_US_MAX_UNHEARD, chance.random),
         )
 
     # The operator

@@ -21,7 +21,7 @@ from dueline.streams.consumer import Consumer
 from dueline.streams.consumer_threads import Consuming
 from dueline.streams.event import Event
 from dueline.streams.groups import leases_at
-from dueline.streams.stream import Stream, bell
+from dueline.streams.stream import Stream, channel
 from dueline.tasks.handler import Handler
 from simulation.clocks import ProcessClock
 from simulation.link import Link
@@ -260,7 +260,7 @@ class Town:
                 ttl_us=self.scenario.ttl_us,
                 threads=min(self.scenario.threads, settings.shards),
                 waker=self._waker,
-                bell=bell(STREAM),
+                channel=channel(STREAM),
                 tidy=host.stream.expire,
             )
             loop.start()

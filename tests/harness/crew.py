@@ -15,10 +15,10 @@ WAIT_S = 60
 class Crew:
     """Does for a runner what a worker does."""
 
-    def __init__(self, runner: ThreadRunner, news: threading.Event) -> None:
+    def __init__(self, runner: ThreadRunner, wakeup: threading.Event) -> None:
         """Take a runner, and the event that it sets."""
         self.runner = runner
-        self.news = news
+        self.wakeup = wakeup
         self.ended: list[Ended] = []
 
     def give(self, rows: Sequence[Job], priority: int) -> list[Job]:
@@ -28,15 +28,15 @@ class Crew:
         return jobs
 
     def wait(self, is_so: Callable[[], bool], *, spreads: bool = True) -> None:
-        """Wait until something is so, woken by the runner's news.
+        """Wait until something is so, woken by the runner's wakeup event.
 
         Args: spreads: whether more threads are woken, as a worker does each time it looks.
         """
         give_up_s = time.monotonic() + WAIT_S
         while not is_so():
             assert time.monotonic() < give_up_s, f"it never came to be; ended: {self.ended}"
-            self.news.wait(0.01)
-            self.news.clear()
+            self.wakeup.wait(0.01)
+            self.wakeup.clear()
             if spreads:
                 self.runner.spread()
             self.runner.interrupt_overdue()

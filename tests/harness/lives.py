@@ -19,7 +19,7 @@ from dueline.core.job import Claim, Job, JobId
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Retry
 from dueline.core.store import Store
-from dueline.core.wakeup import Deaf
+from dueline.core.wakeup import NoListener
 from dueline.core.watermark import StreamShard
 from dueline.jobs.completion import stored
 from dueline.jobs.history import HISTORY_SUFFIX
@@ -168,19 +168,19 @@ class Stage:
         """Begin a worker, and let it work until nothing is due."""
         queues = self.queues()
         runner = self.runner()
-        news = HandNews(self.clock)
-        news.meanwhile = runner.go_on
+        wakeup = HandNews(self.clock)
+        wakeup.meanwhile = runner.go_on
         worker = Worker(
             queues.engine,
             runner,
             Settler(queues.engine, runner.handlers, random.Random(1)),
             WorkerSettings(f"w{self.clients}", {self.queue: None}, ["tests.task"], burst=True),
             clock=self.clock,
-            news=news,
-            ear=Deaf(),
+            wakeup=wakeup,
+            listener=NoListener(),
             pace=Pace(GAP_US_MAX_UNHEARD, lambda: 0.0),
         )
-        worker._beat = Silence(lambda: 0, news=news)
+        worker._beat = Silence(lambda: 0, wakeup=wakeup)
         worker.run()
 
     def runner(self) -> "Runner":

@@ -208,8 +208,8 @@ class Bench:
             queues.engine.catalog.settings(queue)
         self.queues = queues
         self.clock = clock
-        self.news = HandNews(clock)
-        self.news.meanwhile = self.run_all
+        self.wakeup = HandNews(clock)
+        self.wakeup.meanwhile = self.run_all
         self.runner = HandRunner(queues, threads, isolates=isolates)
         self.handler = Handler(len, name="tests.task", retry=retry or Retry(), timeout_us=None)
         handlers = {"tests.task": self.handler}
@@ -227,13 +227,13 @@ class Bench:
                 drain_us=drain_us,
             ),
             clock=clock,
-            news=self.news,
-            ear=queues.engine.waker.listen([*serving, "bench:1:0"], self.news),
+            wakeup=self.wakeup,
+            listener=queues.engine.waker.listen([*serving, "bench:1:0"], self.wakeup),
             pace=Pace(gap_us_max, lambda: 0.0),
         )
         # The beat is a thread in real time: a test that wants one calls `beat`.
         self.beat = self.worker._extend_all
-        self.worker._beat = Silence(lambda: 0, news=self.news)
+        self.worker._beat = Silence(lambda: 0, wakeup=self.wakeup)
         # So is the timer of jobs claimed early: the loop starts them where there is none.
         self.worker._early.run_timer = lambda: None  # type: ignore[method-assign]
 

@@ -10,7 +10,7 @@ from dueline.streams import consumer_threads
 from dueline.streams.batch import Batch, Terms
 from dueline.streams.consumer import Consumer
 from dueline.streams.consumer_threads import Consuming
-from dueline.streams.stream import bell
+from dueline.streams.stream import channel
 from simulation.streams.data import Data
 from simulation.streams.ledger import Ledger
 from simulation.streams.scenario import STREAM, Scenario
@@ -102,7 +102,7 @@ class Flow:
         )  # fmt: skip
         loop = Consuming(
             consumer, self._handle, ttl_us=self._ttl_us, threads=1, waker=host.queues.engine.waker,
-            bell=bell(STREAM), tidy=lambda: None,
+            channel=channel(STREAM), tidy=lambda: None,
         )  # fmt: skip
         loop.start()
         while process.name not in self.leaving:

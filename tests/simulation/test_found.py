@@ -44,7 +44,7 @@ def test_a_suspect_starts_though_another_that_waited_was_lost(
             bench.worker._lose([waiting])  # as the beat does, which is told so
         bench.run_all()
 
-    bench.news.meanwhile = lose_the_next
+    bench.wakeup.meanwhile = lose_the_next
     began = bench.run()
     assert sorted([*began, *lost]) == [1, 2, 3]
 

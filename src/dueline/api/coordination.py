@@ -19,7 +19,7 @@ from dueline.core.queue_settings import check_queue_name
 from dueline.streams.consumer import Consumer
 from dueline.streams.consumer_threads import Consuming
 from dueline.streams.event import Position
-from dueline.streams.stream import Registered, Stream, bell
+from dueline.streams.stream import Registered, Stream, channel
 from dueline.streams.trial import Quiet
 
 DRAIN_S: Final = 25.0
@@ -191,7 +191,7 @@ class CoordinationMethods(Connection):
             ttl_us=terms.ttl_us,
             threads=threads,
             waker=queues.engine.waker,
-            bell=bell(stream.name),
+            channel=channel(stream.name),
             tidy=stream.expire,
         )
         return consumer, loop

@@ -65,13 +65,14 @@ def make_worker(
     """
     queues = app.queues
     plan = _without_unreadable(queues, plan)
-    news = threading.Event()
+    wakeup = threading.Event()
     name = worker_name()
-    ear = queues.engine.waker.listen([*plan.serving, name], news)  # permits call it by its name
+    channels = [*plan.serving, name]  # permits call it by its name
+    listener = queues.engine.waker.listen(channels, wakeup)
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
     return Worker(
         queues.engine,
-        make_runner(news) if make_runner else _runner(app, plan, news, loop),
+        make_runner(wakeup) if make_runner else _runner(app, plan, wakeup, loop),
         Settler(queues.engine, app.tasks, random.Random(), app.hooks),
         WorkerSettings(
             worker=name,
@@ -81,9 +82,9 @@ def make_worker(
             drain_us=plan.drain_us,
         ),
         clock=app.clock,
-        news=news,
-        ear=ear,
-        pace=Pace(FALLBACK_US if ear.is_open else GAP_US_MAX_UNHEARD, random.random),
+        wakeup=wakeup,
+        listener=listener,
+        pace=Pace(FALLBACK_US if listener.is_open else GAP_US_MAX_UNHEARD, random.random),
     )
 
 
@@ -120,7 +121,7 @@ def run(app: Connection, plan: Plan, worker: Worker) -> None:
 
 
 def _runner(
-    app: Connection, plan: Plan, news: threading.Event, loop: "asyncio.AbstractEventLoop | None"
+    app: Connection, plan: Plan, wakeup: threading.Event, loop: "asyncio.AbstractEventLoop | None"
 ) -> Runner:
     time = app.queues.engine.time
     if plan.processes == 0:
@@ -130,7 +131,7 @@ def _runner(
             threads=plan.concurrency,
             clock=app.clock,
             now_us=time.earliest_us,
-            news=news,
+            wakeup=wakeup,
             loop=loop,
         )
     place = place_of(app)
@@ -148,7 +149,7 @@ def _runner(
         threads=threads,
         clock=app.clock,
         now_us=time.earliest_us,
-        news=news,
+        wakeup=wakeup,
         wear=plan.wear,
     )
 

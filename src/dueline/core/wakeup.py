@@ -21,7 +21,7 @@ WAKE_AHEAD_US = FALLBACK_US + SECOND_US
 class WakeupListener(Protocol):
     """Where one worker hears that there may be work.
 
-    is_open: whether it can be heard at all; a worker whose ear is not looks more often.
+    is_open: whether it can be heard at all; a worker whose listener is not looks more often.
     """
 
     is_open: bool
@@ -45,8 +45,8 @@ class Waker(Protocol):
         """Tell those who listen to one of these queues to look; never waits, never raises."""
         ...
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
-        """Open an ear for these queues; `news` is set when it hears something.
+    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
+        """Open a listener for these queues; `wakeup` is set when it hears something.
 
         A worker listens to its own name too, so that it can be woken alone.
         """
@@ -69,8 +69,8 @@ def wake_before(waker: Waker, places: Iterable[tuple[str, int]], *, now_us: int)
         waker.wake(queues)
 
 
-class Deaf:
-    """An ear that hears nothing."""
+class NoListener:
+    """A listener that hears nothing."""
 
     is_open = False
 
@@ -88,10 +88,10 @@ class NoWakeups:
     def wake(self, queues: Collection[str]) -> None:
         """Say nothing."""
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
-        """Answer an ear that hears nothing."""
-        del queues, news
-        return Deaf()
+    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
+        """Return a listener that hears nothing."""
+        del queues, wakeup
+        return NoListener()
 
 
 class Deferred:
@@ -111,9 +111,9 @@ class Deferred:
         if self._queues:
             self._waker.wake(self._queues)
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
-        """Open an ear for these queues."""
-        return self._waker.listen(queues, news)
+    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
+        """Open a listener for these queues."""
+        return self._waker.listen(queues, wakeup)
 
 
 class LocalWaker:
@@ -121,42 +121,42 @@ class LocalWaker:
 
     def __init__(self) -> None:
         """Know nobody yet."""
-        self._ears: tuple[_LocalEar, ...] = ()  # replaced as one: threads share this
+        self._listeners: tuple[_LocalListener, ...] = ()  # replaced as one: threads share this
         self._guard = threading.Lock()
 
     def wake(self, queues: Collection[str]) -> None:
         """Tell those who serve one of these queues to look."""
-        for ear in self._ears:
-            ear.hear(queues)
+        for listener in self._listeners:
+            listener.hear(queues)
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
-        """Open an ear for these queues."""
-        ear = _LocalEar(self, frozenset(queues), news)
+    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
+        """Open a listener for these queues."""
+        listener = _LocalListener(self, frozenset(queues), wakeup)
         with self._guard:
-            self._ears = (*self._ears, ear)
-        return ear
+            self._listeners = (*self._listeners, listener)
+        return listener
 
-    def forget(self, ear: "_LocalEar") -> None:
+    def forget(self, listener: "_LocalListener") -> None:
         """Wake it no more."""
         with self._guard:
-            self._ears = tuple(one for one in self._ears if one is not ear)
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
 
 
-class _LocalEar:
+class _LocalListener:
     """One worker of this process."""
 
     is_open = True
 
-    def __init__(self, waker: LocalWaker, queues: frozenset[str], news: threading.Event) -> None:
+    def __init__(self, waker: LocalWaker, queues: frozenset[str], wakeup: threading.Event) -> None:
         self._waker = waker
         self._queues = queues
-        self._news = news
+        self._wakeup = wakeup
         self._heard = False
 
     def hear(self, queues: Collection[str]) -> None:
         if not self._queues.isdisjoint(queues):
             self._heard = True
-            self._news.set()
+            self._wakeup.set()
 
     def take(self) -> bool:
         heard, self._heard = self._heard, False

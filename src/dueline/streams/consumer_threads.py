@@ -39,14 +39,14 @@ class Consuming:
         ttl_us: int,
         threads: int,
         waker: Waker,
-        bell: str,
+        channel: str,
         tidy: Callable[[], None],
     ) -> None:
         """Take the member and its handler; starts nothing yet.
 
         Args:
           threads: how many shards are handled at once.
-          bell: what the waker calls when something was appended.
+          channel: what the waker calls when something was appended.
           tidy: called now and then, to let old events expire.
         """
         self._consumer = consumer
@@ -54,9 +54,9 @@ class Consuming:
         self._beat_s = ttl_us / SECOND_US / BEATS_A_TTL
         self._tidy = tidy
         self._stopping = threading.Event()
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
         self._hurry = threading.Event()
-        self._ear = waker.listen([bell], self._news)
+        self._listener = waker.listen([channel], self._wakeup)
         self._beat = threading.Thread(target=self._beat_on, name="dueline-balance", daemon=True)
         self._threads = [
             threading.Thread(target=self._work, name=f"dueline-consumer-{number}", daemon=True)
@@ -72,7 +72,7 @@ class Consuming:
     def stop(self) -> None:
         """Ask the threads to stop behind the batches that they handle."""
         self._stopping.set()
-        self._news.set()
+        self._wakeup.set()
         self._hurry.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
@@ -82,7 +82,7 @@ class Consuming:
             thread.join(None if give_up_s is None else max(0.0, give_up_s - time.monotonic()))
         is_over = not any(thread.is_alive() for thread in self._threads)
         self._beat.join()
-        self._ear.close()
+        self._listener.close()
         if is_over:
             _try(self._consumer.leave)
         return is_over
@@ -92,7 +92,7 @@ class Consuming:
         while True:
             started_s = time.monotonic()
             _try(self._consumer.balance)
-            self._news.set()
+            self._wakeup.set()
             if started_s - tidied_s > TIDY_EVERY_S:
                 tidied_s = started_s
                 _try(self._tidy)
@@ -112,8 +112,8 @@ class Consuming:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            self._news.clear()
-            self._ear.take()
+            self._wakeup.clear()
+            self._listener.take()
             has_worked = False
             for shard in self._consumer.held:
                 if not self._stopping.is_set() and self._consumer.begin(shard):
@@ -124,7 +124,7 @@ class Consuming:
             if _try(self._consumer.is_unsettled):
                 self._hurry.set()
             if not has_worked:
-                self._news.wait(PAUSE_S if self._ear.is_open else PAUSE_UNHEARD_S)
+                self._wakeup.wait(PAUSE_S if self._listener.is_open else PAUSE_UNHEARD_S)
 
     def _one(self, shard: int) -> bool:
         """Handle a batch of a shard, if there is one."""

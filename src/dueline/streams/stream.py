@@ -37,7 +37,7 @@ _ROUNDS_MAX: Final = 5
 _instant = attrgetter("at_us")
 
 
-def bell(stream: str) -> str:
+def channel(stream: str) -> str:
     """Name what the consumers of a stream listen for: no queue is called so."""
     return f"{stream}!stream"
 
@@ -127,7 +127,7 @@ class Stream:
         resharding.recut(engine, self.name, shards)
         self._shards = None
         self.look()
-        engine.waker.wake([bell(self.name)])
+        engine.waker.wake([channel(self.name)])
 
     # Appending
 
@@ -222,7 +222,7 @@ class Stream:
             lost = [row for row, place in pairs if place is None or place > SEALED_US]
             raise _unknown(self.name, lost)
         if not is_sealed:
-            engine.waker.wake([bell(self.name)])
+            engine.waker.wake([channel(self.name)])
         if last_us > min(map(_instant, rows)):
             rows = [row._replace(at_us=at) for row, at in zip(rows, lying, strict=True)]
         return rows

@@ -63,13 +63,13 @@ class Child:
         self._offset_us = 0
         self._reported_us = 0
         self._is_leaving = False
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
         self._runner = make_runner(
             _Telling(handlers, hooks, self._tell_start),
             threads=threads,
             clock=self._clock,
             now_us=self._now_us,
-            news=self._news,
+            wakeup=self._wakeup,
         )
 
     def run(self) -> None:
@@ -100,7 +100,7 @@ class Child:
             elif isinstance(message, Recall):
                 self._send(Returned([job.claim() for job in self._runner.take_back()]))
         self._is_leaving = True
-        self._news.set()
+        self._wakeup.set()
         reporting.join()
         self._runner.close()
 
@@ -117,8 +117,8 @@ class Child:
 
     def _report(self) -> None:
         while not self._is_leaving:
-            self._news.wait(_TICK_S)
-            self._news.clear()
+            self._wakeup.wait(_TICK_S)
+            self._wakeup.clear()
             self._tell_ends()
             self._runner.interrupt_overdue()
             self._runner.spread()

@@ -25,17 +25,17 @@ class Beat:
         beat: Callable[[], int],
         between: Callable[[], object] = lambda: None,
         *,
-        news: threading.Event,
+        wakeup: threading.Event,
     ) -> None:
         """Take what one beat does, and what is done between beats.
 
         Args:
           beat: answers the shortest lease now held, in microseconds.
-          news: set when something has ended the beat, so that nobody waits on without it.
+          wakeup: set when something has ended the beat, so that nobody waits on without it.
         """
         self._beat = beat
         self._between = between
-        self._news = news
+        self._wakeup = wakeup
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="dueline-beat", daemon=True)
@@ -86,4 +86,4 @@ class Beat:
         """Beat no more, and let the worker, who may be waiting, see why."""
         self._failure = error
         self._stop.set()
-        self._news.set()
+        self._wakeup.set()

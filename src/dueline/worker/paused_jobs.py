@@ -49,12 +49,12 @@ class Steered:
     """One worker's part in pauses of tasks, and in limits."""
 
     def __init__(
-        self, engine: Engine, limited: Mapping[str, Handler], news: threading.Event
+        self, engine: Engine, limited: Mapping[str, Handler], wakeup: threading.Event
     ) -> None:
         """Take the engine, the handlers with limits, and what has the worker's loop go on."""
         self._engine = engine
         self._limited = limited
-        self._news = news
+        self._wakeup = wakeup
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
     def sort(self, taken: list[ClaimedJob]) -> Steering:
@@ -72,7 +72,7 @@ class Steered:
             limits = contain(self._lacking, one.job)
             if isinstance(limits, Raised):
                 found.failed.append(self._failed(one.job, limits.error))
-                self._news.set()  # its end is to be stored
+                self._wakeup.set()  # its end is to be stored
             elif limits:
                 found.waiting.append(Waiting(one.job, limits))
             else:
@@ -97,7 +97,7 @@ class Steered:
         """Put claimed jobs out of the way: into a lane with limits, or that of a pause."""
         if not waiting:
             return
-        self._news.set()  # what stood behind them may be due
+        self._wakeup.set()  # what stood behind them may be due
         unlimited = [(one.job, one.limits) for one in waiting if one.limits]
         if unlimited:
             self._engine.catalog.adopt(features.LIMITS)

@@ -12,11 +12,17 @@ class Lookout:
     """Reads the lane lists: by and by, and at once when something is heard."""
 
     def __init__(
-        self, claimer: Claimer, ear: WakeupListener, pace: Pace, *, time: StoreTime, clock: Clock
+        self,
+        claimer: Claimer,
+        listener: WakeupListener,
+        pace: Pace,
+        *,
+        time: StoreTime,
+        clock: Clock,
     ) -> None:
         """Take who reads, what is heard, and how often to look by oneself."""
         self._claimer = claimer
-        self._ear = ear
+        self._listener = listener
         self._pace = pace
         self._time = time
         self._clock = clock
@@ -52,12 +58,12 @@ class Lookout:
         return self.poll_if_due()
 
     def _is_heard(self) -> bool:
-        self._is_called = self._ear.take() or self._is_called
+        self._is_called = self._listener.take() or self._is_called
         return self._is_called
 
     def close(self) -> None:
         """Hear no more."""
-        self._ear.close()
+        self._listener.close()
 
     def found(self) -> None:
         """Note that there was work."""

@@ -61,17 +61,17 @@ class Early:
         start: Callable[[Sequence[Assignment]], Sequence[Assignment]],
         time: StoreTime,
         *,
-        news: threading.Event,
+        wakeup: threading.Event,
     ) -> None:
         """Take what starts jobs, and the store's time; starts no thread yet.
 
         Args:
           start: starts jobs; answers those for which there is no slot.
-          news: set when a job's time has come and it was not started.
+          wakeup: set when a job's time has come and it was not started.
         """
         self._start = start
         self._time = time
-        self._news = news
+        self._wakeup = wakeup
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, int, Job]] = []  # a heap, by time and then as they came
         self._ready: dict[Claim, Assignment] = {}
@@ -122,7 +122,7 @@ class Early:
             left = self._start(some) if some else []
             self._unplaced += [Prefetched(one.job, due[one.job.claim()]) for one in left]
             if left:
-                self._news.set()
+                self._wakeup.set()
 
     def take_overdue(self) -> Overdue:
         """Take the jobs whose time has come and that are not started."""
@@ -191,7 +191,7 @@ class Early:
                 self.start_due()
             except Exception:  # noqa: BLE001  (the worker's own thread meets with it, too)
                 log.exception("jobs that were claimed early wait for the worker to start them")
-                self._news.set()
+                self._wakeup.set()
             with self._changed:
                 if not self._is_closing:
                     self._changed.wait(self._pause_s())

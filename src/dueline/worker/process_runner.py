@@ -64,7 +64,7 @@ class ProcessRunner:
         threads: int,
         clock: Clock,
         now_us: Callable[[], int],
-        news: threading.Event,
+        wakeup: threading.Event,
         wear: RecycleAfter = NO_WEAR,
     ) -> None:
         """Take how a child is started; starts none yet.
@@ -72,7 +72,7 @@ class ProcessRunner:
         Args:
           spawn: starts a child with its share of the threads, see `threads_each`.
           threads: of all children together. now_us: the store's time.
-          news: set when there is something to collect.
+          wakeup: set when there is something to collect.
           wear: when a child has worked enough.
         """
         self.threads = threads
@@ -82,7 +82,7 @@ class ProcessRunner:
         self._count = processes
         self._clock = clock
         self._now_us = now_us
-        self._news = news
+        self._wakeup = wakeup
         self._wear = wear
         self._weighed_us = 0
         self._guard = threading.Lock()
@@ -281,7 +281,7 @@ class ProcessRunner:
                 theirs = child.having(claims)
                 if theirs:
                     child.send(CancelAsked(theirs))
-        self._news.set()
+        self._wakeup.set()
 
     def _put_back(self, assignments: Sequence[Assignment]) -> deque[Assignment]:
         """Let jobs wait to be given to a child, but for those whose end was wished for."""
@@ -390,7 +390,7 @@ class ProcessRunner:
                         given = child.hear_end(message)
                         if given is not None:
                             self._ended.append(to_ended(message, given.job))
-            self._news.set()
+            self._wakeup.set()
         self._bury(child)
 
     def _bury(self, child: Offspring) -> None:
@@ -406,4 +406,4 @@ class ProcessRunner:
             if not child.is_ready and not is_killed:
                 self._stillborn += 1
             self._fill_up()
-        self._news.set()
+        self._wakeup.set()

@@ -56,14 +56,14 @@ class ThreadRunner:
         threads: int,
         clock: Clock,
         now_us: Callable[[], int],
-        news: threading.Event,
+        wakeup: threading.Event,
         loop: "asyncio.AbstractEventLoop | None" = None,
     ) -> None:
         """Take what to run jobs with; starts no thread yet.
 
         Args:
           threads: how many jobs run at once. now_us: the store's time.
-          news: set when there is something to collect.
+          wakeup: set when there is something to collect.
           loop: where coroutines run; None for a loop of their own.
         """
         self.threads = threads
@@ -71,7 +71,7 @@ class ThreadRunner:
         self._execution = execution
         self._clock = clock
         self._now_us = now_us
-        self._news = news
+        self._wakeup = wakeup
         self._ready: deque[Assignment] = deque()
         self._ended: deque[tuple[Job, Ending, int, int]] = deque()  # Ended, or as much
         self._slots: list[_Slot] = []
@@ -169,8 +169,8 @@ class ThreadRunner:
         )
         if self._ready:
             self.spread()
-        if not self._news.is_set():
-            self._news.set()
+        if not self._wakeup.is_set():
+            self._wakeup.set()
 
     def collect(self) -> list[Ended]:
         """Take the attempts that ended since the last call."""
@@ -229,7 +229,7 @@ class ThreadRunner:
         now_us = self._clock.monotonic_us() + self._offset_us
         for job in self._withdraw(claims):
             self._ended.append(Ended(job, Cancelled(CANCELLED), 0, now_us))
-        self._news.set()
+        self._wakeup.set()
 
     def reports(self) -> Mapping[Claim, Report]:
         """Take what handlers said of their progress since the last call."""
@@ -320,7 +320,7 @@ class ThreadRunner:
         return self._run(slot, self._take_beside(), now_us)
 
     def _wait(self) -> None:
-        self._news.set()
+        self._wakeup.set()
         with self._work:
             self._idle += 1
             if not self._has_work() and not self._is_closing:
@@ -355,5 +355,5 @@ class ThreadRunner:
     def _tell(self, now_us: int) -> None:
         """Say that there is something to collect."""
         self._told_us = now_us
-        if not self._news.is_set():
-            self._news.set()
+        if not self._wakeup.is_set():
+            self._wakeup.set()

@@ -68,17 +68,17 @@ class Worker:
         settings: WorkerSettings,
         *,
         clock: Clock,
-        news: threading.Event,
-        ear: WakeupListener,
+        wakeup: threading.Event,
+        listener: WakeupListener,
         pace: Pace,
     ) -> None:
-        """Take the parts. news: what the runner sets, the ear, and `stop`."""
+        """Take the parts. wakeup: what the runner sets, the listener, and `stop`."""
         self.name = settings.worker
         self._engine = engine
         self._settler = settler
         self._settings = settings
         self._clock = clock
-        self._news = news
+        self._wakeup = wakeup
         self._guarded = Patience(clock).do
         self._permits = HeldPermits(engine, settings.worker)
         self._claimer = Claimer.sharing(
@@ -88,17 +88,17 @@ class Worker:
         self._arrived: list[ClaimedJob] = []
         self._untold: list[ClaimedJob] = []
         self._releasing: list[Job] = []
-        self._lookout = Lookout(self._claimer, ear, pace, time=engine.time, clock=clock)
+        self._lookout = Lookout(self._claimer, listener, pace, time=engine.time, clock=clock)
         self._held = Holding(settings.serving, engine.catalog.settings)
         self._held.start_by_us = self._permits.start_by_us
         times = (clock, engine.time.latest_us)
         self._chunks = gathering(runner, settler.chunked, times, self._held.marked)
         self._runner = runner = self._chunks or runner
         self._reports = Reports(engine, runner.reports)
-        self._early = Early(self._start_early, engine.time, news=news)
+        self._early = Early(self._start_early, engine.time, wakeup=wakeup)
         self._slots = Slots(runner, self._held, self._early, self._chunks)
         self._ended: list[Ended] = []
-        self._steered = Steered(engine, settler.limited, news)
+        self._steered = Steered(engine, settler.limited, wakeup)
         self._steps = Stepping(engine, settler)
         self._careful = Careful(runner, settler, self._held, self._lose, clock)
         self._buffer = Buffer(runner, self._careful, clock)
@@ -113,13 +113,13 @@ class Worker:
             },
         )
         self._is_stopping = self._is_hurried = False
-        self._beat = Beat(self._extend_all, self._attend, news=news)
+        self._beat = Beat(self._extend_all, self._attend, wakeup=wakeup)
 
     def stop(self, *, hurry: bool = False) -> None:
         """Claim no more; end when running handlers have, or at once (rule A3). From any thread."""
         self._is_stopping = True
         self._is_hurried = self._is_hurried or hurry
-        self._news.set()
+        self._wakeup.set()
 
     def run(self) -> None:
         """Work until stopped, or in a burst until nothing is due."""
@@ -139,7 +139,7 @@ class Worker:
 
     def _until(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
-            self._news.clear()
+            self._wakeup.clear()
             was_busy = bool(self._held)
             is_done = self._guarded(self._step)
             # The end of a burst's last jobs may be its own: nothing would wake it.
@@ -399,7 +399,7 @@ class Worker:
             timeout_us = self._early.wait_us(timeout_us)
         if self._chunks:
             timeout_us = self._chunks.wait_us(timeout_us)
-        self._news.wait(timeout_us / 1e6)
+        self._wakeup.wait(timeout_us / 1e6)
 
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
@@ -445,7 +445,7 @@ class Worker:
         self._attendance.tell_of_change(self._load())
         self._report()
         if self._held and self._wishes.read():
-            self._news.set()
+            self._wakeup.set()
 
     def _extend_all(self) -> int:
         self._lose(self._permits.keep(self._held.jobs()))

@@ -17,17 +17,17 @@ AT_MOST_S = 60
 
 def run(program: str) -> int:
     """Start a child, and another each time one ends; count them until something gives up."""
-    clock, news = SystemClock(), threading.Event()
+    clock, wakeup = SystemClock(), threading.Event()
     begun: list[int] = []
     runner = ProcessRunner(
         spawning([sys.executable, "-c", program], {}), processes=1, threads=1, clock=clock,
-        now_us=clock.wall_us, news=news,
+        now_us=clock.wall_us, wakeup=wakeup,
     )  # fmt: skip
     runner.start()
     try:
         while len(begun) < BORN:
-            assert news.wait(AT_MOST_S)
-            news.clear()
+            assert wakeup.wait(AT_MOST_S)
+            wakeup.clear()
             begun.append(1)
             runner.spread()
     finally:

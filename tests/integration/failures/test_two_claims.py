@@ -31,7 +31,7 @@ def threads() -> Runner:
         threads=2,
         clock=clock,
         now_us=clock.wall_us,
-        news=threading.Event(),
+        wakeup=threading.Event(),
     )
 
 
@@ -50,7 +50,7 @@ def child() -> Runner:
         threads=2,
         clock=clock,
         now_us=clock.wall_us,
-        news=threading.Event(),
+        wakeup=threading.Event(),
     )
 
 

@@ -234,12 +234,12 @@ def test_an_unknown_that_the_block_raises_is_left_as_it_is(app: Dueline) -> None
 def test_workers_are_woken_by_a_commit_and_not_before(app: Dueline, send: Send) -> None:
     # O1: who looked before would see nothing, and not look again for a while
     swap(app.queues, waker=LocalWaker())
-    ear = app.queues.engine.waker.listen(["default"], threading.Event())
+    listener = app.queues.engine.waker.listen(["default"], threading.Event())
     with app.transaction() as tx:
         send.using(tx=tx).enqueue(1)
-        assert not ear.take()
-    assert ear.take()
+        assert not listener.take()
+    assert listener.take()
     with pytest.raises(Stop), app.transaction() as tx:  # noqa: PT012
         send.using(tx=tx).enqueue(2)
         raise Stop
-    assert not ear.take()
+    assert not listener.take()

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dueline.stores.sqlite.wakeup import DATAGRAMS_MAX, SOCKETS_AGE_US_MAX, SocketEar, SocketWaker
+from dueline.stores.sqlite.wakeup import (
+    DATAGRAMS_MAX,
+    SOCKETS_AGE_US_MAX,
+    SocketListener,
+    SocketWaker,
+)
 from tests.harness.clocks import HandClock
 
 WAIT_S = 60.0
@@ -34,16 +39,16 @@ def waker(file: Path, clock: HandClock) -> SocketWaker:
 
 
 @pytest.fixture
-def news() -> threading.Event:
+def wakeup() -> threading.Event:
     return threading.Event()
 
 
 @pytest.fixture
-def ear(waker: SocketWaker, news: threading.Event) -> Iterator[SocketEar]:
-    ear = waker.listen(["default", "mail"], news)
-    assert isinstance(ear, SocketEar)
-    yield ear
-    ear.close()
+def listener(waker: SocketWaker, wakeup: threading.Event) -> Iterator[SocketListener]:
+    listener = waker.listen(["default", "mail"], wakeup)
+    assert isinstance(listener, SocketListener)
+    yield listener
+    listener.close()
 
 
 def folder_of(file: Path) -> Path:
@@ -51,25 +56,25 @@ def folder_of(file: Path) -> Path:
 
 
 def test_who_serves_the_queue_hears_it(
-    waker: SocketWaker, ear: SocketEar, news: threading.Event
+    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     # O1
     waker.wake(["mail"])
-    assert news.wait(WAIT_S)
-    assert ear.take()
-    assert not ear.take()
+    assert wakeup.wait(WAIT_S)
+    assert listener.take()
+    assert not listener.take()
 
 
 def test_it_can_be_woken_again_and_again(
-    waker: SocketWaker, ear: SocketEar, news: threading.Event
+    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     for _ in range(50):
         waker.wake(["default", "mail"])
-        assert news.wait(WAIT_S)
-        news.clear()
-        while not ear.take():  # it was heard before the news were cleared
-            assert news.wait(WAIT_S)
-            news.clear()
+        assert wakeup.wait(WAIT_S)
+        wakeup.clear()
+        while not listener.take():  # it was heard before the news were cleared
+            assert wakeup.wait(WAIT_S)
+            wakeup.clear()
 
 
 class Flooded(socket.socket):
@@ -87,15 +92,15 @@ class Flooded(socket.socket):
 
 
 def test_a_flood_of_wakeups_keeps_no_worker(
-    waker: SocketWaker, ear: SocketEar, news: threading.Event
+    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     waker.wake(["mail"])
-    assert news.wait(WAIT_S)
-    flooded = Flooded(fileno=os.dup(ear._socket.fileno()))
+    assert wakeup.wait(WAIT_S)
+    flooded = Flooded(fileno=os.dup(listener._socket.fileno()))
     with flooded:
-        calm, ear._socket = ear._socket, flooded
-        assert ear.take()
-        ear._socket = calm
+        calm, listener._socket = listener._socket, flooded
+        assert listener.take()
+        listener._socket = calm
     assert flooded.received <= DATAGRAMS_MAX
 
 
@@ -104,27 +109,27 @@ class TakenAtOnce(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ear: SocketEar | None = None
+        self.listener: SocketListener | None = None
         self.taken = threading.Semaphore(0)
 
     def set(self) -> None:
         super().set()
-        if self.ear is not None and self.ear.take():
+        if self.listener is not None and self.listener.take():
             self.taken.release()
 
 
 def taken_at_once(waker: SocketWaker) -> None:
     """Take each wake-up while its thread still announces it."""
-    news = TakenAtOnce()
-    ear = waker.listen(["default"], news)
-    assert isinstance(ear, SocketEar)
-    news.ear = ear
+    wakeup = TakenAtOnce()
+    listener = waker.listen(["default"], wakeup)
+    assert isinstance(listener, SocketListener)
+    wakeup.listener = listener
     try:
         for _ in range(3):
             waker.wake(["default"])
-            assert news.taken.acquire(timeout=TAKEN_S_MAX)
+            assert wakeup.taken.acquire(timeout=TAKEN_S_MAX)
     finally:
-        ear.close()
+        listener.close()
 
 
 def test_news_that_are_taken_at_once_are_not_the_last(waker: SocketWaker) -> None:
@@ -133,24 +138,26 @@ def test_news_that_are_taken_at_once_are_not_the_last(waker: SocketWaker) -> Non
 
 
 def test_what_is_said_of_other_queues_is_not_for_it(
-    waker: SocketWaker, ear: SocketEar, news: threading.Event
+    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     waker.wake(["post"])
     waker.wake(["mail"])  # comes later
-    assert news.wait(WAIT_S)
-    assert ear.take()
+    assert wakeup.wait(WAIT_S)
+    assert listener.take()
 
 
 def test_a_worker_that_does_not_look_holds_up_no_sender(
-    waker: SocketWaker, ear: SocketEar, news: threading.Event
+    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     for _ in range(2_000):
         waker.wake(["default"])
-    assert news.wait(WAIT_S)
-    assert ear.take()
+    assert wakeup.wait(WAIT_S)
+    assert listener.take()
 
 
-def test_other_processes_are_heard(file: Path, ear: SocketEar, news: threading.Event) -> None:
+def test_other_processes_are_heard(
+    file: Path, listener: SocketListener, wakeup: threading.Event
+) -> None:
     # O1
     script = (
         "import sys; from pathlib import Path; from dueline.core.clock import SystemClock\n"
@@ -158,11 +165,11 @@ def test_other_processes_are_heard(file: Path, ear: SocketEar, news: threading.E
         "SocketWaker(Path(sys.argv[1]), clock=SystemClock()).wake(['default'])"
     )
     subprocess.run([sys.executable, "-c", script, str(file)], check=True)
-    assert news.wait(WAIT_S)
-    assert ear.take()
+    assert wakeup.wait(WAIT_S)
+    assert listener.take()
 
 
-def test_it_is_for_the_owner_alone(file: Path, ear: SocketEar) -> None:
+def test_it_is_for_the_owner_alone(file: Path, listener: SocketListener) -> None:
     assert stat.S_IMODE(folder_of(file).stat().st_mode) == 0o700
 
 
@@ -177,27 +184,27 @@ def test_the_last_worker_takes_the_folder_along(waker: SocketWaker, file: Path) 
 
 
 def test_it_closes_whether_or_not_it_was_heard(waker: SocketWaker, file: Path) -> None:
-    news = threading.Event()
-    ear = waker.listen(["default"], news)
-    assert isinstance(ear, SocketEar)
+    wakeup = threading.Event()
+    listener = waker.listen(["default"], wakeup)
+    assert isinstance(listener, SocketListener)
     waker.wake(["default"])
-    assert news.wait(WAIT_S)
-    ear.close()
-    ear._thread.join(WAIT_S)
-    assert not ear._thread.is_alive()
+    assert wakeup.wait(WAIT_S)
+    listener.close()
+    listener._thread.join(WAIT_S)
+    assert not listener._thread.is_alive()
     waker.wake(["default"])  # to one that has gone
 
 
 def test_it_closes_even_if_its_folder_was_removed(waker: SocketWaker, file: Path) -> None:
-    ear = waker.listen(["default"], threading.Event())
-    assert isinstance(ear, SocketEar)
+    listener = waker.listen(["default"], threading.Event())
+    assert isinstance(listener, SocketListener)
     for place in folder_of(file).iterdir():
         place.unlink()
     folder_of(file).rmdir()
     waker.wake(["default"])
-    ear.close()
-    ear._thread.join(WAIT_S)
-    assert not ear._thread.is_alive()
+    listener.close()
+    listener._thread.join(WAIT_S)
+    assert not listener._thread.is_alive()
 
 
 def bound(file: Path, name: str) -> socket.socket:
@@ -244,25 +251,25 @@ def test_one_that_was_late_to_listen_is_not_removed(
 
 
 def test_a_worker_that_comes_later_is_known_within_a_second(
-    waker: SocketWaker, clock: HandClock, news: threading.Event
+    waker: SocketWaker, clock: HandClock, wakeup: threading.Event
 ) -> None:
     waker.wake(["default"])  # reads the folder, which is not there yet
-    ear = waker.listen(["default"], news)
+    listener = waker.listen(["default"], wakeup)
     clock.advance(us=SOCKETS_AGE_US_MAX + 1)
     waker.wake(["default"])
-    assert news.wait(WAIT_S)
-    ear.close()
+    assert wakeup.wait(WAIT_S)
+    listener.close()
 
 
 def test_a_path_that_is_too_long_for_an_address_will_do(tmp_path: Path, clock: HandClock) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    waker, news = SocketWaker(folder / "jobs.db", clock=clock), threading.Event()
-    ear = waker.listen(["default"], news)
-    assert ear.is_open
+    waker, wakeup = SocketWaker(folder / "jobs.db", clock=clock), threading.Event()
+    listener = waker.listen(["default"], wakeup)
+    assert listener.is_open
     waker.wake(["default"])
-    assert news.wait(WAIT_S)
-    ear.close()
+    assert wakeup.wait(WAIT_S)
+    listener.close()
     assert list(folder.iterdir()) == []
 
 
@@ -270,7 +277,7 @@ def test_a_path_that_is_too_long_for_an_address_will_do(tmp_path: Path, clock: H
 def test_a_folder_that_others_may_write_to_is_not_used(
     waker: SocketWaker,
     file: Path,
-    news: threading.Event,
+    wakeup: threading.Event,
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -286,19 +293,19 @@ def test_a_folder_that_others_may_write_to_is_not_used(
             place.chmod(0o777)
         else:
             monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    ear = waker.listen(["default"], news)
-    assert not ear.is_open
-    assert not ear.take()
+    listener = waker.listen(["default"], wakeup)
+    assert not listener.is_open
+    assert not listener.take()
     waker.wake(["default"])
-    ear.close()
+    listener.close()
     assert place.exists()
 
 
 def test_where_there_are_no_such_sockets_nothing_is_heard(
-    waker: SocketWaker, news: threading.Event, monkeypatch: pytest.MonkeyPatch
+    waker: SocketWaker, wakeup: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
-    assert not waker.listen(["default"], news).is_open
+    assert not waker.listen(["default"], wakeup).is_open
     waker.wake(["default"])
 
 
@@ -306,9 +313,9 @@ def test_a_thread_that_hears_of_the_end_too_late_ends_all_the_same(
     waker: SocketWaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a machine is so busy that it does not get to run in time
-    monkeypatch.setattr(SocketEar, "_loop", lambda _: None)
-    ear = waker.listen(["default"], threading.Event())
-    assert isinstance(ear, SocketEar)
+    monkeypatch.setattr(SocketListener, "_loop", lambda _: None)
+    listener = waker.listen(["default"], threading.Event())
+    assert isinstance(listener, SocketListener)
     monkeypatch.undo()
-    ear._socket.close()
-    ear._loop()
+    listener._socket.close()
+    listener._loop()

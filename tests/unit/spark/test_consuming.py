@@ -258,7 +258,7 @@ def test_a_query_without_tasks_claims_jobs_since_it_starts_tasks_as_jobs_come() 
         threads=8,
         clock=SystemClock(),
         now_us=lambda: 0,
-        news=threading.Event(),
+        wakeup=threading.Event(),
         handlers={},
     )
     assert fleet.capacity == 8

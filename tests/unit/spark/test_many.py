@@ -94,7 +94,7 @@ def test_jobs_that_are_ready_go_together_and_those_that_failed_by_themselves() -
     from dueline.spark.worker.pandas_handlers import Many, ManyRunner
 
     sizes: list[int] = []
-    clock, news = SystemClock(), threading.Event()
+    clock, wakeup = SystemClock(), threading.Event()
     runner = ManyRunner(
         Execution({"add": HANDLER}),
         many={"add": Many(lambda table: sizes.append(table.num_rows), "arrow")},
@@ -102,7 +102,7 @@ def test_jobs_that_are_ready_go_together_and_those_that_failed_by_themselves() -
         threads=9,
         clock=clock,
         now_us=clock.wall_us,
-        news=news,
+        wakeup=wakeup,
     )
     some = jobs_of(*[b"[1]"] * 20)
     failed = [*jobs_of(b"[1]", b"[1]", errors=1), *jobs_of(b"[1]", alone=True)]

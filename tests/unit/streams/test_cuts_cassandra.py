@@ -21,17 +21,17 @@ def test_nothing_is_lost_or_out_of_order_when_a_stream_is_cut_anew() -> None:
         streams = [app.stream("clicks", shards=1) for app in apps]
         sent: dict[str, list[int]] = {}
         found: dict[str, list[int]] = {}
-        news = threading.Condition()
+        wakeup = threading.Condition()
 
         @streams[0].consumer("billing", lease=4)
         def bill(batch: Batch) -> None:
-            with news:
+            with wakeup:
                 for event in batch.events:
                     key, number = event.value
                     numbers = found.setdefault(key, [])
                     if number not in numbers:
                         numbers.append(number)
-                news.notify_all()
+                wakeup.notify_all()
 
         def put(count: int) -> None:
             for number in range(count):
@@ -46,8 +46,8 @@ def test_nothing_is_lost_or_out_of_order_when_a_stream_is_cut_anew() -> None:
             for shards in (7, 3):
                 streams[1].reshard(shards)
                 put(10)
-            with news:
-                assert news.wait_for(lambda: found == sent, ENDS_WITHIN_S)
+            with wakeup:
+                assert wakeup.wait_for(lambda: found == sent, ENDS_WITHIN_S)
         assert len({event.id for event in streams[1].read()}) == sum(map(len, sent.values()))
         assert streams[0].look().first == 8
         for app in apps:

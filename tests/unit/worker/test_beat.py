@@ -33,7 +33,7 @@ class Hearts:
 def test_it_beats_at_once_and_several_times_a_lease() -> None:
     # C6
     hearts = Hearts(3_000)
-    beat = Beat(hearts, news=threading.Event())
+    beat = Beat(hearts, wakeup=threading.Event())
     beat.start()
     assert hearts.heard(5)
     beat.stop()
@@ -43,7 +43,7 @@ def test_it_beats_at_once_and_several_times_a_lease() -> None:
 
 def test_it_stops_without_waiting_for_the_next_beat() -> None:
     hearts = Hearts(10**12)
-    beat = Beat(hearts, news=threading.Event())
+    beat = Beat(hearts, wakeup=threading.Event())
     beat.start()
     assert hearts.heard(1)
     beat.stop()
@@ -52,7 +52,7 @@ def test_it_stops_without_waiting_for_the_next_beat() -> None:
 
 def test_a_beat_that_fails_is_told_and_made_again_soon(caplog: pytest.LogCaptureFixture) -> None:
     hearts = Hearts(StoreUnavailable("away"), StoreUnavailable("away"), 10**12)
-    beat = Beat(hearts, news=threading.Event())
+    beat = Beat(hearts, wakeup=threading.Event())
     with caplog.at_level(logging.WARNING, "dueline.worker"):
         beat.start()
         assert hearts.heard(3)
@@ -63,25 +63,25 @@ def test_a_beat_that_fails_is_told_and_made_again_soon(caplog: pytest.LogCapture
 
 def test_what_ends_the_beat_ends_the_worker() -> None:
     # a worker that does not beat would lose every claim
-    hearts, news = Hearts(ZeroDivisionError("bug")), threading.Event()
-    beat = Beat(hearts, news=news)
+    hearts, wakeup = Hearts(ZeroDivisionError("bug")), threading.Event()
+    beat = Beat(hearts, wakeup=wakeup)
     beat.start()
     assert hearts.heard(1)
     beat.stop()
-    assert news.is_set()
+    assert wakeup.is_set()
     with pytest.raises(ZeroDivisionError, match="bug"):
         beat.check()
 
 
 def test_what_fails_between_beats_ends_the_worker_too() -> None:
-    hearts, news = Hearts(10**12), threading.Event()
+    hearts, wakeup = Hearts(10**12), threading.Event()
 
     def between() -> None:
         raise ZeroDivisionError("bug")
 
-    beat = Beat(hearts, between, news=news)
+    beat = Beat(hearts, between, wakeup=wakeup)
     beat.start()
-    assert news.wait(WAIT_S)
+    assert wakeup.wait(WAIT_S)
     beat.stop()
     with pytest.raises(ZeroDivisionError, match="bug"):
         beat.check()

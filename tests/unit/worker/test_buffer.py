@@ -45,7 +45,7 @@ class Slow:
     ) -> None:
         self.bench = Bench(queues, clock, threads=threads)
         self.bench.runner.run_us = QUICK_US
-        self.bench.news.meanwhile = self._go_on
+        self.bench.wakeup.meanwhile = self._go_on
         self.held: list[int] = []
         self.released_us: int | None = None
         self.then: Callable[[], object] = lambda: None
@@ -60,7 +60,7 @@ class Slow:
             self.then()
         if self._clock.monotonic_us() >= self._end_us:
             self.bench.runner.end()
-            self.bench.news.set()
+            self.bench.wakeup.set()
 
 
 def test_what_waits_behind_a_slow_job_is_released_in_time(queues: Queues, clock: HandClock) -> None:
@@ -89,11 +89,11 @@ def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: Han
     put(queues, *(call(number) for number in range(JOBS)))
     slow = Slow(queues, clock, lasts_us=2_000_000)
     idle = Bench(queues, clock, threads=JOBS)
-    ear = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.waker.listen(["default"], threading.Event())
     found: list[int] = []
 
     def look() -> None:
-        assert ear.take()
+        assert listener.take()
         idle.worker._claimer.refresh()
         found.append(len(idle.worker._claimer.claim(JOBS, {})))
 
@@ -111,9 +111,9 @@ def test_jobs_that_go_on_being_quick_are_not_released(queues: Queues, clock: Han
     def meanwhile() -> None:
         bench.run_all()
         clock.advance(us=QUICK_US)
-        bench.news.set()
+        bench.wakeup.set()
 
-    bench.news.meanwhile = meanwhile
+    bench.wakeup.meanwhile = meanwhile
     assert bench.run() == list(range(200))
     assert "given_back" not in words(queues)
 

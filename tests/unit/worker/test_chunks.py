@@ -71,7 +71,7 @@ def test_a_full_chunk_runs_at_once_and_the_rest_after_its_time(
         at_us.extend([clock.wall_us()] * (len(bench.runner.submitted) - len(at_us)))
         bench.run_all()
 
-    bench.news.meanwhile = note_and_run
+    bench.wakeup.meanwhile = note_and_run
     bench.run()
     assert chunks(bench) == [[0, 1, 2], [3, 4, 5], [6, 7]]
     assert at_us == [NOW_US, NOW_US, NOW_US + WITHIN_US]
@@ -93,7 +93,7 @@ def test_nothing_is_gathered_before_it_is_due(queues: Queues, clock: HandClock) 
         if len(bench.runner.began) == 2:
             bench.worker.stop()
 
-    bench.news.meanwhile = note_and_run
+    bench.wakeup.meanwhile = note_and_run
     bench.run()
     assert began == [(NOW_US + WITHIN_US, [1, 2]), (NOW_US + 3 * SECOND_US + WITHIN_US, [3])]
 
@@ -121,12 +121,12 @@ def test_a_chunk_that_runs_takes_one_slot(queues: Queues, clock: HandClock) -> N
 
     def end_once_both_run() -> None:
         bench.runner.begin()
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             put(queues, call(1))
-        if len(bench.runner.active) > 1 or len(bench.news.waits_s) > 100:
+        if len(bench.runner.active) > 1 or len(bench.wakeup.waits_s) > 100:
             bench.runner.end()
 
-    bench.news.meanwhile = end_once_both_run
+    bench.wakeup.meanwhile = end_once_both_run
     bench.run()
     assert bench.runner.beside == {100: [1], 1: [100]}
 
@@ -147,7 +147,7 @@ def test_no_more_ordinary_jobs_are_claimed_than_there_are_slots(
         for job in bench.runner.active[:1]:
             bench.runner.end(only=number_of(job))
 
-    bench.news.meanwhile = run_one
+    bench.wakeup.meanwhile = run_one
     bench.run()
     assert most <= 2 + 3 * 2  # its slots, and three times what came last, all of it of chunks
     assert words(queues) == ["done"] * 54
@@ -166,7 +166,7 @@ def test_a_queue_with_fewer_slots_fills_chunks_and_runs_no_more_of_them(
         most = max(most, len(bench.runner.active))
         bench.runner.end()
 
-    bench.news.meanwhile = run_one
+    bench.wakeup.meanwhile = run_one
     bench.run()
     assert chunks(bench) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert most == 1
@@ -207,7 +207,7 @@ def test_each_job_of_a_chunk_ends_in_its_own_way(queues: Queues, clock: HandCloc
             bench.runner.end(Each(list(zip(claims, endings, strict=True))))
             bench.worker.stop()
 
-    bench.news.meanwhile = run_once
+    bench.wakeup.meanwhile = run_once
     bench.run()
     assert [queues.find(job.id).status for job in jobs] == ["done", "scheduled", "done"]
 
@@ -223,7 +223,7 @@ def test_a_chunk_whose_process_died_makes_suspects_that_run_alone(
         bench.runner.begin()
         bench.runner.end(DONE if len(bench.runner.began) > 1 else Crashed("it died"))
 
-    bench.news.meanwhile = die_first
+    bench.wakeup.meanwhile = die_first
     bench.run()
     assert chunks(bench) == [[1, 2, 3], [1], [2], [3]]
     assert [one.alone for one in bench.runner.submitted] == [False, True, True, True]
@@ -256,12 +256,12 @@ def test_all_members_of_a_chunk_that_runs_are_known_to_have_started(
 
     def look() -> None:
         bench.runner.begin()
-        if len(bench.news.waits_s) == 4:
+        if len(bench.wakeup.waits_s) == 4:
             states.extend(row_in(queues.engine.store, job.id).state for job in jobs)
             bench.runner.end()
             bench.worker.stop()
 
-    bench.news.meanwhile = look
+    bench.wakeup.meanwhile = look
     bench.run()
     assert states == [State.STARTED] * 3
 
@@ -280,7 +280,7 @@ def test_claims_of_what_waits_long_are_extended(queues: Queues, clock: HandClock
         fences.add(row_in(queues.engine.store, jobs[0].id).fence)
         bench.run_all()
 
-    bench.news.meanwhile = beat
+    bench.wakeup.meanwhile = beat
     bench.run()
     assert clock.wall_us() - NOW_US >= 300 * SECOND_US > 2 * LEASE_US
     assert fences == {1}
@@ -295,7 +295,7 @@ def test_a_member_whose_claim_was_lost_costs_no_other(
     bench = bench_of(queues, clock, size=3 if is_begun else 4, burst=False)
 
     def lose_first() -> None:
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             row = row_in(queues.engine.store, jobs[0].id)
             assert queues.engine.store.settle([Drop(row)]) == [True]
             bench.beat()
@@ -304,7 +304,7 @@ def test_a_member_whose_claim_was_lost_costs_no_other(
         if bench.runner.began and not bench.worker._held:
             bench.worker.stop()
 
-    bench.news.meanwhile = lose_first
+    bench.wakeup.meanwhile = lose_first
     bench.run()
     assert words(queues) == ["done", "done"]
     if not is_begun:
@@ -319,7 +319,7 @@ def test_a_member_that_is_cancelled_while_it_waits_never_runs(
     bench = bench_of(queues, clock)
 
     def cancel_first() -> None:
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             row = row_in(queues.engine.store, jobs[0].id)
             now_us = clock.wall_us()
             cancel_requests.ask(
@@ -329,7 +329,7 @@ def test_a_member_that_is_cancelled_while_it_waits_never_runs(
             bench.worker._wishes.read()
         bench.run_all()
 
-    bench.news.meanwhile = cancel_first
+    bench.wakeup.meanwhile = cancel_first
     bench.run()
     assert chunks(bench) == [[2]]
     assert sorted(words(queues)) == ["cancelled", "done"]
@@ -338,7 +338,7 @@ def test_a_member_that_is_cancelled_while_it_waits_never_runs(
 def test_a_worker_that_stops_gives_back_what_it_gathered(queues: Queues, clock: HandClock) -> None:
     jobs = put_chunked(queues, 1, 2)
     bench = bench_of(queues, clock, burst=False)
-    bench.news.meanwhile = bench.worker.stop
+    bench.wakeup.meanwhile = bench.worker.stop
     assert bench.run() == []
     rows = [row_in(queues.engine.store, job.id) for job in jobs]
     assert [row.is_claimed() for row in rows] == [False, False]
@@ -357,7 +357,7 @@ def test_a_chunk_that_was_not_begun_is_given_back_whole(
             bench.run_all()
         bench.worker.stop()
 
-    bench.news.meanwhile = stop
+    bench.wakeup.meanwhile = stop
     bench.run()
     assert words(queues) == (["done"] if is_begun else ["given_back"]) * 3
 

@@ -76,13 +76,13 @@ def test_a_running_job_whose_end_is_wished_for_runs_no_second_time(
 
     def cancel() -> None:
         begun(bench, clock)
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             assert not queues.cancel(job.id)
         elif bench.runner.cancelled:
             assert bench.runner.cancelled == [job._replace(fence=1).claim()]
             bench.runner.end(ending)
 
-    bench.news.meanwhile = cancel
+    bench.wakeup.meanwhile = cancel
     assert bench.run() == [1]
     assert queues.find(job.id).status == state
     assert words(queues) == [state]
@@ -97,12 +97,12 @@ def test_a_claimed_job_that_has_not_begun_never_does(queues: Queues, clock: Hand
 
     def cancel() -> None:
         begun(bench, clock)
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             assert not queues.cancel(jobs[3].id)
         elif bench.runner.cancelled:
             bench.runner.end()
 
-    bench.news.meanwhile = cancel
+    bench.wakeup.meanwhile = cancel
     assert bench.run() == [0, 1, 2]
     assert outcome_of(queues, jobs[3].id)[0] == "cancelled"
 
@@ -133,7 +133,7 @@ def test_a_wish_that_comes_between_two_attempts_holds_for_the_next(
             assert not queues.cancel(job.id)
             bench.runner.end(FAILED)
 
-    bench.news.meanwhile = cancel
+    bench.wakeup.meanwhile = cancel
     assert bench.run() == [1]
     assert outcome_of(queues, job.id) == ("cancelled", ASKED)
     assert words(queues) == ["retried", "cancelled"]
@@ -312,7 +312,7 @@ def test_the_last_report_is_written_and_there_for_the_next_attempt(
             )
         bench.runner.end(FAILED if len(lasts) < 3 else Done(b"1"))
 
-    bench.news.meanwhile = report
+    bench.wakeup.meanwhile = report
     assert bench.run() == [1, 1, 1]
     assert [last and last.done for last in lasts] == [None, 1, 2]
     last = progress_records.read(queues.engine.store, job.id)
@@ -328,7 +328,7 @@ def test_what_a_lost_claim_reported_is_not_written(queues: Queues, clock: HandCl
 
     def lose() -> None:
         bench.runner.begin()
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             (active,) = bench.runner.active
             bench.runner.told = {active.claim(): Report(1, 10, "stale")}
             failing = FailingStore(queues.engine.store, {1: Fault.BEFORE})
@@ -343,7 +343,7 @@ def test_what_a_lost_claim_reported_is_not_written(queues: Queues, clock: HandCl
             bench.worker._attend()
         bench.runner.end()
 
-    bench.news.meanwhile = lose
+    bench.wakeup.meanwhile = lose
     bench.run()
     assert progress_records.read(queues.engine.store, job.id) is None
 

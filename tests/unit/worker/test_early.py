@@ -63,7 +63,7 @@ class Watched:
                     self.bench.worker.stop()
                 self.bench.runner.end()
 
-        self.bench.news.meanwhile = look
+        self.bench.wakeup.meanwhile = look
         self.bench.run()
 
     def _look(self) -> None:
@@ -84,7 +84,7 @@ class Watched:
     def end(self) -> None:
         """Let the handlers that run return."""
         self.bench.runner.end(Done(b""))
-        self.bench.news.set()
+        self.bench.wakeup.set()
 
 
 def test_a_job_is_claimed_before_its_time_and_started_at_it(
@@ -144,7 +144,7 @@ def test_a_more_urgent_job_takes_the_slot_that_is_kept_for_an_early_one(
         if 1 in worker.claimed_us and 2 not in worker.began_us and clock.wall_us() < due_us:
             if len(worker.jobs) == 1 and clock.wall_us() >= due_us - LEAD_US:
                 worker.put(2, clock.wall_us(), priority=7)
-                worker.bench.news.set()
+                worker.bench.wakeup.set()
         elif clock.wall_us() >= due_us + SECOND_US and worker.bench.runner.active:
             worker.end()
         elif due_us < clock.wall_us() < due_us + SECOND_US:
@@ -245,7 +245,7 @@ def test_what_another_worker_holds_is_waited_for_without_spinning(
     clock.advance(us=held.at_us - clock.wall_us() - DUE_US)
     worker.run(held.at_us)
     assert worker.began_us == {1: held.at_us}
-    assert len(worker.bench.news.waits_s) < 30
+    assert len(worker.bench.wakeup.waits_s) < 30
 
 
 def test_a_job_of_an_at_most_once_queue_is_marked_before_it_starts_at_its_time(
@@ -272,7 +272,7 @@ def test_a_job_that_was_cancelled_while_it_ran_before_is_not_started(
         if worker.bench.runner.active:
             assert not queues.cancel(job.id)
             worker.bench.runner.end(Failed("E", "", "", retry=True, retry_after_us=DUE_US))
-            worker.bench.news.set()
+            worker.bench.wakeup.set()
 
     worker.run(clock.wall_us() + 3 * DUE_US, fail)
     assert worker.bench.runner.began == [1]
@@ -321,7 +321,7 @@ def test_the_timer_starts_jobs_in_real_time_and_none_early() -> None:
             all_started.set()
         return []
 
-    early = Early(start, store_time, news=threading.Event())
+    early = Early(start, store_time, wakeup=threading.Event())
     early.run_timer()
     due_us = {number: clock.wall_us() + 3000 * (6 - number) for number in range(5)}
     for number, at_us in due_us.items():
@@ -343,7 +343,7 @@ def test_no_job_is_started_a_microsecond_before_its_time(clock: HandClock) -> No
         started.extend(some)
         return []
 
-    early = Early(start, StoreTime(clock.wall_us, clock), news=threading.Event())
+    early = Early(start, StoreTime(clock.wall_us, clock), wakeup=threading.Event())
     one = assignment(1)
     early.add([Prefetched(one.job, clock.wall_us() + 500)])
     early.prepare([one])

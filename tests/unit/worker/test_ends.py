@@ -32,14 +32,14 @@ def test_a_burst_runs_all_that_is_due_in_order_and_ends(queues: Queues, clock: H
 def test_a_burst_over_nothing_ends_at_once(queues: Queues, clock: HandClock) -> None:
     bench = Bench(queues, clock)
     assert bench.run() == []
-    assert bench.news.waits_s == []
+    assert bench.wakeup.waits_s == []
 
 
 def test_a_burst_ends_as_soon_as_its_last_job_has(queues: Queues, clock: HandClock) -> None:
     put(queues, call(1))
     bench = Bench(queues, clock)
     assert bench.run() == [1]
-    assert len(bench.news.waits_s) == 1  # for the handler; not for the next look
+    assert len(bench.wakeup.waits_s) == 1  # for the handler; not for the next look
 
 
 def test_jobs_for_later_and_jobs_of_others_do_not_keep_a_burst(
@@ -61,7 +61,7 @@ def test_a_retry_for_later_does_not_keep_a_burst(queues: Queues, clock: HandCloc
         bench.runner.begin()
         bench.runner.end(FAILED._replace(retry_after_us=DAY_US))
 
-    bench.news.meanwhile = fail
+    bench.wakeup.meanwhile = fail
     assert bench.run() == [1]
     assert words(queues) == ["retried"]
 
@@ -75,7 +75,7 @@ def test_what_becomes_due_while_a_burst_works_is_done_too(queues: Queues, clock:
             put(queues, call(2, priority=-9), call(3, queue="default", priority=9))
         bench.run_all()
 
-    bench.news.meanwhile = enqueue_more
+    bench.wakeup.meanwhile = enqueue_more
     assert sorted(bench.run()) == [1, 2, 3]
 
 
@@ -123,12 +123,12 @@ def test_a_worker_that_is_stopped_claims_no_more_and_lets_handlers_end(
 
     def stop_then_end() -> None:
         bench.runner.begin()
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             bench.worker.stop()
-        elif len(bench.news.waits_s) == 5:
+        elif len(bench.wakeup.waits_s) == 5:
             bench.runner.end()
 
-    bench.news.meanwhile = stop_then_end
+    bench.wakeup.meanwhile = stop_then_end
     assert bench.run() == [0, 1]
     assert words(queues) == ["done", "done"]
     assert [(row.fence, row.state) for row in queues.engine.jobs_of("default")] == [(0, 0), (0, 0)]
@@ -145,7 +145,7 @@ def test_what_was_not_started_is_given_back_at_once_to_its_place(
         bench.runner.threads = 2
         bench.runner.begin()
         bench.worker.stop(hurry=False)
-        if len(bench.news.waits_s) == 3:
+        if len(bench.wakeup.waits_s) == 3:
             given_back = [
                 row for row in queues.engine.jobs_of("default") if row.state == State.WAITING
             ]
@@ -153,7 +153,7 @@ def test_what_was_not_started_is_given_back_at_once_to_its_place(
             assert {(row.at_us, row.errors) for row in given_back} == {(NOW_US, 0)}
             bench.runner.end()
 
-    bench.news.meanwhile = stop
+    bench.wakeup.meanwhile = stop
     assert bench.run() == [0, 1]
     put(queues, call(9))
     assert Bench(queues, clock).run() == [2, 3, 4, 5, 9]
@@ -167,9 +167,9 @@ def test_a_drain_gives_up_when_its_time_is_over(queues: Queues, clock: HandClock
     def never_end() -> None:
         bench.runner.begin()
         bench.worker.stop()
-        bench.news.clear()
+        bench.wakeup.clear()
 
-    bench.news.meanwhile = never_end
+    bench.wakeup.meanwhile = never_end
     bench.run()
     assert 3 * SECOND_US <= clock.wall_us() - NOW_US < 4 * SECOND_US
     assert words(queues) == ["given_back"] * 2
@@ -184,9 +184,9 @@ def test_a_second_signal_gives_everything_back_at_once(queues: Queues, clock: Ha
         bench.runner.begin()
         bench.worker.stop(hurry=True)
 
-    bench.news.meanwhile = hurry
+    bench.wakeup.meanwhile = hurry
     bench.run()
-    assert len(bench.news.waits_s) == 1
+    assert len(bench.wakeup.waits_s) == 1
     assert {row.state for row in queues.engine.jobs_of("default")} == {State.WAITING}
 
 
@@ -201,7 +201,7 @@ def test_what_was_lost_is_not_given_back(queues: Queues, clock: HandClock) -> No
         claim_all(queues, worker="other")
         bench.worker.stop(hurry=True)
 
-    bench.news.meanwhile = lose
+    bench.wakeup.meanwhile = lose
     bench.run()
     (row,) = queues.engine.jobs_of("default")
     assert (row.worker, row.state) == ("other", State.CLAIMED)

@@ -62,7 +62,7 @@ def test_a_job_that_is_claimed_ahead_is_flushed_before_its_time(
             began_us.append(clock.monotonic_us())
             bench.worker.stop()
 
-    bench.news.meanwhile = look
+    bench.wakeup.meanwhile = look
     assert bench.run() == [0]
     assert flushes.given == [[]]
     assert flushed_us <= began_us

@@ -36,12 +36,12 @@ def test_an_urgent_job_waits_behind_no_more_than_the_bound(
     def run_for_a_while() -> None:
         bench.run_all()
         clock.advance(us=RUN_US)
-        bench.news.set()
+        bench.wakeup.set()
         if not ready_after and len(bench.runner.began) >= begun:
             ready_after.append(len(bench.runner.began))
             put(queues, call(JOBS, priority=1))
 
-    bench.news.meanwhile = run_for_a_while
+    bench.wakeup.meanwhile = run_for_a_while
     began = bench.run()
     assert sorted(began) == list(range(JOBS + 1))
     buffer = buffer_size(RUN_US, THREADS)

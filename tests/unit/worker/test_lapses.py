@@ -63,9 +63,9 @@ def nothing_called() -> None:
 
 def run(some: list[Assignment], clock: HandClock, execution: Execution) -> list[Ended]:
     """Give jobs to a runner."""
-    news = threading.Event()
-    runner = ThreadRunner(execution, threads=1, clock=clock, now_us=clock.wall_us, news=news)
-    crew = Crew(runner, news)
+    wakeup = threading.Event()
+    runner = ThreadRunner(execution, threads=1, clock=clock, now_us=clock.wall_us, wakeup=wakeup)
+    crew = Crew(runner, wakeup)
     runner.start()
     runner.submit(some)
     try:
@@ -147,9 +147,9 @@ def test_the_heartbeat_tells_the_runner_until_when_claims_last(
         clock.advance(5)
         bench.beat()
         bench.runner.end()
-        bench.news.set()
+        bench.wakeup.set()
 
-    bench.news.meanwhile = meanwhile
+    bench.wakeup.meanwhile = meanwhile
     bench.run()
     lease_us = queues.engine.catalog.settings("default").lease_us
     assert [list(one.values()) for one in told] == [[NOW_US + 5_000_000 + lease_us]]

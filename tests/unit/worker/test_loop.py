@@ -36,17 +36,17 @@ class Crew(RunnerCrew):
         loop: asyncio.AbstractEventLoop | None = None,
         clock: Clock | None = None,
     ) -> None:
-        news = threading.Event()
+        wakeup = threading.Event()
         clock = clock or SystemClock()
         runner = ThreadRunner(
             Execution(handlers),
             threads=slots,
             clock=clock,
             now_us=clock.monotonic_us,
-            news=news,
+            wakeup=wakeup,
             loop=loop,
         )
-        super().__init__(runner, news)
+        super().__init__(runner, wakeup)
 
     def submit(self, task: str, *numbers: int, priority: int = 0) -> list[Job]:
         """Give it numbered jobs of a task."""

@@ -78,7 +78,7 @@ def test_a_worker_runs_what_is_due_within_five_seconds(
             began_us.append(clock.monotonic_us())
             bench.worker.stop()
 
-    bench.news.meanwhile = meanwhile
+    bench.wakeup.meanwhile = meanwhile
     assert bench.run() == [1, 2]
     assert away.failed > 100
     assert 0 < began_us[0] - away.until_us < 5_000_000

@@ -29,7 +29,7 @@ def crew_of(
     threads: int = 1,
     tell: Callable[[Claim], None] | None = None,
 ) -> Crew:
-    news, clock = threading.Event(), SystemClock()
+    wakeup, clock = threading.Event(), SystemClock()
     handlers = {NAME: Handler(function, name=NAME, retry=Retry(), timeout_us=None)}
     execution = Execution(handlers) if tell is None else _Telling(handlers, Hooks(), tell)
     made = Crew(
@@ -38,9 +38,9 @@ def crew_of(
             threads=threads,
             clock=clock,
             now_us=lambda: clock.monotonic_us() + 5000 * SECOND_US,
-            news=news,
+            wakeup=wakeup,
         ),
-        news,
+        wakeup,
     )
     made.runner.start()
     return made

@@ -29,9 +29,9 @@ def test_a_worker_reports_what_it_holds_and_runs_before_its_next_heartbeat(
         bench.worker._attend()
         said.append(of(queues))
         bench.runner.end()
-        bench.news.set()
+        bench.wakeup.set()
 
-    bench.news.meanwhile = meanwhile
+    bench.wakeup.meanwhile = meanwhile
     bench.run()
     assert (said[0].held, said[0].running, said[0].slots) == (2, 2, 2)
     assert not said[0].is_draining

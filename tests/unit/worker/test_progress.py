@@ -130,7 +130,7 @@ def test_a_worker_whose_claim_was_lost_tells_its_handler(queues: Queues, clock: 
 
     def lose() -> None:
         bench.runner.begin()
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             (active,) = bench.runner.active
             clock.advance(us=LEASE_US)
             (taken,) = claim_all(queues, worker="other")
@@ -140,7 +140,7 @@ def test_a_worker_whose_claim_was_lost_tells_its_handler(queues: Queues, clock: 
             assert bench.runner.forgotten == [active.claim()]
         bench.runner.end()
 
-    bench.news.meanwhile = lose
+    bench.wakeup.meanwhile = lose
     bench.run()
     assert progress_records.read(queues.engine.store, job.id) is None
 

@@ -70,7 +70,7 @@ def test_options_that_cannot_be_read_end_a_job(queues: Queues, clock: HandClock)
 def test_a_job_that_expires_in_the_buffer_is_not_started(clock: HandClock) -> None:
     # C15
     ran: list[int] = []
-    news, is_later = threading.Event(), threading.Event()
+    wakeup, is_later = threading.Event(), threading.Event()
 
     def handle(number: int) -> None:
         ran.append(number)
@@ -82,7 +82,7 @@ def test_a_job_that_expires_in_the_buffer_is_not_started(clock: HandClock) -> No
         threads=1,
         clock=clock,
         now_us=clock.wall_us,
-        news=news,
+        wakeup=wakeup,
     )
     opts = CallOptions(expires_us=NOW_US + SECOND_US).to_bytes()
     jobs = [row_of(1), row_of(2)._replace(opts=opts), row_of(3)]
@@ -139,7 +139,7 @@ def test_the_history_of_an_expired_job_has_no_start(queues: Queues, clock: HandC
         bench.runner.begin()
         bench.runner.end(Expired())
 
-    bench.news.meanwhile = begin_and_end
+    bench.wakeup.meanwhile = begin_and_end
     bench.run()
     (attempt,) = attempts(queues.engine.store, "default", 1)
     assert (attempt.outcome, attempt.started_us) == ("expired", 0)
@@ -182,7 +182,7 @@ def test_every_job_is_marked_before_its_handler_is_called(
     bench = Bench(once, clock, threads=2, isolates=isolates)
     assert bench.run() == [0, 1, 2, 3, 4]
     assert set(bench.runner.states.values()) == {State.STARTED}
-    assert max(bench.news.waits_s[:3]) <= 0.05
+    assert max(bench.wakeup.waits_s[:3]) <= 0.05
 
 
 def test_a_job_whose_worker_died_after_its_start_is_lost(once: Queues, clock: HandClock) -> None:
@@ -214,7 +214,7 @@ def test_a_handler_that_is_not_waited_for_leaves_a_lost_job(once: Queues, clock:
         if bench.runner.began and not bench.worker._is_stopping:
             bench.worker.stop()
 
-    bench.news.meanwhile = begin_then_stop
+    bench.wakeup.meanwhile = begin_then_stop
     assert bench.run() == [1]
     assert once.find(jobs[0].id).status == "lost"
     assert once.find(jobs[1].id).status == "ready"

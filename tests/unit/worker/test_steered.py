@@ -108,11 +108,11 @@ def test_other_tasks_wait_for_nothing_while_more_of_it_comes(
         if count == 20:
             bench.worker.stop(hurry=True)
 
-    bench.news.meanwhile = more
+    bench.wakeup.meanwhile = more
     began = bench.run()
     assert began == list(range(1000, 1000 + len(began)))
     assert len(began) > 10
-    assert sum(bench.news.waits_s) < 60  # no endless turns
+    assert sum(bench.wakeup.waits_s) < 60  # no endless turns
 
 
 def test_a_job_that_failed_before_keeps_its_count_and_its_error(
@@ -127,7 +127,7 @@ def test_a_job_that_failed_before_keeps_its_count_and_its_error(
         if words(queues):
             bench.worker.stop()
 
-    bench.news.meanwhile = fail_once
+    bench.wakeup.meanwhile = fail_once
     bench.run()
     pause(queues.engine, QUEUE, tasks=[TASK])
     clock.advance(60)
@@ -200,7 +200,7 @@ def it_brings_back(queues: Queues, clock: HandClock) -> None:
         if bench.runner.began or clock.wall_us() > ended[0] + ASIDE_US // 2:
             bench.worker.stop()
 
-    bench.news.meanwhile = look
+    bench.wakeup.meanwhile = look
     assert bench.run() == [1]
     assert clock.wall_us() <= ended[0] + 10 * SECOND_US
 
@@ -218,7 +218,7 @@ def test_a_job_that_is_claimed_before_its_time_is_not_started_at_it(
         if clock.wall_us() > until_us:
             bench.worker.stop()
 
-    bench.news.meanwhile = look
+    bench.wakeup.meanwhile = look
     assert bench.run() == []
     assert numbers_aside(queues) == [1]
 
@@ -340,6 +340,6 @@ def test_an_idle_worker_is_told_of_a_pause_before_what_it_knows_is_due(
         elif paused and now_us > paused[0] + 20 * SECOND_US:
             bench.worker.stop()
 
-    bench.news.meanwhile = look
+    bench.wakeup.meanwhile = look
     assert bench.run() == []
     assert len(list(queues.engine.jobs_of(QUEUE))) == 1

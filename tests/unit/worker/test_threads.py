@@ -39,16 +39,16 @@ class Crew(RunnerCrew):
         timeout_us: int | None,
         clock: Clock,
     ) -> None:
-        news = threading.Event()
+        wakeup = threading.Event()
         handler = Handler(function, name=NAME, retry=Retry(), timeout_us=timeout_us)
         runner = ThreadRunner(
             Execution({NAME: handler}),
             threads=threads,
             clock=clock,
             now_us=lambda: clock.monotonic_us() + 5000 * SECOND_US,
-            news=news,
+            wakeup=wakeup,
         )
-        super().__init__(runner, news)
+        super().__init__(runner, wakeup)
 
     def submit(self, *numbers: int, priority: int = 0) -> list[Job]:
         """Give it numbered jobs."""

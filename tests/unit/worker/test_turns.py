@@ -32,11 +32,11 @@ def endless(queues: Queues, clock: HandClock, *, per_second: int, until_us: int)
         put(queues, *(call(count + n, priority=9) for n in range(per_second)))
         count += per_second
         bench.runner.end()
-        bench.news.set()
+        bench.wakeup.set()
         if LOW in bench.runner.began or clock.wall_us() > until_us:
             bench.worker.stop(hurry=True)
 
-    bench.news.meanwhile = a_second_passes
+    bench.wakeup.meanwhile = a_second_passes
     return bench.run()
 
 

@@ -64,7 +64,7 @@ def start_of(bench: Bench, clock: HandClock, put_at_us: int, put_it: Callable[[]
     due = [put_it]
 
     def meanwhile() -> None:
-        wait_us = round(bench.news.waits_s[-1] * 1e6)
+        wait_us = round(bench.wakeup.waits_s[-1] * 1e6)
         if due and clock.wall_us() + wait_us >= put_at_us:
             clock.advance(us=max(0, put_at_us - clock.wall_us()))
             due.pop()()
@@ -73,7 +73,7 @@ def start_of(bench: Bench, clock: HandClock, put_at_us: int, put_it: Callable[[]
             began_us.append(clock.wall_us())
             bench.worker.stop()
 
-    bench.news.meanwhile = meanwhile
+    bench.wakeup.meanwhile = meanwhile
     bench.run()
     return began_us[0]
 
@@ -85,16 +85,16 @@ def test_an_idle_worker_is_woken_by_a_job(queues: Queues, clock: HandClock) -> N
 
 
 def test_a_job_in_another_queue_wakes_nobody(queues: Queues, clock: HandClock) -> None:
-    news = threading.Event()
-    ear = queues.engine.waker.listen(["mail"], news)
+    wakeup = threading.Event()
+    listener = queues.engine.waker.listen(["mail"], wakeup)
     put(queues, call(1))
-    assert (ear.take(), news.is_set()) == (False, False)
+    assert (listener.take(), wakeup.is_set()) == (False, False)
     put(queues, call(2, queue="mail"))
-    assert (ear.take(), news.is_set()) == (True, True)
-    assert not ear.take()
-    ear.close()
+    assert (listener.take(), wakeup.is_set()) == (True, True)
+    assert not listener.take()
+    listener.close()
     put(queues, call(3, queue="mail"))
-    assert not ear.take()
+    assert not listener.take()
 
 
 @pytest.mark.parametrize("after_us", [0, 1, 700_000, 2_000_000, 4_799_999, 4_800_000, 5_700_000])
@@ -136,11 +136,11 @@ def test_a_job_beyond_midnight_starts_at_its_time(
 def test_nobody_is_woken_for_what_the_next_look_sees_in_time(
     queues: Queues, clock: HandClock
 ) -> None:
-    ear = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.waker.listen(["default"], threading.Event())
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US + 1))
-    assert not ear.take()
+    assert not listener.take()
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US))
-    assert ear.take()
+    assert listener.take()
 
 
 def fail(bench: Bench) -> None:
@@ -157,17 +157,17 @@ def test_whoever_lets_a_job_be_due_sooner_wakes_the_workers(
     if change == "redrive":
         bench = Bench(queues, clock)
         clock.advance(us=IDLE_US)
-        bench.news.meanwhile = lambda: fail(bench)
+        bench.wakeup.meanwhile = lambda: fail(bench)
         bench.run()
         assert queues.find(job.id).status == "dead"
-    ear = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.waker.listen(["default"], threading.Event())
     if change == "retry_all":
         row = queues.find(job.id).row
         assert row is not None
         assert queues.retry_all([row]) == 1
     else:
         queues.retry(job.id)
-    assert ear.take()
+    assert listener.take()
 
 
 def test_a_job_that_is_tried_again_or_given_back_wakes_the_others(
@@ -175,15 +175,15 @@ def test_a_job_that_is_tried_again_or_given_back_wakes_the_others(
 ) -> None:
     put(queues, call(1))
     bench = Bench(queues, clock)
-    ear = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.waker.listen(["default"], threading.Event())
     heard: list[bool] = []
 
     def once() -> None:
-        heard.append(ear.take())
+        heard.append(listener.take())
         bench.runner.begin()
         bench.runner.end(GivenBack() if len(heard) == 1 else Failed("E", "", "", retry=False))
 
-    bench.news.meanwhile = once
+    bench.wakeup.meanwhile = once
     bench.run()
     assert heard[:2] == [False, True]
 
@@ -219,16 +219,16 @@ def test_a_worker_whose_slots_are_full_is_woken_once_it_has_room(
         bench.runner.begin()
         for number in bench.runner.began:
             began_us.setdefault(number, clock.wall_us())
-        if len(bench.news.waits_s) == 2:
+        if len(bench.wakeup.waits_s) == 2:
             put(queues, call(2, priority=1))
-        if len(bench.news.waits_s) == 200:
+        if len(bench.wakeup.waits_s) == 200:
             bench.runner.end()
-            bench.news.set()
+            bench.wakeup.set()
         if len(began_us) == 2:
             bench.runner.end()
             bench.worker.stop()
 
-    bench.news.meanwhile = slowly
+    bench.wakeup.meanwhile = slowly
     bench.run()
     assert began_us[2] - began_us[1] <= 200 * 50_000
 
@@ -252,9 +252,9 @@ def test_a_worker_that_may_not_claim_waits_without_spinning(
         if len(bench.runner.began) == 3 and not bench.runner.active:
             bench.worker.stop()
 
-    bench.news.meanwhile = a_second
+    bench.wakeup.meanwhile = a_second
     bench.run()
-    assert len(bench.news.waits_s) < 50
+    assert len(bench.wakeup.waits_s) < 50
 
 
 @pytest.mark.parametrize("is_fresh", [True, False])
@@ -282,7 +282,7 @@ def test_a_hundred_idle_workers_read_less_than_25_times_a_second(
         if clock.wall_us() - began_us > minutes_us:
             bench.worker.stop()
 
-    bench.news.meanwhile = live
+    bench.wakeup.meanwhile = live
     bench.run()
     seconds = (minutes_us - 20 * SECOND_US) / SECOND_US
     calls_made = counting.counted

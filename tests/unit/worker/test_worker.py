@@ -73,7 +73,7 @@ def test_a_queue_with_slots_never_has_more_running(queues: Queues, clock: HandCl
         for job in bench.runner.active[:1]:
             bench.runner.end(only=number_of(job))
 
-    bench.news.meanwhile = run_one
+    bench.wakeup.meanwhile = run_one
     assert len(bench.run()) == 18
     assert most == 2
 
@@ -92,10 +92,10 @@ def test_an_idle_worker_waits_for_the_next_job_that_it_knows(
             began_us.append(clock.wall_us())
             bench.worker.stop()
 
-    bench.news.meanwhile = run_and_stop
+    bench.wakeup.meanwhile = run_and_stop
     assert bench.run() == [1]
     assert began_us[0] == NOW_US + 120_000
-    assert bench.news.waits_s[:2] == [0.05, 0.07]
+    assert bench.wakeup.waits_s[:2] == [0.05, 0.07]
 
 
 def test_an_idle_worker_sees_a_new_lane_at_its_next_look(queues: Queues, clock: HandClock) -> None:
@@ -103,14 +103,14 @@ def test_an_idle_worker_sees_a_new_lane_at_its_next_look(queues: Queues, clock: 
     began_us: list[int] = []
 
     def put_then_run() -> None:
-        if len(bench.news.waits_s) == 3:
+        if len(bench.wakeup.waits_s) == 3:
             put(queues, call(1, priority=7))
         bench.run_all()
         if bench.runner.began:
             began_us.append(clock.wall_us())
             bench.worker.stop()
 
-    bench.news.meanwhile = put_then_run
+    bench.wakeup.meanwhile = put_then_run
     assert bench.run() == [1]
     assert began_us[0] == NOW_US + 50_000 + 100_000 + 200_000
 
@@ -124,11 +124,11 @@ def test_more_urgent_jobs_are_seen_within_a_listing_age(queues: Queues, clock: H
     def ten_milliseconds() -> None:
         bench.run_all()
         clock.advance(us=10_000)
-        bench.news.set()
+        bench.wakeup.set()
         if len(bench.runner.began) == 27:  # just after a reading of the lanes
             put(queues, call(999, priority=1))
 
-    bench.news.meanwhile = ten_milliseconds
+    bench.wakeup.meanwhile = ten_milliseconds
     began = bench.run()
     assert sorted(began) == [*range(200), 999]
     assert 27 <= began.index(999) <= 27 + 1 + 5 + 25 + 1
@@ -146,10 +146,10 @@ def test_a_suspect_runs_with_nothing_beside_it(queues: Queues, clock: HandClock)
 
     def slowly() -> None:
         bench.runner.begin()
-        if len(bench.news.waits_s) % 4 == 0:
+        if len(bench.wakeup.waits_s) % 4 == 0:
             bench.runner.end()
 
-    bench.news.meanwhile = slowly
+    bench.wakeup.meanwhile = slowly
     assert sorted(bench.run()) == [0, 1, 2, 10, 11, 12, 13]
     assert bench.runner.beside[1] == []
     assert [one.alone for one in bench.runner.submitted if number_of(one.job) == 1] == [True]
@@ -176,7 +176,7 @@ def test_where_children_isolate_a_suspect_keeps_nothing_waiting(
         for number in (10, 11, 12, 0):
             bench.runner.end(only=number)
 
-    bench.news.meanwhile = suspect_last
+    bench.wakeup.meanwhile = suspect_last
     assert sorted(bench.run()) == [0, 10, 11, 12]
     assert len(bench.runner.beside[0]) == 3
 
@@ -256,7 +256,7 @@ def test_a_worker_outlasts_a_store_that_is_away(store: Store, clock: HandClock) 
         if len(bench.runner.began) == 5 and not list(queues.engine.jobs_of("default")):
             bench.worker.stop()
 
-    bench.news.meanwhile = until_done
+    bench.wakeup.meanwhile = until_done
     assert bench.run() == [0, 1, 2, 3, 4]
     assert clock.slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
 
@@ -277,7 +277,7 @@ def test_no_job_is_held_for_ever_when_the_store_goes_away_after_a_claim(
         if len(bench.runner.began) == 3 and not list(queues.engine.jobs_of("default")):
             bench.worker.stop()
 
-    bench.news.meanwhile = until_done
+    bench.wakeup.meanwhile = until_done
     assert sorted(bench.run()) == [0, 1, 2]
 
 
@@ -307,7 +307,7 @@ def test_a_beat_keeps_what_is_held_and_says_who_lives(queues: Queues, clock: Han
         assert [row.state for row in rows] == [State.STARTED, State.STARTED, State.WAITING]
         bench.runner.end()
 
-    bench.news.meanwhile = beat_and_stop
+    bench.wakeup.meanwhile = beat_and_stop
     bench.run()
     assert lease_us == [6 * SECOND_US]
     assert list(present(queues.engine.store)) == []
@@ -319,14 +319,14 @@ def test_what_a_beat_finds_lost_is_not_started(queues: Queues, clock: HandClock)
     bench = Bench(queues, clock)
 
     def lose() -> None:
-        if len(bench.news.waits_s) == 1:
+        if len(bench.wakeup.waits_s) == 1:
             clock.advance(us=LEASE_US)
             (taken, *_) = claim_all(queues, worker="other", limit=1)
             bench.beat()
             assert bench.runner.forgotten == [taken._replace(fence=1).claim()]
         bench.run_all()
 
-    bench.news.meanwhile = lose
+    bench.wakeup.meanwhile = lose
     assert bench.run() == [1]
 
 
@@ -339,11 +339,11 @@ def test_handlers_that_run_for_a_while_are_marked_as_started(
 
     def look() -> None:
         bench.runner.begin()
-        if len(bench.news.waits_s) == 4:
+        if len(bench.wakeup.waits_s) == 4:
             assert row_in(queues.engine.store, job.id).state == State.STARTED
             bench.runner.end()
 
-    bench.news.meanwhile = look
+    bench.wakeup.meanwhile = look
     bench.run()
     assert words(queues) == ["done"]
 
@@ -356,7 +356,7 @@ def test_a_job_of_an_unknown_task_goes_back_for_others(queues: Queues, clock: Ha
         bench.runner.begin()
         bench.runner.end(GivenBack(DAY_US))
 
-    bench.news.meanwhile = give_back
+    bench.wakeup.meanwhile = give_back
     bench.run()
     assert row_in(queues.engine.store, job.id).errors == 0
 

@@ -111,7 +111,7 @@ class Fleet(ProcessRunner):
         threads: int,
         clock: Clock,
         now_us: Callable[[], int],
-        news: threading.Event,
+        wakeup: threading.Event,
         handlers: Mapping[str, Handler],
     ) -> None:
         """Take where tasks run and meet, and what they are sent, by the threads of each."""
@@ -125,7 +125,7 @@ class Fleet(ProcessRunner):
             return Member(Task(spark, next(numbers), gate, sent), handlers)
 
         super().__init__(
-            spawn, processes=members, threads=threads, clock=clock, now_us=now_us, news=news
+            spawn, processes=members, threads=threads, clock=clock, now_us=now_us, wakeup=wakeup
         )
 
     def spread(self) -> None:

@@ -63,7 +63,7 @@ class ManyRunner(ThreadRunner):
         for one, refusal in zip(some, refusals, strict=True):
             ending = self._execution.end(one.job, None, refusal or next(endings))
             self._ended.append((one.job, ending, started_us, ended_us))
-        self._news.set()
+        self._wakeup.set()
         return self._clock.monotonic_us()
 
     def _like(self, first: Assignment) -> Sequence[Assignment]:

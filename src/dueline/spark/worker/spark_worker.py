@@ -34,8 +34,8 @@ class Consuming:
         self._error: BaseException | None = None
         self._fleet: Fleet | None = None
 
-        def make(news: threading.Event) -> Runner:
-            self._fleet = made = fleet(news)
+        def make(wakeup: threading.Event) -> Runner:
+            self._fleet = made = fleet(wakeup)
             return made
 
         self._worker = make_worker(app, plan, make_runner=make)
@@ -130,7 +130,7 @@ def consume(
         threads = members * batch
     plan = plan_of(serving, threads, drain, members, burst=burst)
 
-    def fleet(news: threading.Event) -> Fleet:
+    def fleet(wakeup: threading.Event) -> Fleet:
         return Fleet(
             spark,
             _gate(spark, port),
@@ -139,7 +139,7 @@ def consume(
             threads=threads,
             clock=app.clock,
             now_us=app.queues.engine.time.earliest_us,
-            news=news,
+            wakeup=wakeup,
             handlers=app.tasks,
         )
 

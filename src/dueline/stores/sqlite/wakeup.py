@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dueline.core.clock import SECOND_US, Clock
-from dueline.core.wakeup import Deaf, WakeupListener
+from dueline.core.wakeup import NoListener, WakeupListener
 
 SOCKETS_AGE_US_MAX = SECOND_US
 """Who listens is read again this often. A worker that starts looks more often for so long."""
@@ -61,17 +61,17 @@ class SocketWaker:
                 for queue in queues:
                     self._send(name, queue.encode())
 
-    def listen(self, queues: Collection[str], news: threading.Event) -> WakeupListener:
-        """Bind a socket; where there can be none, answer an ear that hears nothing."""
+    def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
+        """Bind a socket; where there can be none, return a listener that hears nothing."""
         for _ in range(_ATTEMPTS):
             try:
                 self._folder.make()
-                return SocketEar(self._folder, frozenset(queues), news)
+                return SocketListener(self._folder, frozenset(queues), wakeup)
             except FileNotFoundError:  # the last one who left took the folder along
                 continue
             except (OSError, AttributeError):  # no such sockets on this system
                 break
-        return Deaf()
+        return NoListener()
 
     def _listeners(self) -> list[str]:
         now_us = self._clock.monotonic_us()
@@ -98,7 +98,7 @@ class SocketWaker:
             return
 
 
-class SocketEar:
+class SocketListener:
     """A worker's socket, and the thread that hears it.
 
     After one datagram the thread waits until the worker looks: a busy worker is not disturbed
@@ -107,7 +107,7 @@ class SocketEar:
 
     is_open = True
 
-    def __init__(self, folder: "_Folder", queues: frozenset[str], news: threading.Event) -> None:
+    def __init__(self, folder: "_Folder", queues: frozenset[str], wakeup: threading.Event) -> None:
         """Bind the socket.
 
         Raises: OSError: it cannot be; nothing is left behind.
@@ -115,7 +115,7 @@ class SocketEar:
         self._folder = folder
         self._name = os.urandom(8).hex()
         self._queues = frozenset(queue.encode() for queue in queues)
-        self._news = news
+        self._wakeup = wakeup
         self._heard = False
         self._goes_on = threading.Event()
         self._is_closing = False
@@ -164,7 +164,7 @@ class SocketEar:
             if said in self._queues:
                 self._goes_on.clear()
                 self._heard = True
-                self._news.set()
+                self._wakeup.set()
                 if not self._is_closing:
                     self._goes_on.wait()
 
