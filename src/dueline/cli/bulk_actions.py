@@ -8,7 +8,7 @@ from dueline.admin.bulk_runs import Change, Errands
 from dueline.admin.search import ENDED_STATES, JobFilter
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
-from dueline.cli.options import State, read_instant
+from dueline.cli.options import BulkOptions, read_instant
 from dueline.cli.output import Entry, Output, note
 from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
@@ -18,49 +18,37 @@ from dueline.jobs.bulk import BulkResult
 from dueline.jobs.queue import Queues
 
 
-def like_of(
-    *,
-    state: State | None,
-    queue: str | None,
-    task: str | None,
-    tenant: str | None,
-    due_before: str | None,
-    tag: str | None,
-) -> JobFilter:
-    """Read what jobs are to be like.
+def like_of(ids: Sequence[str] | None, bulk: BulkOptions, *, about: str) -> JobFilter:
+    """Read what jobs are to be like, where either ids are given, or all that match.
 
-    Raises: BadInput: the instant is none, or the state is one that leaves nothing to change.
+    Raises:
+      BadInput: the instant is none, the state is one that leaves nothing to change, or both ids
+        and --all-matching are given, none, or a filter without --all-matching.
     """
-    if state in ENDED_STATES:
-        raise BadInput(f"Jobs that are {state} cannot be changed.", hint="Choose another --state.")
+    if bulk.state in ENDED_STATES:
+        raise BadInput(
+            f"Jobs that are {bulk.state} cannot be changed.", hint="Choose another --state."
+        )
     before_us = None
-    if due_before is not None:
-        before_us = asked_instant_us(read_instant(due_before), "--due-before")
-    return JobFilter(state, queue, task, tenant, before_us, tag)
-
-
-def check_which(ids: Sequence[str] | None, like: JobFilter, *, every: bool, about: str) -> None:
-    """Make sure that either ids are given, or all that match.
-
-    Raises: BadInput: both, none, or a filter without --all-matching.
-    """
-    if bool(ids) == every or (like != JobFilter() and not every):
+    if bulk.due_before is not None:
+        before_us = asked_instant_us(read_instant(bulk.due_before), "--due-before")
+    like = JobFilter(bulk.state, bulk.queue, bulk.task, bulk.tenant, before_us, bulk.tag)
+    if bool(ids) == bulk.every or (like != JobFilter() and not bulk.every):
         raise BadInput(
             "Either ids are given, or --all-matching, with which filters may stand.",
             hint=f"Write `{about} ID...`, or `{about} --all-matching --queue NAME`.",
         )
+    return like
 
 
 def change_matching(
     context: typer.Context,
     like: JobFilter,
     change: Callable[[Queues, int], Change],
+    bulk: BulkOptions,
     *,
     words: tuple[str, str],
     how: str = "",
-    limit: int | None,
-    yes: bool,
-    dry_run: bool,
 ) -> int:
     """Change all jobs that match, page by page, after their number was printed and agreed to.
 
@@ -68,23 +56,24 @@ def change_matching(
       change: makes what is done, by the instant at which it was begun. words: what is done, and
       what was done: ("cancel", "cancelled"). how: what else tells this from other commands.
     """
-    verb, past = words
+    (verb, past), limit = words, bulk.limit
     with session_of(context).queues() as queues:
         errand = Errands(queues.engine, like, f"{verb} {how}")
         found = errand.count(limit)
         matching = found if limit is None else min(found, limit)
         tell(errand, "Jobs that match", matching, more=found > matching)
-        if matching and not dry_run and not is_agreed(f"{verb.capitalize()} them?", yes=yes):
+        question = f"{verb.capitalize()} them?"
+        if matching and not bulk.dry_run and not is_agreed(question, yes=bulk.yes):
             return refuse(past, matching)
         changed = BulkResult()
-        if not dry_run:
+        if not bulk.dry_run:
             changed = run(errand, change(queues, errand.began_us), verb, matching, limit=limit)
         entry: Entry = {
             "matching": matching,
             past: changed.done,
             "asked_to_stop": changed.asked,
             "left": changed.left,
-            "dry_run": dry_run,
+            "dry_run": bulk.dry_run,
         }
         Output.of(context, queues.engine).entry(entry)
     return Exit.DONE

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -109,6 +110,22 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
 IdsArgument = Annotated[list[str], typer.Argument(metavar="ID", help="Jobs' ids.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOptions:
+    """Which jobs a command changes in bulk, up to how many, and whether it asks first."""
+
+    every: AllMatchingOption = False
+    state: StateOption = None
+    queue: QueueOption = None
+    task: TaskOption = None
+    tenant: TenantOption = None
+    tag: TagOption = None
+    due_before: DueBeforeOption = None
+    limit: MassLimitOption = None
+    yes: YesOption = False
+    dry_run: DryRunOption = False
 
 
 def read_instant(text: str) -> datetime:

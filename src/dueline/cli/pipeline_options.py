@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,14 +53,46 @@ UntilOption = Annotated[
 OUT = Path("lake")
 
 
+@dataclass(frozen=True, slots=True)
+class PeriodOptions:
+    """The bounds of a period; either may be open."""
+
+    since: SinceOption = None
+    until: UntilOption = None
+
+    def read(self) -> tuple[int | None, int | None]:
+        """Return the bounds as timestamps in microseconds.
+
+        Raises: BadInput: one is no instant, or nothing lies between them.
+        """
+        bounds = (("--since", self.since), ("--until", self.until))
+        since_us, until_us = (
+            None if text is None else asked_instant_us(read_instant(text), option)
+            for option, text in bounds
+        )
+        if since_us is not None and until_us is not None and since_us >= until_us:
+            raise BadInput("--since is not before --until.", hint="Give the earlier as --since.")
+        return since_us, until_us
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Where Spark runs, and its settings."""
+
+    master: MasterOption = "local[*]"
+    conf: ConfOption = None
+
+
+LOCAL = ClusterOptions()
+
+
 def open_pipeline(
     context: typer.Context,
     out: Path,
     queues: Sequence[str] | None,
     engine: Engine,
+    cluster: ClusterOptions = LOCAL,
     *,
-    master: str = "local[*]",
-    conf: Sequence[str] | None = None,
     target_us: int = 1_000_000,
     objective: float = 0.99,
 ) -> "Pipeline":
@@ -72,7 +105,9 @@ def open_pipeline(
     from dueline.spark.pipeline.pipeline import pipeline as make  # noqa: PLC0415
 
     settings = Settings(session_of(context).address, queues or (), target_us, objective)
-    return make(out, settings, engine=engine.value, master=master, conf=_conf_of(conf or ()))
+    return make(
+        out, settings, engine=engine.value, master=cluster.master, conf=_conf_of(cluster.conf or ())
+    )
 
 
 def need(*packages: str) -> None:
@@ -109,15 +144,3 @@ def output_of(context: typer.Context) -> Output:
     with suppress(ConfigError):
         meta["store"] = mask(session.address)
     return Output(session.form, SystemClock().wall_us(), meta)
-
-
-def read_period(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """Read the bounds of a period; either may be open.
-
-    Raises: BadInput: one is no instant, or nothing lies between them.
-    """
-    since_us = None if since is None else asked_instant_us(read_instant(since), "--since")
-    until_us = None if until is None else asked_instant_us(read_instant(until), "--until")
-    if since_us is not None and until_us is not None and since_us >= until_us:
-        raise BadInput("--since is not before --until.", hint="Give the earlier as --since.")
-    return since_us, until_us

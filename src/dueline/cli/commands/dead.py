@@ -19,6 +19,7 @@ from dueline.cli.options import (
     DryRunOption,
     IdArgument,
     LimitOption,
+    MaybeIdsArgument,
     QueueOption,
     State,
     TaskOption,
@@ -67,7 +68,7 @@ def show(context: typer.Context, job: IdArgument) -> None:
 @dead.command()
 def retry(
     context: typer.Context,
-    job: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Jobs' ids.")] = None,
+    job: MaybeIdsArgument = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All dead jobs, of all queues.")] = False,
     queue: QueueOption = None,

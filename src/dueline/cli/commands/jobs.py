@@ -10,18 +10,16 @@ from dueline.admin.bulk_runs import Change
 from dueline.admin.search import ENDED_STATES, JobFilter, attempts_of, search, search_ended
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
-from dueline.cli.bulk_actions import change_matching, check_which, like_of
+from dueline.cli.bulk_actions import change_matching, like_of
 from dueline.cli.errors import Exit, show_error
+from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import (
     LIMIT,
     LIMIT_MAX,
-    AllMatchingOption,
-    DryRunOption,
-    DueBeforeOption,
+    BulkOptions,
     IdArgument,
     IdsArgument,
     LimitOption,
-    MassLimitOption,
     MaybeIdsArgument,
     QueueOption,
     State,
@@ -30,7 +28,6 @@ from dueline.cli.options import (
     TagsOption,
     TaskOption,
     TenantOption,
-    YesOption,
     read_instant,
 )
 from dueline.cli.output import Entry, Output, Part, note
@@ -228,20 +225,12 @@ def explain(context: typer.Context, job: IdArgument) -> int:
 
 
 @jobs.command()
+@with_option_groups
 def cancel(
     context: typer.Context,
     job: MaybeIdsArgument = None,
     *,
-    every: AllMatchingOption = False,
-    state: StateOption = None,
-    queue: QueueOption = None,
-    task: TaskOption = None,
-    tenant: TenantOption = None,
-    tag: TagOption = None,
-    due_before: DueBeforeOption = None,
-    limit: MassLimitOption = None,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
+    bulk: BulkOptions,
 ) -> int:
     """End waiting jobs, which then never run; ask for the end of running ones.
 
@@ -250,22 +239,17 @@ def cancel(
 
     Example: dueline jobs cancel --all-matching --queue mail --dry-run
     """
-    like = like_of(
-        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
-    )
-    check_which(job, like, every=every, about=context.command_path)
-    if state == State.DEAD:
+    like = like_of(job, bulk, about=context.command_path)
+    if bulk.state == State.DEAD:
         raise BadInput("Dead jobs cannot be cancelled.", hint="See `dueline dead purge`.")
-    if every:
+    if bulk.every:
         words = ("cancel", "cancelled")
         return change_matching(
             context,
             like,
             lambda queues, _: partial(cancel_all, queues),
+            bulk,
             words=words,
-            limit=limit,
-            yes=yes,
-            dry_run=dry_run,
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -275,20 +259,12 @@ def cancel(
 
 
 @jobs.command()
+@with_option_groups
 def retry(
     context: typer.Context,
     job: MaybeIdsArgument = None,
     *,
-    every: AllMatchingOption = False,
-    state: StateOption = None,
-    queue: QueueOption = None,
-    task: TaskOption = None,
-    tenant: TenantOption = None,
-    tag: TagOption = None,
-    due_before: DueBeforeOption = None,
-    limit: MassLimitOption = None,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
+    bulk: BulkOptions,
 ) -> int:
     """Run waiting or dead jobs as soon as possible.
 
@@ -296,20 +272,15 @@ def retry(
 
     Example: dueline jobs retry --all-matching --state retrying --task tasks.send
     """
-    like = like_of(
-        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
-    )
-    check_which(job, like, every=every, about=context.command_path)
-    if every:
+    like = like_of(job, bulk, about=context.command_path)
+    if bulk.every:
         words = ("retry", "retried")
         return change_matching(
             context,
             like,
             lambda queues, _: partial(retry_all, queues),
+            bulk,
             words=words,
-            limit=limit,
-            yes=yes,
-            dry_run=dry_run,
         )
 
     def change(queues: Queues, job_id: JobId) -> str:
@@ -320,6 +291,7 @@ def retry(
 
 
 @jobs.command()
+@with_option_groups
 def reschedule(
     context: typer.Context,
     job: MaybeIdsArgument = None,
@@ -331,16 +303,7 @@ def reschedule(
         str | None,
         typer.Option(metavar="ISO", help="Due at this instant: 2027-01-01T09:00:00+02:00."),
     ] = None,
-    every: AllMatchingOption = False,
-    state: StateOption = None,
-    queue: QueueOption = None,
-    task: TaskOption = None,
-    tenant: TenantOption = None,
-    tag: TagOption = None,
-    due_before: DueBeforeOption = None,
-    limit: MassLimitOption = None,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
+    bulk: BulkOptions,
 ) -> int:
     """Let waiting jobs be due at another time.
 
@@ -352,14 +315,11 @@ def reschedule(
         raise BadInput("Not one of --after and --due is given.", hint="Give one of them.")
     at_us = None if due is None else asked_instant_us(read_instant(due), "--due")
     span_us = 0 if after is None else parse_span(after)
-    like = like_of(
-        state=state, queue=queue, task=task, tenant=tenant, due_before=due_before, tag=tag
-    )
-    check_which(job, like, every=every, about=context.command_path)
-    if state == State.DEAD:
+    like = like_of(job, bulk, about=context.command_path)
+    if bulk.state == State.DEAD:
         raise BadInput("Dead jobs have no due time.", hint="See `dueline dead retry`.")
 
-    if every:
+    if bulk.every:
 
         def change_all(queues: Queues, began_us: int) -> Change:
             chosen_us = began_us + span_us if at_us is None else at_us
@@ -367,9 +327,7 @@ def reschedule(
 
         words = ("reschedule", "rescheduled")
         how = f"{after} {at_us}"
-        return change_matching(
-            context, like, change_all, words=words, how=how, limit=limit, yes=yes, dry_run=dry_run
-        )
+        return change_matching(context, like, change_all, bulk, words=words, how=how)
 
     def change(queues: Queues, job_id: JobId) -> str:
         chosen_us = queues.engine.time.latest_us() + span_us if at_us is None else at_us

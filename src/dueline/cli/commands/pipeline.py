@@ -12,23 +12,21 @@ import typer
 
 from dueline.api.connect import mask
 from dueline.cli.errors import Exit, say_failure, show_error
+from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import read_counts, read_instant
 from dueline.cli.output import Entry, Instant, Part, note
 from dueline.cli.pipeline_options import (
     OUT,
-    ConfOption,
+    ClusterOptions,
     Engine,
     EngineOption,
-    MasterOption,
     OutOption,
+    PeriodOptions,
     QueuesOption,
-    SinceOption,
-    UntilOption,
     need,
     open_pipeline,
     output_of,
     progress,
-    read_period,
 )
 from dueline.cli.session import session_of
 from dueline.core.clock import SystemClock, asked_instant_us
@@ -44,6 +42,7 @@ pipeline = typer.Typer(help="Make tables of what queues did, on Spark or without
 
 
 @pipeline.command("run")
+@with_option_groups
 def run(
     context: typer.Context,
     steps: Annotated[
@@ -60,13 +59,11 @@ def run(
     target: Annotated[
         str, typer.Option(metavar="TIME", help="A start that is no later than this is in time.")
     ] = "1s",
-    since: SinceOption = None,
-    until: UntilOption = None,
+    period: PeriodOptions,
     objective: Annotated[
         float, typer.Option(metavar="SHARE", help="The share of starts that should be in time.")
     ] = 0.99,
-    master: MasterOption = "local[*]",
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
     print_submit: Annotated[
         bool, typer.Option("--print-submit", help="Print how a cluster runs this; run nothing.")
     ] = False,
@@ -85,13 +82,13 @@ def run(
         raise BadInput(f"--objective {objective} is no share below 1.", hint="Write 0.99.")
     if print_submit:
         names = [word for one in queue or () for word in ("--queue", one)]
-        names += [] if since is None else ["--since", since]
-        names += [] if until is None else ["--until", until]
-        print(_submit(context, [*(steps or ()), *names], out, master, conf or ()))  # noqa: T201
+        names += [] if period.since is None else ["--since", period.since]
+        names += [] if period.until is None else ["--until", period.until]
+        print(_submit(context, [*(steps or ()), *names], out, cluster))  # noqa: T201
         return Exit.DONE
-    since_us, until_us = read_period(since, until)
+    since_us, until_us = period.read()
     made = open_pipeline(
-        context, out, queue, engine, master=master, conf=conf,
+        context, out, queue, engine, cluster,
         target_us=parse_span(target), objective=objective,
     )  # fmt: skip
     every_s = None if every is None else parse_span(every) / 1e6
@@ -176,6 +173,7 @@ def verify(
 
 
 @pipeline.command("audit")
+@with_option_groups
 def audit(
     context: typer.Context,
     *,
@@ -203,10 +201,8 @@ def audit(
     results: Annotated[
         bool, typer.Option("--results", help="Compare kept results with the history.")
     ] = False,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    master: MasterOption = "local[*]",
-    conf: ConfOption = None,
+    period: PeriodOptions,
+    cluster: ClusterOptions,
 ) -> int:
     """Prove from the history that no job was lost, early, or finished twice; exits 6 if one was.
 
@@ -219,11 +215,11 @@ def audit(
     Example: dueline pipeline audit --out lake --engine arrow --capacity shop.charge=3
     """
     known = None if expected is None else _ids_in(expected)
-    made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
+    made = open_pipeline(context, out, queue, engine, cluster)
     from dueline.spark.pipeline.audit_rules import Promises  # noqa: PLC0415
     from dueline.spark.pipeline.history_bounds import NO_END, Births  # noqa: PLC0415  (may not be installed)
 
-    since_us, until_us = read_period(since, until)
+    since_us, until_us = period.read()
     said = made.audit(
         progress(time.monotonic()),
         expected=known,
@@ -274,6 +270,7 @@ def _show_audit(context: typer.Context, said: "Judged") -> None:
 
 
 @pipeline.command("report")
+@with_option_groups
 def report(
     context: typer.Context,
     *,
@@ -282,8 +279,7 @@ def report(
         Path, typer.Option("--file", metavar="FILE", help="The page that is written.")
     ] = Path("report.html"),
     title: Annotated[str, typer.Option(metavar="TEXT", help="Its title.")] = "What queues did",
-    since: SinceOption = None,
-    until: UntilOption = None,
+    period: PeriodOptions,
 ) -> None:
     """Write a page of pictures: lateness, throughput, backlog, fairness, failures.
 
@@ -292,7 +288,7 @@ def report(
 
     Example: dueline pipeline report --out lake --file report.html
     """
-    since_us, until_us = read_period(since, until)
+    since_us, until_us = period.read()
     made = open_pipeline(context, out, None, Engine.ARROW)
     text = made.report(title, since_us=since_us, until_us=until_us)
     file.write_text(text, encoding="utf-8")
@@ -343,11 +339,7 @@ def _word(is_good: bool) -> str:
 
 
 def _submit(
-    context: typer.Context,
-    words_of_run: Collection[str],
-    out: Path,
-    master: str,
-    conf: Collection[str],
+    context: typer.Context, words_of_run: Collection[str], out: Path, cluster: ClusterOptions
 ) -> str:
     """Write the line that runs the steps on a cluster; the store's password is not in it."""
     address = session_of(context).address
@@ -355,8 +347,8 @@ def _submit(
     assert found is not None, "it is a part of dueline"
     assert found.origin is not None
     entry = Path(found.origin).with_name("submitted.py")
-    words = ["spark-submit", "--master", master]
-    words += [word for one in conf for word in ("--conf", one)]
+    words = ["spark-submit", "--master", cluster.master]
+    words += [word for one in cluster.conf or () for word in ("--conf", one)]
     words += ["--py-files", "dueline.zip", str(entry), "pipeline", "run", *words_of_run]
     words += ["--out", str(out)]
     if mask(address) == address:

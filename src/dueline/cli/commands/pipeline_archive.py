@@ -7,36 +7,33 @@ from typing import Annotated
 import typer
 
 from dueline.cli.errors import Exit, show_error
+from dueline.cli.option_groups import with_option_groups
 from dueline.cli.output import Instant, note
 from dueline.cli.pipeline_options import (
     OUT,
-    ConfOption,
+    ClusterOptions,
     Engine,
     EngineOption,
-    MasterOption,
     OutOption,
+    PeriodOptions,
     QueuesOption,
-    SinceOption,
-    UntilOption,
     open_pipeline,
     output_of,
     progress,
-    read_period,
 )
 from dueline.core.errors import StoreCorrupt
 
 
+@with_option_groups
 def archive(
     context: typer.Context,
     *,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder of the archive.")],
-    since: SinceOption = None,
-    until: UntilOption = None,
+    period: PeriodOptions,
     out: OutOption = OUT,
     queue: QueuesOption = None,
     engine: EngineOption = Engine.SPARK,
-    master: MasterOption = "local[*]",
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
 ) -> int:
     """Write the history of a period to Parquet files with a manifest, which `verify` compares.
 
@@ -45,8 +42,8 @@ def archive(
 
     Example: dueline pipeline archive --until 2026-11-01T00:00:00Z --to october --engine arrow
     """
-    since_us, until_us = read_period(since, until)
-    made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
+    since_us, until_us = period.read()
+    made = open_pipeline(context, out, queue, engine, cluster)
     try:
         told = made.archive(to, progress(time.monotonic()), since_us=since_us, until_us=until_us)
     except StoreCorrupt as error:  # the history has lost rows, or the folder is damaged

@@ -7,27 +7,26 @@ import typer
 
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
+from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import DryRunOption, TaskOption, YesOption
 from dueline.cli.output import Entry, Output, Part, note
 from dueline.cli.pipeline_options import (
     OUT,
-    ConfOption,
+    ClusterOptions,
     Engine,
     EngineOption,
-    MasterOption,
     OutOption,
+    PeriodOptions,
     QueuesOption,
-    SinceOption,
-    UntilOption,
     open_pipeline,
     progress,
-    read_period,
 )
 from dueline.cli.session import session_of
 
 SHOWN = 20
 
 
+@with_option_groups
 def redrive(
     context: typer.Context,
     *,
@@ -38,13 +37,11 @@ def redrive(
         str | None,
         typer.Option(metavar="TEXT", help="Only this error: a part of it, or as `poison` has it."),
     ] = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    period: PeriodOptions,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     engine: EngineOption = Engine.ARROW,
-    master: MasterOption = "local[*]",
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
 ) -> int:
     """Run dead jobs again that died of an error, or in a period, as the tables tell.
 
@@ -53,8 +50,8 @@ def redrive(
 
     Example: dueline pipeline redrive --task tasks.send --error TimeoutError --out lake
     """
-    since_us, until_us = read_period(since, until)
-    made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
+    since_us, until_us = period.read()
+    made = open_pipeline(context, out, queue, engine, cluster)
     from dueline.spark.pipeline import dead_jobs as by_death  # noqa: PLC0415  (may not be installed)
 
     wanted = by_death.Wanted(task=task or "", error=error or "")

@@ -9,21 +9,19 @@ import typer
 
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
+from dueline.cli.option_groups import with_option_groups
 from dueline.cli.options import DryRunOption, TaskOption, YesOption
 from dueline.cli.output import Entry, Instant, Output, Part, note
 from dueline.cli.pipeline_options import (
     OUT,
-    ConfOption,
+    ClusterOptions,
     Engine,
     EngineOption,
-    MasterOption,
     OutOption,
+    PeriodOptions,
     QueuesOption,
-    SinceOption,
-    UntilOption,
     open_pipeline,
     progress,
-    read_period,
 )
 from dueline.cli.session import session_of
 from dueline.core.errors import Conflict
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
+@with_option_groups
 def replay(
     context: typer.Context,
     *,
@@ -51,16 +50,14 @@ def replay(
         list[str] | None,
         typer.Option(metavar="WHAT", help="How they ended; repeatable. done by default."),
     ] = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    period: PeriodOptions,
     rate: Annotated[
         float | None, typer.Option(metavar="N", help="N jobs a second; all at once by default.")
     ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     engine: EngineOption = Engine.ARROW,
-    master: MasterOption = "local[*]",
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
 ) -> int:
     """Enqueue jobs again that ended in a period, as new jobs with the same arguments.
 
@@ -70,8 +67,8 @@ def replay(
 
     Example: dueline pipeline replay --name again --archive october --task tasks.send --rate 50
     """
-    since_us, until_us = read_period(since, until)
-    made = open_pipeline(context, out, queue, engine, master=master, conf=conf)
+    since_us, until_us = period.read()
+    made = open_pipeline(context, out, queue, engine, cluster)
     from dueline.spark.pipeline import replaying  # noqa: PLC0415  (may not be installed)
 
     chosen = replaying.chosen_of(task, outcome, since_us, until_us)

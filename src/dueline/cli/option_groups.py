@@ -1,0 +1,48 @@
+"""Options that belong together, as one parameter of a command."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+
+def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
+    """Replace each parameter that is a dataclass by its fields, for Typer.
+
+    The fields are options as a command's own parameters are: annotated, with defaults. The
+    command receives them as one value.
+    """
+    parameters = list(inspect.signature(command).parameters.values())
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in parameters if is_dataclass(one.annotation)
+    }
+
+    @wraps(command)
+    def ungrouped(**given: Any) -> R:  # noqa: ANN401  (whatever the command takes)
+        for name, group in groups.items():
+            given[name] = group(**{one.name: given.pop(one.name) for one in fields(group)})
+        return command(**given)
+
+    flat = list(_flat(parameters))
+    result = command.__annotations__["return"]
+    ungrouped.__annotations__ = {one.name: one.annotation for one in flat} | {"return": result}
+    vars(ungrouped)["__signature__"] = inspect.Signature(flat, return_annotation=result)
+    return ungrouped
+
+
+def _flat(parameters: list[inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters, the fields of a group in its place."""
+    for one in parameters:
+        if not is_dataclass(one.annotation):
+            yield one
+            continue
+        for field in fields(one.annotation):
+            yield inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
