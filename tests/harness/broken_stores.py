@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
-from dueline.core.census import LanesHeld
 from dueline.core.job import Job, State, Token
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import (
@@ -17,6 +16,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
+from dueline.core.store_capabilities import LanesHeld
 from dueline.stores.memory.store import MemoryStore
 
 

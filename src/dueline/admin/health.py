@@ -17,9 +17,9 @@ from dueline.core.durations import instant_text, span_text
 from dueline.core.engine import Engine
 from dueline.core.errors import SchemaMismatch, StoreCorrupt
 from dueline.core.features import names_of
-from dueline.core.integrity import ComparesIndexes
 from dueline.core.job_status import ahead_of
 from dueline.core.store import Delete, Put
+from dueline.core.store_capabilities import ComparesIndexes
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.limits.usage import Waiting

@@ -210,7 +210,7 @@ class Jobs(Protocol):
         A claimed row has `at_us = now_us + lease_us`, its fence grown by one, `token`,
         `worker`, `claimed_us = now_us` and the state CLAIMED. Where its last claim died on a
         started job, `crashes` is one more and `alone` is set. It outlasts every process that dies;
-        see `dueline.core.flushing` for loss of power.
+        see `dueline.core.store_capabilities` for loss of power.
 
         Args: wants: lanes in order of preference, each at most once. limit: of all, > 0.
         """

@@ -1,6 +1,6 @@
 """Queues: putting jobs in, finding, changing them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from dueline.core.errors import BadInput, Duplicate, EnqueueUnknown, NotFound, U
 from dueline.core.job import Job, JobId, State, born_like
 from dueline.core.job_status import status_of
 from dueline.core.lane import Lane, bucket_of, living_queue
-from dueline.core.store import Move, Store
+from dueline.core.store import Group, Jobs, LanePage, Move, Store
 from dueline.core.tuples import field
 from dueline.core.validation import check_call, check_due, check_options, check_priority
 from dueline.core.wakeup import Waker, place_of
@@ -20,9 +20,9 @@ from dueline.jobs import cancel_requests, results
 from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
 from dueline.jobs.history_recorder import inside_engine
+from dueline.jobs.lane_planner import plan, prospects
+from dueline.jobs.lane_rotation import Rota
 from dueline.jobs.moves import Change, conflict_error
-from dueline.jobs.peek import peek
-from dueline.jobs.sending import Send, send, send_again
 from dueline.jobs.unique import Exclusive, rule_of
 from dueline.limits.admission import Admission
 from dueline.workflows.records import Layouts
@@ -33,6 +33,29 @@ _PAGE = 500
 _ROUNDS_MAX = 5
 _LOOKS = 2
 """One look may overlook a row that is on its way to another place."""
+
+
+Send = Callable[[Store, Sequence[Job]], Sequence[bool]]
+
+
+def send(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
+    """Add rows for the first time."""
+    return store.add(jobs)
+
+
+def send_again(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
+    """Add rows with the keys they were given, except those that are known to have ended.
+
+    A row whose insert was not answered may have been stored, run and ended since. Where keys stay
+    dead a second insert changes nothing (rules E5, B1). Where `together` is a transaction an ended
+    job leaves its outcome, unless its queue keeps none, or its row among the dead jobs.
+
+    Returns: as `add`.
+    """
+    if not store.transactional:
+        return store.add(jobs)
+    store.together([Group(commits=(results.absent(job.id),), jobs=(job,)) for job in jobs])
+    return [True] * len(jobs)
 
 
 class EnqueueRequest(NamedTuple):
@@ -336,3 +359,39 @@ class Queues:
         width_us = self._catalog.settings(living_queue(row.lane.queue)).width_us
         token = self._ids.token()
         return changes.redriven(row, self._time.latest_us(), token=token, width_us=width_us)
+
+
+def peek(
+    store: Jobs, pages: Sequence[LanePage], aging_us: int, *, now_us: int, limit: int
+) -> Sequence[Job]:
+    """Read jobs that are due, in the order in which a worker would claim them.
+
+    Args:
+      pages: the lane list of one queue. aging_us: how long its jobs wait to gain a priority.
+    """
+    rota = Rota()
+    pointers = [pointer for page in pages for pointer in page.pointers]
+    rota.renew(pointers, dict(head for page in pages for head in page.heads.items()))
+    aging = {pointer.lane.queue: aging_us for pointer in pointers[:1]} if aging_us else {}
+    places: dict[Lane, tuple[int, JobId]] = {}
+    found: list[Job] = []
+    turn, in_vain = 0, 0
+    while len(found) < limit:  # as a worker claims (`Claimer.claim`)
+        turn += 1
+        before = len(found)
+        first = rota.first((limit - before) << in_vain, now_us, {}, of_each=bool(aging))
+        lanes = prospects(first, rota.next_at_us, now_us, aging)
+        wants = plan(lanes, limit=limit - before, room={}, turn=turn)
+        if not wants:
+            break
+        for lane, most in wants:
+            room = min(most, limit - len(found))
+            if room == 0:
+                break
+            page = store.scan(lane, after=places.get(lane), until_us=now_us, limit=room)
+            found += [job for job in page.jobs if not job.outcome]
+            rota.visited({lane: None if page.after is None else now_us})
+            if page.after is not None:
+                places[lane] = page.after
+        in_vain = in_vain + 1 if len(found) == before else 0
+    return found

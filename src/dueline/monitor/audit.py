@@ -8,7 +8,6 @@ each one is told of.
 from collections.abc import Iterable, Iterator
 
 from dueline.coordination.monitor_records import Finding, added
-from dueline.core.census import Census
 from dueline.core.chore import Report
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
@@ -16,6 +15,7 @@ from dueline.core.job import Job
 from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.pagination import EVER, lane_pages
 from dueline.core.store import Move
+from dueline.core.store_capabilities import Census
 from dueline.core.wakeup import place_of
 
 EVERY_US = 600 * SECOND_US

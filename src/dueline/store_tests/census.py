@@ -1,8 +1,8 @@
 """What a store tells of the lanes that hold rows."""
 
-from dueline.core.census import Census
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Store
+from dueline.core.store_capabilities import Census
 from dueline.store_tests.given import born, claim, lane_of, put_in
 
 LANES = [lane_of(tenant=f"t{number}", priority=number % 3) for number in range(20)]

@@ -1,10 +1,11 @@
-"""When to look for work again.
-
-Looks grow rarer while they find nothing: twice the gap each time, up to the most, each gap cut
-short by chance so that workers do not look all at once. Pure: time and chance are passed in.
-"""
+"""Gaps between polls, and waits while the store cannot be had."""
 
 from collections.abc import Callable
+from typing import Final
+
+from dueline.core.clock import Clock
+from dueline.core.errors import Conflict, StoreReplaced, StoreUnavailable
+from dueline.core.logging import log
 
 LISTING_AGE_US_MAX = 250_000
 """While there is work, lane lists are read again this often: how late a more urgent job is seen
@@ -31,7 +32,11 @@ JITTER = 1 / 8
 
 
 class Pace:
-    """One worker's looks. All times are monotonic."""
+    """One worker's polls. All times are monotonic.
+
+    Polls grow rarer while they find nothing: twice the gap each time, up to the most, each gap cut
+    short by chance so that workers do not poll all at once. Pure: time and chance are passed in.
+    """
 
     def __init__(self, gap_us_max: int, chance: Callable[[], float]) -> None:
         """Take the longest gap, and what gives chance in [0, 1); the first look is due at once."""
@@ -72,3 +77,38 @@ class Pace:
     def wait_us(self, now_us: int) -> int:
         """Tell how long it is to the next look."""
         return max(0, self._next_us - now_us)
+
+
+BACK_OFF_S: Final = (0.1, 2.0)
+
+
+class Patience:
+    """Does steps; while the store cannot be had, waits a little longer each time instead."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Take what sleeps."""
+        self._clock = clock
+        self._failures = 0
+        self._depth = 0
+
+    def do(self, step: Callable[[], None]) -> bool:
+        """Do a step; tell whether it was done. One inside another tells nothing of the store.
+
+        It may have had nothing to do: the waits go on where the whole fails nevertheless.
+        """
+        self._depth += 1
+        try:
+            step()
+        except StoreReplaced:  # no later call can succeed
+            raise
+        except (StoreUnavailable, Conflict) as error:
+            least_s, most_s = BACK_OFF_S
+            log.warning("the store cannot be had: %s", error)
+            self._clock.sleep(min(most_s, least_s * 2**self._failures))
+            self._failures = min(self._failures + 1, 10)
+            return False
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            self._failures = 0
+        return True

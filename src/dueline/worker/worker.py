@@ -10,24 +10,22 @@ from dueline.core.call_options import is_step
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError
-from dueline.core.flushing import flush_claims
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.logging import log
+from dueline.core.store_capabilities import flush_claims
 from dueline.core.wakeup import WakeupListener
 from dueline.limits.permits import HeldPermits
 from dueline.worker.assignment import Assignment
-from dueline.worker.backoff import Pace
+from dueline.worker.backoff import Pace, Patience
 from dueline.worker.batch_gatherer import gathering
 from dueline.worker.buffer import Buffer
 from dueline.worker.cancellations import Wishes
 from dueline.worker.claimer import ClaimedJob, Claimer
-from dueline.worker.heartbeat import Beat
+from dueline.worker.heartbeat import Attendance, Beat, Load
 from dueline.worker.held_jobs import Holding
-from dueline.worker.patience import Patience
 from dueline.worker.paused_jobs import Steered
 from dueline.worker.poller import Lookout
 from dueline.worker.prefetch import Early, placed, times_of
-from dueline.worker.presence import Attendance, Load
 from dueline.worker.progress_reports import Reports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler

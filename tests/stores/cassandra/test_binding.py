@@ -11,7 +11,7 @@ from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
 expect_node()
 
 from dueline.stores.cassandra import statements as rows  # noqa: E402  (needs the driver)
-from dueline.stores.cassandra.binding import batch_of  # noqa: E402
+from dueline.stores.cassandra.session import batch_of  # noqa: E402
 from dueline.stores.cassandra.store import CassandraStore  # noqa: E402
 
 pytestmark = pytest.mark.cassandra

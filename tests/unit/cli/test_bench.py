@@ -5,7 +5,7 @@ import pytest
 from dueline import Dueline
 from dueline.cli.commands import bench
 from dueline.core.errors import Conflict
-from dueline.worker.presence import Attendance, Load
+from dueline.worker.heartbeat import Attendance, Load
 from tests.unit.cli.conftest import Shell
 
 STORE = ("--store", "sqlite:///jobs.db")

@@ -7,13 +7,13 @@ import pytest
 from dueline.coordination.monitor_records import findings
 from dueline.core import monitor_notes
 from dueline.core.attempt import Outcome
-from dueline.core.census import LanesHeld
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import EnqueueUnknown
 from dueline.core.ids import Ids
 from dueline.core.job import JobId, State
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
+from dueline.core.store_capabilities import LanesHeld
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.monitor.audit import LANES_A_STEP, OVERDUE_US, RESTS, audit

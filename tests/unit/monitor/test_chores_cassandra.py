@@ -131,7 +131,7 @@ class Crowded:
 
 
 def test_where_deleted_rows_lie_ranges_are_made_as_small_as_it_takes() -> None:
-    from dueline.stores.cassandra.census import CassandraCensus  # noqa: PLC0415
+    from dueline.stores.cassandra.lane_index import CassandraCensus  # noqa: PLC0415
 
     lanes = [lane_of(tenant=f"t{number}") for number in range(100)]
     session = Crowded(lanes, most=4)

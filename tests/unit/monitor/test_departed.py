@@ -16,7 +16,7 @@ from dueline.jobs.queue import Queues
 from dueline.monitor.dead_workers import free
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
-from dueline.worker.presence import Attendance, Load
+from dueline.worker.heartbeat import Attendance, Load
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.world import LEASE_US, World

@@ -8,7 +8,7 @@ from dueline.core.store import Record
 from dueline.limits import semaphore
 from dueline.limits.permits import HeldPermits
 from dueline.limits.semaphore import HANDOVER_US, Wish, spare
-from dueline.worker.presence import Attendance, Load
+from dueline.worker.heartbeat import Attendance, Load
 from tests.harness.world import World
 from tests.unit.monitor.test_departed import LONG_US, SHORT_S, beat, free_all
 

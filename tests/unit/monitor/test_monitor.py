@@ -24,7 +24,7 @@ from dueline.monitor import run_log
 from dueline.monitor.monitor import CHORES, SIGHT_US, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
-from dueline.worker.presence import Attendance, Load
+from dueline.worker.heartbeat import Attendance, Load
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order

@@ -13,7 +13,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.lane_planner import Prospect, plan
 from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
-from dueline.worker.presence import CHANGE_EVERY_US, ROOM_EVERY_US, Attendance, Load
+from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Attendance, Load
 from dueline.worker.shard_affinity import WHOLE_EVERY_US, Affinity, Known, affinity_of, looked_at
 from tests.harness.world import EVERY_KIND, World, world_on
 

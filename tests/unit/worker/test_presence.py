@@ -3,7 +3,7 @@
 from dueline.coordination.worker_registry import Presence, present
 from dueline.core.clock import SECOND_US
 from dueline.jobs.queue import Queues
-from dueline.worker.presence import CHANGE_EVERY_US
+from dueline.worker.heartbeat import CHANGE_EVERY_US
 from tests.harness.calls import call, put
 from tests.harness.clocks import HandClock
 from tests.harness.worker_bench import Bench

@@ -8,9 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from dueline.core.errors import StoreUnavailable
 from dueline.core.lane import Lane, Marks, Pointer
+from dueline.core.store_capabilities import LanesHeld
 from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Rows
+from dueline.stores.cassandra.connection import TooManyTombstones
 from dueline.stores.cassandra.lane_reader import LanePages, Slice
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import chunks
@@ -183,3 +186,49 @@ def _by_day(text: str, pointers: Collection[Pointer]) -> list[list[Call]]:
     for _, group in groupby(rows, key=lambda row: row[:3]):
         batches += chunks([(text, row) for row in group])
     return batches
+
+
+_KEY: Final = "queue, shard, bucket, priority, tenant"
+_RANGE: Final = (
+    f"SELECT DISTINCT token({_KEY}), {_KEY} FROM {{keyspace}}.jobs"
+    f" WHERE token({_KEY}) > ? AND token({_KEY}) <= ? LIMIT ?"
+)
+_TOKEN_MIN: Final = -(2**63)
+_TOKEN_MAX: Final = 2**63 - 1
+_WHOLE: Final = 2**64
+_SHRINKING: Final = 8
+
+
+class CassandraCensus:
+    """Goes through the lanes of a keyspace, by ranges of tokens.
+
+    Cassandra reads in the order of the hashes of keys, their tokens; a page is a range of those.
+    A read also crosses rows that were deleted in the last ten days, and a server fails a read that
+    crosses too many. So ranges shrink as far as needed, and grow again.
+    """
+
+    def __init__(self, session: CassandraSession) -> None:
+        """Take the session; reads nothing yet."""
+        self._session = session
+        self._width = _WHOLE
+
+    def lanes_held(self, after: str | None, limit: int) -> LanesHeld:
+        """Read the lanes of one range, those that hold a row."""
+        start = _TOKEN_MIN if after is None else int(after)
+        while True:
+            end = min(_TOKEN_MAX, start + self._width)
+            try:
+                rows = self._session.read(_RANGE, (start, end, limit))
+                break
+            except TooManyTombstones:
+                if self._width == 1:  # a single lane is larger than a lane may be
+                    raise
+                self._width = max(1, self._width // _SHRINKING)
+            except StoreUnavailable:  # it may have taken too long
+                self._width = max(1, self._width // _SHRINKING)
+                raise
+        self._width = min(_WHOLE, 2 * self._width)
+        if len(rows) == limit:
+            end = rows[-1][0]
+        lanes = [Lane(*row[1:]) for row in rows]
+        return LanesHeld(lanes, str(end) if end < _TOKEN_MAX else None)

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Cluster, ResultSet, Session
 from cassandra.pool import Host
-from cassandra.query import BatchStatement
+from cassandra.query import BatchStatement, BatchType, BoundStatement
 
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import DuelineError, StoreUnavailable, Unknown
@@ -29,7 +29,6 @@ from dueline.stores.cassandra.answers import (
     token_of,
     with_token,
 )
-from dueline.stores.cassandra.binding import batch_of
 from dueline.stores.cassandra.connection import connect, translated
 from dueline.stores.cassandra.url import CONSISTENCIES, Place
 
@@ -382,3 +381,29 @@ def _or_raise(outcome: Outcome | DuelineError) -> Outcome:
     if isinstance(outcome, DuelineError):
         raise outcome
     return outcome
+
+
+Prepare = Callable[[str], Any]
+"""Gives the driver's prepared statement for a text."""
+
+
+def batch_of(calls: Sequence[tuple[str, Sequence[object]]], prepare: Prepare) -> BatchStatement:
+    """Bind statements and their values into one unlogged batch.
+
+    By the columns' own encoders: the driver's `bind` checks each value and takes three times as
+    long for a claim of one row.
+    """
+    batch = BatchStatement(BatchType.UNLOGGED)
+    shapes: dict[str, tuple[BoundStatement, list[Callable[[object, int], bytes]], int]] = {}
+    for text, values in calls:
+        if text not in shapes:
+            prepared = prepare(text)
+            encoders = [column.type.serialize for column in prepared.column_metadata]
+            shapes[text] = BoundStatement(prepared), encoders, prepared.protocol_version
+        bound, encoders, protocol = shapes[text]
+        bound.values = [
+            None if value is None else encode(value, protocol)
+            for encode, value in zip(encoders, values, strict=True)
+        ]
+        batch.add(bound)  # which keeps the values, not the statement
+    return batch

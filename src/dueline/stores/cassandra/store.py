@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
-from dueline.core.census import LanesHeld
 from dueline.core.clock import SECOND_US, Clock, StoreTime
 from dueline.core.errors import Unknown
 from dueline.core.job import Job, JobId, Token
@@ -29,11 +28,11 @@ from dueline.core.store import (
     Want,
     Write,
 )
+from dueline.core.store_capabilities import LanesHeld
 from dueline.stores.cassandra import diagnostics, lookup, schema
-from dueline.stores.cassandra.census import CassandraCensus
 from dueline.stores.cassandra.claims import Claims, Terms
 from dueline.stores.cassandra.guard import STRAY_ANSWERS
-from dueline.stores.cassandra.lane_index import CassandraBoard
+from dueline.stores.cassandra.lane_index import CassandraBoard, CassandraCensus
 from dueline.stores.cassandra.lane_reader import LanePages
 from dueline.stores.cassandra.records import CassandraRecords
 from dueline.stores.cassandra.session import CassandraSession

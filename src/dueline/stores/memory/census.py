@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from dueline.core.census import LanesHeld
 from dueline.core.codec import decode, encode
 from dueline.core.job import JobId
 from dueline.core.lane import Lane
+from dueline.core.store_capabilities import LanesHeld
 from dueline.stores.memory.cluster import Node
 
 

@@ -30,18 +30,17 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import ClaimedAhead
+from dueline.core.store_capabilities import ClaimedAhead, LanesHeld
 from dueline.core.tuples import made
-from dueline.stores.sqlite import batches, claims, claims_ahead, damage, streams
+from dueline.stores.sqlite import batches, claims, damage, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
-from dueline.stores.sqlite.census import SqliteCensus
 from dueline.stores.sqlite.connection import Database, Runs, SqliteConnection, blobs, fetch, first
 from dueline.stores.sqlite.group_commit import Gathering
 from dueline.stores.sqlite.jobs import CELLS, GREATEST, LEAST
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
 
 
-class SqliteStore(SqliteCensus):
+class SqliteStore:
     """Jobs, records and streams in one file on a local disk."""
 
     transactional = True
@@ -167,7 +166,7 @@ class SqliteStore(SqliteCensus):
     ) -> ClaimedAhead:
         """Claim the first rows that wait for a time soon to come."""
         return self._connection.write_unflushed(
-            lambda database: claims_ahead.claim_ahead(
+            lambda database: claims.claim_ahead(
                 database,
                 wants,
                 limit=limit,
@@ -336,3 +335,17 @@ class SqliteStore(SqliteCensus):
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, each all or nothing, in one transaction."""
         return batches.together(self._connection, groups, self.clock_us()) if groups else []
+
+    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+        """Go through the lanes that hold rows, in the order of their numbers."""
+        rows = self._connection.read(
+            lambda database: fetch(
+                database,
+                "SELECT id, queue, shard, bucket, priority, tenant FROM lanes"
+                " WHERE id > ? AND EXISTS (SELECT 1 FROM jobs WHERE lane = lanes.id)"
+                " ORDER BY id LIMIT ?",
+                (int(after or 0), limit),
+            )
+        )
+        lanes = [Lane(*row[1:]) for row in rows]
+        return LanesHeld(lanes, str(rows[-1][0]) if len(rows) == limit else None)
