@@ -3,9 +3,11 @@
 from dueline.spark.writing.keys import job_id_of
 
 try:
-    from dueline.spark.session import enqueue, read, session
+    from dueline.spark.reading.frame import read
+    from dueline.spark.runtime.session import session
     from dueline.spark.worker.spark_worker import Consuming, consume
     from dueline.spark.writing.enqueue import Written
+    from dueline.spark.writing.frame import enqueue
     from dueline.spark.writing.key_columns import job_id
 except ModuleNotFoundError as error:  # the tables of plain rows do without Spark
     if (error.name or "").partition(".")[0] not in ("pandas", "pyarrow", "pyspark"):

@@ -10,10 +10,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dueline.spark.reading.batch_reader import BatchReader, PruningReader
-from dueline.spark.reading.schemas import COLUMNS, struct_of
+from dueline.spark.reading.batch_reader import BatchReader
+from dueline.spark.reading.frame import table_reader, table_schema
 from dueline.spark.reading.stream_reader import StreamReader
-from dueline.spark.runtime.options import FOLLOWING, READING, TABLES, WRITING, Options
+from dueline.spark.runtime.options import FOLLOWING, WRITING, Options
 from dueline.spark.writing.sink import BatchSink, StreamSink
 
 
@@ -32,14 +32,11 @@ class DuelineSource(DataSource):
 
     def schema(self) -> StructType:
         """Tell the columns of the table that is asked for."""
-        return struct_of(COLUMNS[Options(self._given, FOLLOWING).one_of("table", TABLES, "events")])
+        return table_schema(self._given)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Read a table once."""
-        options = Options(self._given, READING)
-        if options.flag("pushdown", default=False):
-            return PruningReader(options, schema)
-        return BatchReader(options, schema)
+        return table_reader(self._given, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
         """Follow a stream."""

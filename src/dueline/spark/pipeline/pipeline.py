@@ -369,7 +369,7 @@ def pipeline(
 
             return ArrowEngine(folder, settings)
         from dueline.spark.pipeline.spark_engine import SparkEngine  # noqa: PLC0415  (needs Spark)
-        from dueline.spark.session import session  # noqa: PLC0415
+        from dueline.spark.runtime.session import session  # noqa: PLC0415
 
         quiet = {"spark.log.level": "ERROR"} | dict(conf or {})
         return SparkEngine(session("dueline pipeline", master=master, conf=quiet), folder, settings)

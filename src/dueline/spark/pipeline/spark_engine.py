@@ -37,8 +37,8 @@ from dueline.spark.reading.partitions import START
 from dueline.spark.reading.shards import history_shards
 from dueline.spark.runtime.options import existing_engine
 from dueline.spark.runtime.refusals import refusal_in
-from dueline.spark.session import enqueue
 from dueline.spark.writing.enqueue import Written
+from dueline.spark.writing.frame import enqueue
 
 NAME: Final = "spark"
 _ROWS_PER_TRIGGER: Final = 500_000

@@ -45,6 +45,15 @@ OF_SPARK: Final = ("path", "checkpointlocation", "queryname")
 _RANGE: Final = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 
 
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Return options as Spark takes them: strings."""
+    return {key: _text(value) for key, value in options.items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Options:
     """The options of one source or sink, by name whatever their case; each is known, or refused.
 
