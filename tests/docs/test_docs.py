@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness.markdown import (
+    PAGES,
+    ROOT,
     Block,
     Step,
     WrongPage,
@@ -14,9 +16,6 @@ from tests.harness.markdown import (
     shows,
     steps,
 )
-
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 NO_RUN_MAX = 1
 NEEDED = {"spark"}

@@ -21,6 +21,11 @@ from dueline.jobs.queue import EnqueueRequest
 from tests.harness.failing_tasks import FOLDER_VARIABLE, LEASE_VARIABLE
 from tests.kills.processes import children_of
 
+TAKEN_OVER_S = 6.0
+"""A lease that ends soon after its worker has died, and not while one that lives is held up: it
+is extended every two seconds."""
+
+
 ROOT = Path(__file__).parent.parent.parent
 WAIT_S_MAX = 60.0  # for a machine that is busy with other tests
 TICK_S = 0.01

@@ -150,3 +150,9 @@ def environment() -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("DUELINE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
     return kept | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+
+
+ROOT = Path(__file__).parents[2]
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -4,16 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dueline.core.clock import SECOND_US
-from dueline.core.ids import Ids
-from dueline.core.queue_settings import QueueSettings, StreamSettings
+from dueline.core.queue_settings import StreamSettings
 from dueline.core.store import Store
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.streams.batch import Batch, Terms
 from dueline.streams.consumer import Consumer
 from dueline.streams.stream import Stream
 from dueline.tasks.handler import Handler
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 
 TTL_US = 8 * SECOND_US
 BEAT_S = TTL_US / SECOND_US / 4
@@ -29,7 +27,7 @@ class Stage:
         """Take the store, and the clock that it reads."""
         self.store = store
         self.clock = clock
-        self.queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+        self.queues = queues_on(store, clock)
         self._made = 0
 
     def stream(self, shards: int | None = 3, *, keep_us: int | None = None) -> Stream:
@@ -85,3 +83,20 @@ def batches(member: Consumer) -> Iterator[Batch]:
 def values(member: Consumer) -> list[Any]:
     """Read the values of all there is, and commit."""
     return [event.value for batch in batches(member) for event in batch.events]
+
+
+def run(stage: Stage, member: Consumer, bad: set[Any], *, rounds: int = 60) -> list[Any]:
+    """Handle what comes, but for values that fail; answer what was handled, in order."""
+    handled: list[Any] = []
+    for _ in range(rounds):
+        batch = member.poll(0)
+        if batch is None:
+            stage.clock.advance(2)
+            member.balance()
+            continue
+        if any(event.value in bad for event in batch.events):
+            member.fail(batch)
+        else:
+            handled += [event.value for event in batch.events]
+            member.commit(batch)
+    return handled

@@ -10,11 +10,9 @@ from typing import Any, TypeVar
 
 from dueline.core.attempt import Done, Ended, Ending
 from dueline.core.codec import decode, encode
-from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.retry import Retry
 from dueline.core.store import Store, Want
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore
 from dueline.stores.memory.stepped import SteppedMemoryStore
@@ -27,6 +25,7 @@ from dueline.workflows.parts import Part, Step, StepCall, group, pipeline
 from dueline.workflows.release import is_parked
 from dueline.workflows.workflow import Look
 from tests.harness.lives import AFTER_LEASES_US, LEASE_US, Runner, Stage, Stopped
+from tests.harness.queues import queues_on
 from tests.harness.world import store_on
 
 TASK = "tests.task"
@@ -119,7 +118,7 @@ class FlowStage(Stage):
     def onlooker(self) -> Queues:
         """Begin a process that takes no steps of the stage."""
         store = self.data or SteppedMemoryStore(self.clock, cluster=self.cluster)
-        return Queues(open_engine(store, clock=self.clock, ids=Ids(), defaults=self.settings))
+        return queues_on(store, self.clock, self.settings)
 
     def look(self) -> Look:
         """Look at the workflow."""

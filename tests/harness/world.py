@@ -8,13 +8,11 @@ import pytest
 from dueline.coordination.worker_registry import Presence, announce, leave
 from dueline.core.attempt import Attempt, Outcome
 from dueline.core.clock import SECOND_US
-from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.lane import bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Extend, Move, Store, Want
 from dueline.jobs.completion import Finished, finish, finish_of
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import semaphore
 from dueline.limits.semaphore import Hold, Wish
@@ -22,6 +20,7 @@ from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 
 LEASE_US = 30 * SECOND_US
 
@@ -44,7 +43,11 @@ class World:
         """Take a store that reads the same clock."""
         self.clock = clock
         self.store = store
-        self.queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+        self.queues = queues_on(store, clock)
+
+    def other(self, store: Store | None = None) -> Queues:
+        """Make the queues of another process, on this store or on one that wraps it."""
+        return queues_on(store or self.store, self.clock)
 
     @property
     def now_us(self) -> int:

@@ -16,8 +16,8 @@ from dueline.worker import settler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import Triage
 from dueline.worker.worker import Worker
+from tests.harness import job_runs
 from tests.mutants.sources import change_source
-from tests.unit.jobs import test_outcome_first as outcome_first
 
 Patch = pytest.MonkeyPatch
 
@@ -110,4 +110,4 @@ def history_is_told_twice(patch: Patch) -> None:
         page = streams.tail(queue + history.HISTORY_SUFFIX, 0, after=None, limit=1000)
         return iter([decode(row.body, Attempt) for row in page.rows])
 
-    patch.setattr(outcome_first, "attempts", attempts)
+    patch.setattr(job_runs, "attempts", attempts)

@@ -5,6 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness.fixtures import clock, queues, store
+
+__all__ = ["clock", "queues", "quiet", "store"]
+
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:

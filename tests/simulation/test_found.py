@@ -9,7 +9,6 @@ from dueline.core.ids import Ids
 from dueline.core.lane import DEAD_SUFFIX, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, Move
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.given import ids_of, rows_in
 from dueline.stores.memory.cluster import Cluster
@@ -17,10 +16,8 @@ from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 from tests.harness.worker_bench import Bench
-from tests.unit.jobs.conftest import clock, queues, store
-
-__all__ = ["clock", "queues", "store"]
 
 
 class Stopped(BaseException):
@@ -60,7 +57,7 @@ def test_a_job_that_is_being_carried_is_found_where_jobs_age() -> None:
 
     defaults = QueueSettings(aging_us=SECOND_US)
     store = SteppedMemoryStore(clock, cluster=cluster)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=defaults))
+    queues = queues_on(store, clock, defaults)
     (job,) = put(queues, call(1))
     to = job.lane._replace(priority=9)
     move = Move(job, job.at_us, queues.engine.ids.token(), bucket_of(NOW_US, WIDTH_US), 0, 0, to=to)

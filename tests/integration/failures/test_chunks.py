@@ -5,8 +5,7 @@ import signal
 
 import pytest
 
-from tests.harness.failing_world import World
-from tests.integration.failures.conftest import TAKEN_OVER_S
+from tests.harness.failing_world import TAKEN_OVER_S, World
 
 
 def test_a_chunk_that_dies_with_its_child_runs_again_one_by_one(world: World) -> None:

@@ -5,8 +5,7 @@ import pytest
 from dueline.core.clock import SECOND_US
 from dueline.core.job import State
 from dueline.jobs import cancel_requests
-from tests.harness.failing_world import World
-from tests.integration.failures.conftest import TAKEN_OVER_S
+from tests.harness.failing_world import TAKEN_OVER_S, World
 
 BOTH = pytest.mark.parametrize("processes", [0, 2])
 

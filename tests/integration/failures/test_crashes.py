@@ -6,8 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from tests.harness.failing_world import World, is_alive
-from tests.integration.failures.conftest import TAKEN_OVER_S
+from tests.harness.failing_world import TAKEN_OVER_S, World, is_alive
 
 
 @pytest.mark.parametrize("task", ["hold", "spin"])

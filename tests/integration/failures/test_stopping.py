@@ -6,8 +6,7 @@ import signal
 import pytest
 
 from dueline.core.job import State
-from tests.harness.failing_world import World
-from tests.integration.failures.conftest import TAKEN_OVER_S
+from tests.harness.failing_world import TAKEN_OVER_S, World
 
 SLOTS = 16
 """With so many a worker claims ahead even where a machine is so slow that the shortest job takes

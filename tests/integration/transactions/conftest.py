@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dueline import Dueline, Job, NotFound, Task
+from dueline import Dueline, Task
+from tests.harness.transactions import numbered
 
 
 @pytest.fixture
@@ -41,27 +42,3 @@ def shop(url: str) -> Iterator[Dueline]:
 def send(app: Dueline) -> Task[[int], int]:
     """Register a task."""
     return numbered(app)
-
-
-def numbered(app: Dueline) -> Task[[int], int]:
-    """Register a task that answers its number."""
-
-    @app.task(name="send")
-    def send(number: int) -> int:
-        return number
-
-    return send
-
-
-def bills(app: Dueline) -> list[tuple[int, int]]:
-    """Read the table of the shop, in a transaction of its own."""
-    with app.transaction() as tx:
-        return tx.execute("select number, cents from bills order by rowid")
-
-
-def status(job: Job[int]) -> str:
-    """Read a job's state."""
-    try:
-        return job.status
-    except NotFound:
-        return "unknown"

@@ -19,7 +19,7 @@ from dueline.core.errors import Unknown
 from dueline.core.store import Transactional, TransactionView
 from dueline.core.wakeup import LocalWaker
 from tests.harness.swaps import swap
-from tests.integration.transactions.conftest import numbered, status
+from tests.harness.transactions import numbered, status
 
 Send = Task[[int], int]
 

@@ -19,7 +19,7 @@ from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from dueline.worker.settler import Settler
 from tests.harness.calls import claim_all
-from tests.integration.transactions.conftest import bills
+from tests.harness.transactions import bills
 
 NOT_AGAIN = Retry(attempts=1)
 

@@ -7,7 +7,7 @@ import pytest
 from dueline import BadInput, Conflict, Dueline, NotFound, StoreUnavailable, Transaction
 from dueline.stores.sqlite.connection import Database
 from dueline.stores.sqlite.store import SqliteStore
-from tests.integration.transactions.conftest import bills, numbered, status
+from tests.harness.transactions import bills, numbered, status
 
 
 class Stop(Exception):

@@ -12,16 +12,16 @@ import pytest
 from dueline import Dueline
 from dueline.api.raw_queue import RawQueue
 from dueline.core.clock import Clock, SystemClock
-from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.stores.memory.stepped import nothing
 from tests.harness import world
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage
+from tests.harness.workflow_tasks import with_tasks
 from tests.harness.world import World
 from tests.unit.admin import test_bulk_runs
 from tests.unit.jobs import (
@@ -49,7 +49,6 @@ from tests.unit.worker import (
     test_turns,
 )
 from tests.unit.workflows import test_running
-from tests.unit.workflows.conftest import with_tasks
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.session import CassandraSession
@@ -77,7 +76,7 @@ class Ground:
     def engine(self, settings: QueueSettings | None = None) -> Queues:
         """Make an engine."""
         defaults = settings or QueueSettings()
-        return Queues(open_engine(self.store, clock=self.clock, ids=Ids(), defaults=defaults))
+        return queues_on(self.store, self.clock, defaults)
 
     @cached_property
     def store(self) -> Store:

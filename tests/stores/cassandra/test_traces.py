@@ -16,17 +16,16 @@ import pytest
 
 from benchmarks.traces_cassandra import kind_of, tombstones
 from dueline.core.clock import SECOND_US
-from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.stores.cursor_cache import BEHIND_US, LATE_US
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import calls
 from tests.harness.cassandra_node import expect_node, session_on_a_node
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.session import CassandraSession
@@ -49,13 +48,13 @@ def session() -> Iterator[CassandraSession]:
         yield session
 
 
-def queues_on(session: CassandraSession, clock: HandClock) -> Queues:
+def process_on(session: CassandraSession, clock: HandClock) -> Queues:
     """Begin a process: a client with a memory of its own, in a time that is moved by hand."""
     from dueline.stores.memory.stepped import nothing  # noqa: PLC0415
     from tests.harness.cassandra_stage import HandTimedStore  # noqa: PLC0415  (needs the driver)
 
     store = HandTimedStore(session, clock, nothing, "calls", nothing)
-    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=SETTINGS))
+    return queues_on(store, clock, SETTINGS)
 
 
 class Sent:
@@ -106,7 +105,7 @@ class Line:
     def __init__(self, session: CassandraSession) -> None:
         self.session = session
         self.clock = HandClock()
-        self.queues = queues_on(session, self.clock)
+        self.queues = process_on(session, self.clock)
         self.claimer = Claimer(self.queues.engine, ["default"], "first")
         self.running: list[Job] = []
         self.done = 0
@@ -209,7 +208,7 @@ def test_a_claim_at_the_head_reads_at_most_those_of_the_last_seconds(line: Line)
 
 
 def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(line: Line) -> None:
-    queues = queues_on(line.session, line.clock)
+    queues = process_on(line.session, line.clock)
     second = Claimer(queues.engine, ["default"], "second")
     met: list[tuple[int, int]] = []
     again: list[int] = []

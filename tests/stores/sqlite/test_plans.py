@@ -6,16 +6,13 @@ from pathlib import Path
 import pytest
 
 from dueline.core.clock import DAY_US
-from dueline.core.ids import Ids
 from dueline.core.lane import bucket_of
-from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.stores.sqlite.connection import Database
 from dueline.stores.sqlite.store import SqliteStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import WIDTH_US, call, put, row_of
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 
 IDLE = 400
 
@@ -27,9 +24,7 @@ class Counted:
         """Open an empty file."""
         self.clock = HandClock()
         self.store = SqliteStore(folder / "q.db", clock=self.clock, synchronous="NORMAL")
-        self.queues = Queues(
-            open_engine(self.store, clock=self.clock, ids=Ids(), defaults=QueueSettings())
-        )
+        self.queues = queues_on(self.store, self.clock)
         self.claimer = Claimer(self.queues.engine, ["default"], "w")
 
     def database(self) -> Database:

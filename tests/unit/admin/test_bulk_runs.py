@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -14,25 +13,16 @@ from dueline.admin.search import JobFilter
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Conflict, StoreUnavailable
-from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId, State
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Want
 from dueline.jobs.bulk import BulkResult, reschedule_all, retry_all
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
-from tests.harness.world import EVERY_KIND, LEASE_US, World, world_on
+from tests.harness.queues import queues_on
+from tests.harness.world import LEASE_US, World
 
 JOBS = 14
 DEAD = JobFilter(state="dead", queue="q")
-
-
-@pytest.fixture(params=EVERY_KIND)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    made = world_on(request.param, tmp_path)
-    yield made
-    made.store.close()
 
 
 @pytest.fixture(autouse=True)
@@ -132,9 +122,7 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
         ids = dead_jobs(world, 5, queue)
         hops = {job_id: world.row(job_id).hop for job_id in ids}
         failing = FailingStore(world.store, {number: fault})
-        queues = Queues(
-            open_engine(failing, clock=world.clock, ids=Ids(), defaults=QueueSettings())
-        )
+        queues = queues_on(failing, world.clock)
         is_whole = False
         with suppress(StoreUnavailable):
             total(

@@ -9,18 +9,15 @@ from dueline.admin.health import PROBES, examine, is_ready, is_writable
 from dueline.coordination.worker_registry import present
 from dueline.core.check import Check
 from dueline.core.clock import SECOND_US, SystemClock
-from dueline.core.ids import Ids
 from dueline.core.lane import Pointer
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage, Record, Write
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.limits import semaphore
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage
 from tests.harness.world import World, world_on
 
@@ -59,9 +56,7 @@ class Telling(MemoryStore):
 def checks(**facts: str) -> dict[str, Check]:
     """Examine a sound store but for some facts; `_` stands for a space in their names."""
     told = SOUND | {name.replace("_", " "): text for name, text in facts.items()}
-    queues = Queues(
-        open_engine(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    )
+    queues = queues_on(Telling(told), SystemClock())
     return {check.name: check for check in examine(queues.engine).checks}
 
 
@@ -89,9 +84,7 @@ def test_a_sound_cluster_is_good_all_over() -> None:
 
 
 def test_what_a_store_does_not_state_is_not_judged() -> None:
-    queues = Queues(
-        open_engine(Telling({}), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    )
+    queues = queues_on(Telling({}), SystemClock())
     assert {check.name for check in examine(queues.engine).checks} == {
         "clock of this machine",
         "workers",
@@ -201,9 +194,7 @@ def test_a_keyspace_that_was_never_repaired_is_told_in_time(
 ) -> None:
     told = {name: text for name, text in SOUND.items() if name != "repaired ago"}
     told |= {"keyspace is old": age, "replicas": replicas}
-    queues = Queues(
-        open_engine(Telling(told), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-    )
+    queues = queues_on(Telling(told), SystemClock())
     (found,) = [check for check in examine(queues.engine).checks if check.name == "repair"]
     assert found.verdict == verdict
     assert finding in found.finding
@@ -362,11 +353,7 @@ def test_a_store_that_forgets_what_is_written_is_told() -> None:
         def commit(self, partition: str, writes: Sequence[Write]) -> bool:  # noqa: ARG002
             return True
 
-    queues = Queues(
-        open_engine(
-            Forgetful(SystemClock()), clock=SystemClock(), ids=Ids(), defaults=QueueSettings()
-        )
-    )
+    queues = queues_on(Forgetful(SystemClock()), SystemClock())
     assert is_writable(queues.engine).verdict == "bad"
 
 

@@ -1,8 +1,6 @@
 """How fast jobs end, how late they start, and who follows that."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +10,7 @@ from dueline.core.attempt import Attempt, Outcome
 from dueline.core.clock import SECOND_US
 from dueline.jobs.history import LATE_US, Follower
 from tests.harness.clocks import NOW_US
-from tests.harness.world import EVERY_KIND, World, world_on
-
-
-@pytest.fixture(params=EVERY_KIND)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    made = world_on(request.param, tmp_path)
-    yield made
-    made.store.close()
-
+from tests.harness.world import World
 
 ATTEMPT = Attempt(
     job="00", task="t", queue="q", tenant="", priority=0, enqueued_us=NOW_US, due_us=NOW_US,

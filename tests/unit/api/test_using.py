@@ -34,12 +34,6 @@ def app(
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    """Make the only clock of a test."""
-    return HandClock()
-
-
-@pytest.fixture
 def greet(app: Dueline) -> Task[..., str]:
     """Register a task."""
 

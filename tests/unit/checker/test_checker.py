@@ -8,29 +8,25 @@ import pytest
 from dueline.checker import EARLY_US_MAX, Report, check
 from dueline.checker.journal import Event, events_of, line_of
 from dueline.core.errors import StoreCorrupt
-
-S = 1_000_000
-LEASE = 2 * S
-DONE = {"a": "done"}
-
-ASK = Event(1 * S, "p", "invoke", "enqueue", "a", at=1 * S)
-ACK = replace(ASK, t=ASK.t + 10, type="ok")
-
-
-def claim(attempt: int, t: int, proc: str = "w1", *, by: str = "") -> Event:
-    return Event(t, proc, "ok", "claim", "a", attempt, by or f"t{attempt}", at=t + LEASE)
-
-
-def start(attempt: int, t: int, proc: str = "w1") -> Event:
-    return Event(t, proc, "ok", "start", "a", attempt)
-
-
-def verdict(
-    f: str, attempt: int, t: int, proc: str = "w1", *, at: int = 0, by: str = ""
-) -> list[Event]:
-    """Make a verdict that is asked for at t and answered a little later."""
-    asked = Event(t, proc, "invoke", f, "a", attempt, by or f"t{attempt}", at=at)  # type: ignore[arg-type]  # one of Event.f
-    return [asked, replace(asked, t=t + 10, type="ok")]
+from tests.harness.checked_events import (
+    ACK,
+    AGAIN,
+    AGAIN_END,
+    ASK,
+    BORN,
+    CLAIM,
+    DONE,
+    END,
+    GOOD,
+    LATER,
+    RELEASE,
+    RUN,
+    START,
+    S,
+    claim,
+    start,
+    verdict,
+)
 
 
 def no(f: str, attempt: int, t: int, proc: str = "w1") -> Event:
@@ -46,16 +42,8 @@ def crash(t: int, proc: str = "w1") -> Event:
     return Event(t, proc, "ok", "crash")
 
 
-BORN = [ASK, ACK]
-CLAIM, START = claim(1, 2 * S), start(1, 2 * S + 100)
-RUN = [*BORN, CLAIM, START]
-END = verdict("settle", 1, 3 * S)
-GOOD = [*RUN, *END]
-LATER, AGAIN = claim(2, 5 * S, "w2"), start(2, 5 * S + 100, "w2")
-AGAIN_END = verdict("settle", 2, 6 * S, "w2")
 EXPIRED = [*RUN, LATER, AGAIN, *AGAIN_END]
 SOONER, SOON = claim(2, 3 * S, "w2"), start(2, 3 * S + 100, "w2")
-RELEASE = verdict("release", 1, 2 * S + 500, at=2 * S + 600)
 NO_LEASE = replace(CLAIM, at=0)
 
 

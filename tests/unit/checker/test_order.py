@@ -7,7 +7,7 @@ import pytest
 
 from dueline.checker import check
 from dueline.checker.journal import Event
-from tests.unit.checker.test_checker import (
+from tests.harness.checked_events import (
     AGAIN,
     AGAIN_END,
     BORN,

@@ -6,7 +6,7 @@ from dueline import Dueline
 from dueline.cli.commands import bench
 from dueline.core.errors import Conflict
 from dueline.worker.heartbeat import Attendance, Load
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 STORE = ("--store", "sqlite:///jobs.db")
 

@@ -9,7 +9,7 @@ import pytest
 from dueline.api.connect import open_store
 from tests.harness.cassandra_node import PATIENT, TABLES, expect_node, node_url
 from tests.harness.keyspaces import session_on
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 expect_node()
 pytestmark = pytest.mark.cassandra

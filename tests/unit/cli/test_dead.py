@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 @pytest.fixture

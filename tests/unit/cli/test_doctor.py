@@ -7,7 +7,7 @@ import pytest
 from dueline import Dueline, __version__
 from dueline.coordination.worker_registry import Presence, announce
 from dueline.core.clock import SECOND_US
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 def test_a_worker_that_dropped_answers_is_told(shell: Shell) -> None:

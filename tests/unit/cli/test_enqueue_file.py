@@ -9,7 +9,7 @@ import pytest
 from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job
 from dueline.stores.sqlite.store import SqliteStore
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 def write(shell: Shell, *lines: str) -> str:

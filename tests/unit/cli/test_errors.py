@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 LIST = ("jobs", "list")
 

@@ -9,7 +9,7 @@ from dueline.cli.output import Span
 from dueline.core.attempt import Attempt
 from dueline.core.deadlines import priority_of
 from tests.harness.clocks import NOW_US
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 def test_events_are_printed_in_order(shell: Shell) -> None:

@@ -14,7 +14,7 @@ from dueline import Dueline
 from dueline.api.job_handle import Job
 from dueline.coordination.worker_registry import present
 from dueline.jobs.explanation import Explanation
-from tests.unit.cli.conftest import STORE, WAIT_S, Shell
+from tests.harness.shell import STORE, WAIT_S, Shell
 
 APP = """
 import time

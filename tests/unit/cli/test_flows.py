@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dueline import group, pipeline, wait_for
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 def start(build: Any, name: str = "") -> str:  # noqa: ANN401

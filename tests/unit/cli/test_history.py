@@ -3,7 +3,7 @@
 import json
 import signal
 
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 def test_a_history_has_all_attempts_the_first_first(shell: Shell) -> None:

@@ -13,7 +13,7 @@ from dueline import Dueline
 from dueline.api.config import find_config
 from dueline.cli.commands.worker import log_to_stderr
 from dueline.core.errors import ConfigError
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 HOSTILE = "\x1b]0;x\x07 \x9b31m \u202e \u2066 \x7f"
 DEEP = "[" * 100_000

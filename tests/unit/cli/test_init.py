@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from dueline.cli.commands.init import DEFAULT_STORE
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.jobs.queue import EnqueueRequest
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 NOBODY = "01a1fd7a411675ef94f3ce7759609f40"
 

@@ -12,7 +12,7 @@ from dueline.core.store import NO_VERSION
 from dueline.limits import rate, semaphore, suspension
 from dueline.limits.rate import Rate
 from dueline.limits.semaphore import Hold, Permits, Wait
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 TASKS = """
 from dueline import Dueline

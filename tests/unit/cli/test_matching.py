@@ -8,7 +8,7 @@ import pytest
 from dueline import Dueline
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import EnqueueRequest
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 COME_TO = 450
 """In the middle of a page."""

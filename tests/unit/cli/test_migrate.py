@@ -7,7 +7,7 @@ import pytest
 from dueline.core.errors import SchemaMismatch
 from dueline.core.store import Migration
 from dueline.stores.memory.store import MemoryStore
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 class Served(MemoryStore):

@@ -10,7 +10,7 @@ import pytest
 from dueline.cli.output import Entry, Instant, Output, Raw, Span
 from dueline.cli.session import Format
 from dueline.core.text import printable
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 def on_a_terminal(shell: Shell, *words: str, **environment: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from dueline.cli import pipeline_options
 from dueline.cli.commands import pipeline
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 @pytest.fixture

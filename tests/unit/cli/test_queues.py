@@ -1,6 +1,6 @@
 """`dueline queues`."""
 
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 def test_queues_are_listed_with_their_numbers(shell: Shell) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from dueline.cli.errors import Exit
 from dueline.cli.main import root_with
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 

@@ -1,6 +1,6 @@
 """`dueline schedules`."""
 
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 def test_a_schedule_is_added_listed_and_shown(shell: Shell) -> None:

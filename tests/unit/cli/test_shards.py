@@ -4,7 +4,7 @@ from dueline import Dueline
 from dueline.coordination.election import MONITOR, OFFICES
 from dueline.coordination.leases import TTL_US_MIN, Leases
 from dueline.core.ids import Ids
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 def test_a_queue_is_set_while_it_is_in_use_and_keeps_its_old_shards_in_view(shell: Shell) -> None:

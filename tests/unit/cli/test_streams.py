@@ -12,7 +12,7 @@ from dueline.core.clock import DAY_US
 from dueline.streams import groups
 from dueline.streams.batch import Terms
 from dueline.streams.consumer import Consumer
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 TTL_US = DAY_US
 

@@ -1,6 +1,6 @@
 """Tags on the command line."""
 
-from tests.unit.cli.conftest import Shell
+from tests.harness.shell import Shell
 
 
 def test_jobs_are_listed_by_a_tag(shell: Shell) -> None:

@@ -17,7 +17,7 @@ from dueline.coordination.worker_registry import Presence
 from dueline.core.clock import SECOND_US
 from dueline.jobs.counts import Counts
 from tests.harness.clocks import NOW_US
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 def picture(*, queues: int, workers: int) -> Picture:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from dueline.core.version import VERSION
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 def test_no_worker_is_no_error(shell: Shell) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import WAIT_S, Shell
+from tests.harness.shell import WAIT_S, Shell
 
 
 def test_a_burst_ends_when_nothing_is_due(shell: Shell) -> None:

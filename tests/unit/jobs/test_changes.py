@@ -8,14 +8,11 @@ import pytest
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Conflict, EnqueueUnknown, NotFound, StoreUnavailable
-from dueline.core.ids import Ids
 from dueline.core.job import Job, State
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Move, Store
 from dueline.jobs import cancel_requests
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempts
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
 from tests.harness.calls import (
@@ -30,6 +27,7 @@ from tests.harness.calls import (
     row_in,
 )
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 
 Answer = TypeVar("Answer")
@@ -77,7 +75,7 @@ class AskedTooLate(FailingStore):
 def racing(store: Store, clock: HandClock) -> tuple[Queues, RacingStore]:
     """Make an engine whose verdicts can be overtaken."""
     racing = RacingStore(store)
-    return Queues(open_engine(racing, clock=clock, ids=Ids(), defaults=QueueSettings())), racing
+    return queues_on(racing, clock), racing
 
 
 def moved(queues: Queues, job: Job, at_us: int) -> Job:
@@ -156,7 +154,7 @@ def test_a_job_that_changes_hands_while_its_end_is_asked_for(
 ) -> None:
     # C19: a wish is seen by the claim that holds the job, or by every later one
     racing = AskedTooLate(store)
-    queues = Queues(open_engine(racing, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(racing, clock)
     (job,) = put(queues, call(1))
     (taken,) = claim_all(queues)
 
@@ -351,7 +349,7 @@ def test_a_job_of_unknown_fate_is_enqueued_again_neither_lost_nor_doubled(
     # C1, DESIGN 4 "Adding again"
     plan: dict[int, Fault] = {}
     failing = FailingStore(store, plan)
-    queues = Queues(open_engine(failing, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(failing, clock)
     queues.engine.catalog.settings("default")
     queues.engine.time.sample()
     for place in (1, 2):  # also the second time may be of unknown fate

@@ -7,9 +7,9 @@ from dueline.core.store import Extend, Move
 from dueline.jobs.queue import Queues
 from tests.harness.calls import LEASE_US, claim_all, row_of
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.job_races import JOB, SWITCHES_MAX, stage_of
+from tests.harness.job_runs import STEPS_MAX, text_of
 from tests.harness.lives import AFTER_LEASES_US, Stage, Stopped
-from tests.unit.jobs.test_outcome_first import STEPS_MAX, text_of
-from tests.unit.jobs.test_races import JOB, SWITCHES_MAX, stage_of
 
 
 def test_two_who_claim_hold_each_job_once() -> None:

@@ -7,8 +7,8 @@ import pytest
 from dueline.core.attempt import FinalState
 from dueline.core.errors import Conflict
 from tests.harness.calls import claim_all, row_of
+from tests.harness.job_races import JOB, check_one_end, check_rerun, finish_as, stage_of
 from tests.harness.lives import AFTER_LEASES_US, Stage, Stopped
-from tests.unit.jobs.test_races import JOB, check_one_end, check_rerun, finish_as, stage_of
 
 
 def decided(state: FinalState) -> Stage:

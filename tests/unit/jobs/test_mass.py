@@ -1,16 +1,13 @@
 """Many jobs changed at once."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import StoreUnavailable
-from dueline.core.ids import Ids
 from dueline.core.job import JobId
-from dueline.core.queue_settings import QueueSettings
 from dueline.jobs import bulk
 from dueline.jobs.bulk import (
     BulkResult,
@@ -23,17 +20,9 @@ from dueline.jobs.bulk import (
     waiting_in,
 )
 from dueline.jobs.counts import Counts
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
-from tests.harness.world import EVERY_KIND, World, world_on
-
-
-@pytest.fixture(params=EVERY_KIND)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    made = world_on(request.param, tmp_path)
-    yield made
-    made.store.close()
+from tests.harness.queues import queues_on
+from tests.harness.world import World
 
 
 def status(world: World, job_id: JobId) -> str:
@@ -154,9 +143,7 @@ def test_what_a_failure_left_is_done_by_a_repeat(
         name = f"q{number}"
         ids = [world.put(queue=name) for _ in range(4)]
         failing = FailingStore(world.store, {number: fault})
-        queues = Queues(
-            open_engine(failing, clock=world.clock, ids=Ids(), defaults=QueueSettings())
-        )
+        queues = queues_on(failing, world.clock)
         try:
             total(cancel_all(queues, waiting_in(queues.engine, name)))
         except StoreUnavailable:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.harness.cassandra_node import expect_node, session_on_a_node
+from tests.harness.job_runs import LIVES, Life, set_stage, stop_everywhere
 from tests.harness.lives import Stage
-from tests.unit.jobs.test_outcome_first import LIVES, Life, set_stage, stop_everywhere
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.session import CassandraSession

@@ -8,18 +8,16 @@ from dueline import Dueline
 from dueline.admin.health import is_ready
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput
-from dueline.core.ids import Ids
 from dueline.core.queue_settings import PAUSED_MAX, QueueSettings
 from dueline.jobs import pauses
 from dueline.jobs.history import attempts
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.paused_tasks import PAGE
-from dueline.jobs.queue import Queues
 from dueline.jobs.shard_status import LATE_US, shards_of
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.queues import queues_on
 from tests.harness.world import EVERY_KIND, World, world_on
 
 URLS = ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db?synchronous=NORMAL"]
@@ -105,14 +103,7 @@ def test_two_who_pause_at_once_pause_both() -> None:
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
         one, other = (
-            Queues(
-                open_engine(
-                    SteppedMemoryStore(clock, cluster=cluster, step=turns.step),
-                    clock=clock,
-                    ids=Ids(),
-                    defaults=QueueSettings(),
-                )
-            )
+            queues_on(SteppedMemoryStore(clock, cluster=cluster, step=turns.step), clock)
             for _ in range(2)
         )
         turns.run([

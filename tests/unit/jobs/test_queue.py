@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.ids import Ids
 from dueline.core.job import BORN_TOKEN, Job, JobId, State
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Move
 from dueline.core.validation import DUE_AHEAD_US_MAX
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import WIDTH_US, call, calls, claim_all, number_of, numbers, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 
 PRIORITIES = (2**31 - 1, 50, 0, -1, -(2**31))
 
@@ -246,9 +245,7 @@ def test_peek_shows_the_order_in_which_a_worker_would_claim(
     # V3: the next n in true order, over priorities, tenants, buckets and shards
     clock = HandClock()
     store = MemoryStore(clock)
-    queues = Queues(
-        open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(shards, shards))
-    )
+    queues = queues_on(store, clock, QueueSettings(shards, shards))
     rows = put(
         queues,
         *(

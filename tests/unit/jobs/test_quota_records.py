@@ -14,8 +14,8 @@ from dueline.limits import quota as recipe
 from dueline.limits import quota_settings
 from dueline.limits.admission import waiting_jobs
 from dueline.store_tests.failing import FailingStore, Fault
+from tests.harness.quotas import DEPTH, enqueue, waiting
 from tests.harness.world import World
-from tests.unit.jobs.test_quotas import DEPTH, engine, enqueue, waiting
 
 CALLS_MAX = 40
 
@@ -29,7 +29,7 @@ def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
     for number in range(1, CALLS_MAX):
         plan: dict[int, Fault] = {}
         failing = FailingStore(world.store, plan)
-        other = engine(world, failing)
+        other = world.other(failing)
         other.engine.catalog.settings("q")
         other.engine.time.latest_us()
         world.clock.advance(61)  # so that all are counted
@@ -112,7 +112,7 @@ def test_what_was_taken_is_told(world: World) -> None:
 def calls_of_the_store(world: World, act: Callable[[Queues], object]) -> int:
     """Count the calls of an act by a process that knows the settings."""
     failing = FailingStore(world.store, {})
-    other = engine(world, failing)
+    other = world.other(failing)
     other.engine.catalog.settings("q")
     other.engine.time.latest_us()
     before = failing.calls
@@ -136,6 +136,6 @@ def test_who_calls_seldom_takes_little_ahead(world: World) -> None:
     quota_settings.put(world.queues.engine, "q", Quota(rate=300, per_us=30 * SECOND_US))
     taken = 0
     for number in range(300):
-        taken += enqueue(engine(world) if number % 3 else world.queues)
+        taken += enqueue(world.other() if number % 3 else world.queues)
         world.clock.advance(us=40_000)
     assert taken > 270

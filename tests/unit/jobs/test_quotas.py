@@ -8,8 +8,6 @@ import pytest
 
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput, QuotaExceeded
-from dueline.core.ids import Ids
-from dueline.core.job import Job
 from dueline.core.lane import Lane
 from dueline.core.queue_settings import (
     QUOTAS_MAX,
@@ -19,39 +17,15 @@ from dueline.core.queue_settings import (
     quotas_on,
     with_quota,
 )
-from dueline.core.store import JobPage, Record, Store
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.core.store import JobPage, Record
+from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import quota_settings
 from dueline.limits.admission import AGAIN_US_MIN
+from tests.harness.quotas import DEPTH, enqueue, waiting
 from tests.harness.world import World
 
-DEPTH = Quota(depth=5)
 OFTEN = Quota(rate=5, per_us=60 * SECOND_US)
 CALLS_MAX = 40
-
-
-def engine(world: World, store: Store | None = None) -> Queues:
-    """Make another process."""
-    store = store or world.store
-    return Queues(open_engine(store, clock=world.clock, ids=Ids(), defaults=QueueSettings()))
-
-
-def enqueue(queues: Queues, count: int = 1, *, tenant: str = "", wait_s: float = 0) -> int:
-    """Put in so many; tell how many were taken in."""
-    wait_us = round(wait_s * SECOND_US)
-    bodies = [b"[1]"] * count
-    try:
-        return len(
-            queues.enqueue(EnqueueRequest("q", "t", 0, bodies, tenant=tenant, wait_us=wait_us))
-        )
-    except QuotaExceeded:
-        return 0
-
-
-def waiting(world: World) -> list[Job]:
-    """List the jobs that wait."""
-    return [job for job in world.queues.engine.jobs_of("q") if not job.is_claimed()]
 
 
 def later(world: World) -> None:
@@ -100,7 +74,7 @@ def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
 def test_several_who_race_stay_within_the_depth(world: World) -> None:
     # F9, rules D1 and D2
     quota_settings.put(world.queues.engine, "q", Quota(depth=100))  # a process takes one ahead
-    racers = [engine(world) for _ in range(5)]
+    racers = [world.other() for _ in range(5)]
     chance, stored, refused = random.Random(3), 0, 0
     for _ in range(80):
         world.clock.advance(us=chance.choice([0, 1_000, 20_000, 150_000]))
@@ -126,14 +100,14 @@ def what_came_meanwhile_is_counted(world: World) -> None:
     quota_settings.put(world.queues.engine, "q", DEPTH)
     world.put()
     later(world)
-    slow = engine(world)
+    slow = world.other()
     scan, done = world.store.scan, list[int]()
 
     def pause(lane: Lane, *, after: object, until_us: object, limit: int) -> JobPage:
         page: JobPage = scan(lane, after=after, until_us=until_us, limit=limit)  # type: ignore[arg-type]
         if not done:
             done.append(1)
-            assert enqueue(engine(world), 3) == 3
+            assert enqueue(world.other(), 3) == 3
         return page
 
     slow.engine.store.scan = pause  # type: ignore[method-assign]
@@ -190,7 +164,7 @@ def test_no_span_has_more_than_the_rate_allows(world: World) -> None:
 def no_span_has_more(world: World) -> None:
     """Put jobs in from several processes, one by one, now many and now few."""
     quota_settings.put(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
-    racers = [engine(world) for _ in range(4)]
+    racers = [world.other() for _ in range(4)]
     chance, came = random.Random(5), list[int]()
     for _ in range(100):
         world.clock.advance(us=chance.choice([0, 20_000, 100_000, 250_000]))
@@ -214,7 +188,7 @@ def what_was_taken_ahead_lapses(world: World) -> None:
     world.clock.advance(us=SECOND_US // 10)
     assert enqueue(world.queues) == 1  # and ten ahead
     world.clock.advance(11)
-    assert enqueue(engine(world), 1000) == 1000
+    assert enqueue(world.other(), 1000) == 1000
     assert enqueue(world.queues) == 0
 
 
@@ -226,13 +200,13 @@ def test_two_who_looked_at_once_take_no_more_than_there_is(world: World) -> None
 def two_who_look_at_once(world: World) -> None:
     """Put jobs in while another process has read what is left, and not yet written."""
     quota_settings.put(world.queues.engine, "q", OFTEN)
-    slow, begun, done, read = engine(world), list[int](), list[int](), world.store.read
+    slow, begun, done, read = world.other(), list[int](), list[int](), world.store.read
 
     def pause(partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
         records = read(partition, after=after, limit=limit)
         if partition == "quotas/q" and not begun:
             begun.append(1)
-            done.append(enqueue(engine(world), 3))
+            done.append(enqueue(world.other(), 3))
         return records
 
     slow.engine.store.read = pause  # type: ignore[method-assign]
@@ -290,7 +264,7 @@ def test_what_is_refused_to_one_is_not_taken_of_what_is_for_all(world: World) ->
     assert enqueue(world.queues, tenant="c") == 0
     quota_settings.put(world.queues.engine, "q", Quota())
     later(world)
-    assert sum(enqueue(engine(world), tenant="c") for _ in range(9)) == 3  # c lost none of its own
+    assert sum(enqueue(world.other(), tenant="c") for _ in range(9)) == 3  # c lost none of its own
 
 
 def test_quotas_that_cannot_be_are_refused() -> None:

@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from dueline.core.clock import SystemClock
-from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Store
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
@@ -21,6 +18,7 @@ from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import call, calls, put
+from tests.harness.queues import queues_on
 from tests.harness.world import EVERY_KIND
 
 WAIT_S = 300
@@ -55,9 +53,7 @@ class Site:
 
     def engine(self) -> Queues:
         """Make an engine, as each process has one, with settings as old as they may be."""
-        return Queues(
-            open_engine(self._open(), clock=SystemClock(), ids=Ids(), defaults=QueueSettings())
-        )
+        return queues_on(self._open(), SystemClock())
 
     def start(self, act: Callable[[], None]) -> None:
         """Do something in a thread."""

@@ -13,11 +13,6 @@ AHEAD_S = 7200
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def app(tmp_path: Path, clock: HandClock) -> Iterator[Dueline]:
     """Make an application whose machine's clock is moved by hand."""
     app = Dueline(f"sqlite:///{tmp_path}/q.db", clock=clock)

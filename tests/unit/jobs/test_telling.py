@@ -10,7 +10,6 @@ from dueline.core.attempt import ARGUMENTS_BYTES_MAX, Attempt, Told
 from dueline.core.call_options import Mode
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode
-from dueline.core.ids import Ids
 from dueline.core.queue_settings import History, QueueSettings
 from dueline.core.store import Store
 from dueline.jobs.history import (
@@ -20,14 +19,14 @@ from dueline.jobs.history import (
     happened,
     row_of_happening,
 )
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
 from tests.harness.calls import call, put
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage
+from tests.harness.unique_jobs import keyed
 from tests.harness.world import EVERY_KIND, KINDS, store_on
-from tests.unit.jobs.test_unique import keyed
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -41,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 @pytest.fixture
 def queues(store: Store, clock: HandClock) -> Queues:
     """Make the engine; its queues keep a history of everything."""
-    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(history="all")))
+    return queues_on(store, clock, QueueSettings(history="all"))
 
 
 def told(queues: Queues, queue: str = "default") -> list[tuple[str, str]]:
@@ -118,9 +117,7 @@ def test_a_history_of_arguments_holds_those_of_births_up_to_a_bound(
     store: Store, clock: HandClock, history: History
 ) -> None:
     # V2
-    queues = Queues(
-        open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(history=history))
-    )
+    queues = queues_on(store, clock, QueueSettings(history=history))
     large = b'["%s"]' % (b"x" * ARGUMENTS_BYTES_MAX)
     (job,) = put(queues, call(1))
     put(queues, call(2)._replace(bodies=[large]))
@@ -137,7 +134,7 @@ def test_a_history_of_arguments_holds_those_of_births_up_to_a_bound(
 
 
 def test_other_queues_tell_of_attempts_alone(store: Store, clock: HandClock) -> None:
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, clock)
     (job,) = put(queues, call(1))
     queues.cancel(job.id)
     assert told(queues) == []

@@ -9,58 +9,23 @@ from typing import Any
 import pytest
 
 from dueline.core.attempt import FinalState, Outcome
-from dueline.core.call_options import CallOptions, Mode, Rule
+from dueline.core.call_options import Mode
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import Conflict, Duplicate, EnqueueUnknown, NotFound, Unknown
-from dueline.core.ids import Ids
-from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store
-from dueline.jobs import unique_records
-from dueline.jobs.completion import Finished, finish, finish_of
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
-from tests.harness.calls import call, claim_all, number_of
+from dueline.jobs.queue import Queues
+from tests.harness.calls import claim_all
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.lives import Stopped
+from tests.harness.queues import queues_on
+from tests.harness.unique_jobs import KEEPING_NOTHING, MODES, alive, end_of, keyed, keys_held
 from tests.harness.world import EVERY_KIND, store_on
 
-MODES: tuple[Mode, ...] = ("reject", "existing", "replace", "earliest", "last")
 PAIRS = [
     *((first, second) for first in MODES[:4] for second in MODES[:4]),
     *(("last", "last"), ("last", "reject"), ("existing", "last")),
 ]
-KEEPING_NOTHING = QueueSettings(history="off", keep_us=0)
-
-
-def keyed(
-    number: int,
-    *,
-    mode: Mode = "reject",
-    key: str = "k",
-    within_us: int = 0,
-    due_us: int | None = None,
-) -> EnqueueRequest:
-    """Make a numbered call with a key."""
-    opts = CallOptions(unique=Rule(key, mode, within_us)).to_bytes()
-    return call(number, due_us=due_us)._replace(opts=opts)
-
-
-def alive(queues: Queues) -> list[int]:
-    """List the numbers of the jobs that live."""
-    return sorted(number_of(row) for row in queues.engine.jobs_of("default") if not row.outcome)
-
-
-def keys_held(queues: Queues, key: str = "k") -> bool:
-    """Tell whether a record of the key is left."""
-    return unique_records.read(queues.engine.store, "default", key) is not None
-
-
-def end_of(queues: Queues, row: Job, state: FinalState = "done") -> bool:
-    """End a job as a worker would."""
-    outcome = Outcome(state, queues.engine.time.latest_us())
-    end = finish_of(row, outcome, None, queues.engine.catalog.settings("default"))
-    return finish(queues.engine.store, [Finished(row, end)], ())[0]
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -74,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 @pytest.fixture(params=[QueueSettings(), KEEPING_NOTHING], ids=["keeping", "keeping nothing"])
 def queues(request: pytest.FixtureRequest, store: Store, clock: HandClock) -> Queues:
     """Make the engine, of queues that keep what is usual, or nothing."""
-    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=request.param))
+    return queues_on(store, clock, request.param)
 
 
 # --- the modes -------------------------------------------------------------------------------
@@ -303,7 +268,7 @@ def test_a_producer_is_stopped_at_any_call(
             queues.enqueue(keyed(10, key=key, due_us=NOW_US + 60 * SECOND_US))
         watched: Any = Watched(queues.engine.store, stop_at=stop_at, after=after)
         defaults = queues.engine.catalog.settings("default")
-        stopped = Queues(open_engine(watched, clock=clock, ids=Ids(), defaults=defaults))
+        stopped = queues_on(watched, clock, defaults)
         is_stopped = True
         try:
             with suppress(Duplicate):
@@ -349,7 +314,7 @@ def test_producers_race_for_one_key(store: Store, tmp_path: Path, mode: Mode) ->
             barrier.abort()
 
     def open_queues() -> Queues:
-        return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+        return queues_on(store, clock)
 
     open_queues().engine.catalog.settings("default")
     threads = [
@@ -368,7 +333,7 @@ def ended_meanwhile(kind: str, folder: Path) -> None:
     """Land the first request of a call, and end its job, while the second is sent."""
     clock = HandClock()
     store = store_on(kind, folder, clock)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, clock)
     queues.engine.catalog.settings("default")
     apply = store.together
     held_back: list[Sequence[Group]] = []

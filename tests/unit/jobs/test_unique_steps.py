@@ -5,18 +5,17 @@ import pytest
 from dueline.core.call_options import Mode
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Duplicate, EnqueueUnknown, StoreUnavailable
-from dueline.core.ids import Ids
 from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.jobs.queue import EnqueueRequest
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.harness.calls import claim_all
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.lives import AFTER_LEASES_US, Stage, Stopped
-from tests.unit.jobs.test_unique import KEEPING_NOTHING, MODES, alive, end_of, keyed, keys_held
+from tests.harness.queues import queues_on
+from tests.harness.unique_jobs import KEEPING_NOTHING, MODES, alive, end_of, keyed, keys_held
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
@@ -164,7 +163,7 @@ def test_what_may_have_been_stored_is_said_and_may_be_sent_again(name: str) -> N
             raise StoreUnavailable
 
     store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=KEEPING_NOTHING))
+    queues = queues_on(store, clock, KEEPING_NOTHING)
     queues.engine.catalog.settings("default")
     failing[name] = 1
     with pytest.raises(StoreUnavailable) as caught:

@@ -5,24 +5,22 @@ from collections.abc import Callable
 import pytest
 
 from dueline.coordination.monitor_records import findings
-from dueline.core import monitor_notes
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import EnqueueUnknown
-from dueline.core.ids import Ids
 from dueline.core.job import JobId, State
 from dueline.core.lane import Lane
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store_capabilities import LanesHeld
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.monitor.audit import LANES_A_STEP, OVERDUE_US, RESTS, audit
+from dueline.jobs.queue import EnqueueRequest
+from dueline.monitor.audit import LANES_A_STEP, RESTS, audit
 from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
+from tests.harness.audits import look, wait
 from tests.harness.clocks import HandClock
-from tests.harness.world import LEASE_US, World
+from tests.harness.queues import queues_on
+from tests.harness.world import World
 
 
 def hide(world: World, lane: Lane) -> None:
@@ -38,24 +36,6 @@ def hide(world: World, lane: Lane) -> None:
         assert isinstance(store, SteppedMemoryStore)
         store._node.cluster.pointers[Shard(lane.queue, lane.shard)].clear()
         store._lists = LaneIndex(store._node)  # another process audits
-
-
-def look(world: World) -> int:
-    """Audit everything, and write down what is found."""
-    after: str | None = None
-    count = 0
-    while True:
-        report = audit(world.queues.engine, after)
-        assert not report.puts or world.store.commit(monitor_notes.PARTITION, report.puts)
-        count += report.acts
-        after = report.after
-        if after is None:
-            return count
-
-
-def wait(world: World) -> None:
-    """Let so much time pass that what is due now, or claimed, is overdue."""
-    world.clock.advance(us=LEASE_US + OVERDUE_US + 1_000_000)
 
 
 def a_waiting_job(world: World) -> JobId:
@@ -167,7 +147,7 @@ def test_a_job_that_landed_late_and_was_never_acknowledged_is_recovered() -> Non
     """E4: its producer listed the lane, stood still until that was swept, inserted, and died."""
     clock = HandClock()
     workers = SteppedMemoryStore(clock)
-    engine = Queues(open_engine(workers, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    engine = queues_on(workers, clock)
     engine.engine.catalog.settings("q")
     was_inserted = False
 
@@ -183,9 +163,7 @@ def test_a_job_that_landed_late_and_was_never_acknowledged_is_recovered() -> Non
 
     producer = SteppedMemoryStore(clock, cluster=workers._node.cluster, step=late)
     with pytest.raises((Ended, EnqueueUnknown)):
-        Queues(open_engine(producer, clock=clock, ids=Ids(), defaults=QueueSettings())).enqueue(
-            EnqueueRequest("q", "t", 0, [b"[1]"])
-        )
+        queues_on(producer, clock).enqueue(EnqueueRequest("q", "t", 0, [b"[1]"]))
     assert list(engine.engine.lanes_of("q")) == []
     world = World(workers, clock)
     assert look(world) == 1

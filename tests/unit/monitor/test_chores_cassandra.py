@@ -17,13 +17,13 @@ from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.given import born, lane_of
 from dueline.stores.memory.stepped import nothing
 from dueline.streams.expiry import expire
+from tests.harness.audits import look, wait
 from tests.harness.cassandra_node import expect_node, session_on_a_node
 from tests.harness.clocks import HandClock
+from tests.harness.old_streams import kept, old_stream, one_more
 from tests.harness.stream_stage import Stage, values
 from tests.harness.world import World
 from tests.unit.monitor import test_departed_permits as departed_permits
-from tests.unit.monitor.test_audit import look, wait
-from tests.unit.monitor.test_expire import kept, old_stream, one_more
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.answers import Rows

@@ -6,28 +6,18 @@ from dueline.coordination import worker_roster
 from dueline.coordination.worker_registry import present
 from dueline.coordination.worker_roster import Member
 from dueline.core.attempt import Outcome
-from dueline.core.ids import Ids
 from dueline.core.job import Job, State
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, Want
 from dueline.jobs.history import died
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.monitor.dead_workers import free
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.worker.heartbeat import Attendance, Load
 from tests.harness.clocks import HandClock
+from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.queues import queues_on
 from tests.harness.world import LEASE_US, World
-
-SHORT_S = 30
-LONG_US = 120 * LEASE_US
-
-
-def beat(world: World, worker: str = "w1", queues: tuple[str, ...] = ("q",)) -> None:
-    """Have a worker beat, as workers do; it is on the roster from then on."""
-    Attendance(world.queues.engine, worker, serving=queues, tasks=()).tell(Load(slots=4, held=0))
 
 
 def claim(world: World, worker: str = "w1", *, lease_us: int = LEASE_US) -> Job:
@@ -38,20 +28,6 @@ def claim(world: World, worker: str = "w1", *, lease_us: int = LEASE_US) -> Job:
         worker=worker, token=world.queues.engine.ids.token(),
     ).jobs  # fmt: skip
     return job
-
-
-def free_all(world: World, *gone: str) -> int:
-    """Free what all the dead hold; gone: those whose processes have ended for certain."""
-    after: str | None = None
-    freed = 0
-    while True:
-        report = free(
-            world.queues.engine, after, has_ended=lambda member: member.worker in gone or None
-        )
-        freed += report.acts
-        after = report.after
-        if after is None:
-            return freed
 
 
 def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World) -> None:
@@ -243,10 +219,7 @@ def lead_a_return() -> int:
     def lead(turns: Turns) -> None:
         clock, cluster = HandClock(), Cluster()
         engines = [
-            Queues(open_engine(
-                SteppedMemoryStore(clock, cluster=cluster, step=turns.step),
-                clock=clock, ids=Ids(), defaults=QueueSettings(),
-            ))
+            queues_on(SteppedMemoryStore(clock, cluster=cluster, step=turns.step), clock)
             for _ in range(2)
         ]  # fmt: skip
         monitor, engine = engines

@@ -9,8 +9,8 @@ from dueline.limits import semaphore
 from dueline.limits.permits import HeldPermits
 from dueline.limits.semaphore import HANDOVER_US, Wish, spare
 from dueline.worker.heartbeat import Attendance, Load
+from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
 from tests.harness.world import World
-from tests.unit.monitor.test_departed import LONG_US, SHORT_S, beat, free_all
 
 LONG_S = LONG_US // 1_000_000
 

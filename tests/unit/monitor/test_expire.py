@@ -20,11 +20,9 @@ from dueline.streams.expiry import expire
 from dueline.streams.stream import Stream
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.old_streams import OLD, fill, kept, old_stream, one_more
 from tests.harness.stream_stage import Stage, values
 from tests.harness.world import World
-
-OLD = 4
-"""How many events are older than they are kept, in the races below."""
 
 KEPT = [OLD]
 
@@ -33,18 +31,6 @@ KEPT = [OLD]
 def stage(world: World) -> Stage:
     """Set a stage on the world's store: another process, which declares the streams."""
     return Stage(world.store, world.clock)
-
-
-def fill(stream: Stream, clock: HandClock, count: int = OLD) -> None:
-    """Append events, each at an instant of its own."""
-    for number in range(count):
-        stream.append(number)
-        clock.advance(1)
-
-
-def kept(stream: Stream) -> list[object]:
-    """Read the values of what is there."""
-    return [event.value for event in stream.read()]
 
 
 def rounds(world: World, *, steps_max: int = 100) -> list[Report]:
@@ -195,26 +181,6 @@ def stage_of(clock: HandClock, cluster: Cluster, step: Callable[[str], None]) ->
     stage = Stage(SteppedMemoryStore(clock, cluster=cluster, step=step), clock)
     stage.queues.engine.time.latest_us()
     return stage
-
-
-def old_stream(stage: Stage) -> Stream:
-    """Make a stream with events that are older than they are kept, and a young one."""
-    orders = stage.stream(1, keep_us=DAY_US)
-    fill(orders, stage.clock)
-    stage.clock.advance(us=2 * DAY_US)
-    orders.append(OLD)
-    stage.later()
-    return orders
-
-
-def one_more(member: Consumer) -> list[object]:
-    """Let a member handle one event."""
-    member.balance()
-    batch = member.poll(0)
-    if batch is None:
-        return []
-    member.commit(batch)
-    return [event.value for event in batch.events]
 
 
 def check_no_gap(stage: Stage, member: Consumer, found: list[object]) -> None:

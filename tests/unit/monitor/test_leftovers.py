@@ -5,27 +5,25 @@ from collections.abc import Callable
 import pytest
 
 from dueline.core.clock import DAY_US
-from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.monitor.empty_queues import WAIT_US, vanish
 from dueline.monitor.history_retention import forget_history
 from dueline.monitor.lane_sweep import retire
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
-from tests.harness.world import World
-from tests.unit.monitor.test_vanish import (
+from tests.harness.empty_queues import (
     CALL,
     HISTORY_US,
     STAGES,
     Put,
     against_monitor,
     hurried_against_monitor,
-    other,
     rounds,
 )
+from tests.harness.queues import queues_on
+from tests.harness.world import World
 
 SHARDS = 2
 """Of which the last is left over."""
@@ -34,7 +32,7 @@ SHARDS = 2
 def job_in_last_shard(clock: HandClock) -> Job:
     """Make a job as a producer does who knows of all shards."""
     settings = QueueSettings(shards=SHARDS, shards_read=SHARDS)
-    queues = Queues(open_engine(MemoryStore(clock), clock=clock, ids=Ids(), defaults=settings))
+    queues = queues_on(MemoryStore(clock), clock, settings)
     while (job := queues.enqueue(CALL)[0]).lane.shard < SHARDS - 1:
         pass
     return job
@@ -103,7 +101,7 @@ def test_they_stay_as_long_as_their_history_is_kept(world: World) -> None:
 def test_a_job_that_comes_to_one_keeps_it(world: World, stages: int) -> None:
     narrow(world.queues)
     rounds(world, stages)
-    other(world).enqueue_again([job_in_last_shard(world.clock)])
+    world.other().enqueue_again([job_in_last_shard(world.clock)])
     assert rounds(world, 5) == [0] * 5
     assert world.queues.engine.catalog.entry("q").leaving_us is None  # type: ignore[union-attr]
     assert shards_read(world) == SHARDS
@@ -113,7 +111,7 @@ def test_a_job_that_comes_to_one_keeps_it(world: World, stages: int) -> None:
 def test_jobs_that_come_to_others_do_not(world: World, stages: int) -> None:
     narrow(world.queues)
     rounds(world, stages)
-    producer = other(world)
+    producer = world.other()
     for _ in range(3):
         producer.enqueue(CALL)
         world.clock.advance(60)
@@ -124,7 +122,7 @@ def test_jobs_that_come_to_others_do_not(world: World, stages: int) -> None:
 def test_a_larger_number_that_is_set_meanwhile_holds(world: World) -> None:
     narrow(world.queues)
     rounds(world, 2)
-    other(world).engine.catalog.configure("q", shards=SHARDS)
+    world.other().engine.catalog.configure("q", shards=SHARDS)
     assert rounds(world, 3) == [0, 0, 0]
     assert shards_read(world) == SHARDS
 

@@ -14,12 +14,8 @@ from dueline.core.chore import Chore, Report
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable
-from dueline.core.ids import Ids
 from dueline.core.process_identity import own
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Records
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.monitor import run_log
 from dueline.monitor.monitor import CHORES, SIGHT_US, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
 from dueline.stores.memory.cluster import Cluster
@@ -28,6 +24,7 @@ from dueline.worker.heartbeat import Attendance, Load
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.queues import queues_on
 from tests.harness.worker_bench import Bench
 from tests.harness.world import World
 
@@ -66,7 +63,7 @@ def monitor_of(
     """Make one who stands for the office; clock: of a machine of its own."""
     queues = world.queues
     if clock is not None:
-        queues = Queues(open_engine(world.store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+        queues = queues_on(world.store, clock)
     return Monitor(
         queues.engine, who, clock=clock or world.clock, chance=lambda: 0.0, chores=chores
     )
@@ -215,7 +212,7 @@ def lead_two_at_once() -> int:
         log = Log()
         monitors = []
         for store, who in zip(stores, ("one", "two"), strict=True):
-            queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+            queues = queues_on(store, clock)
             chores = [log.chore(who)]
             monitors.append(
                 Monitor(queues.engine, who, clock=clock, chance=lambda: 0.0, chores=chores)
@@ -244,10 +241,7 @@ def lead_takeover() -> int:
         still = HandClock()
         log = Log()
         engines = [
-            Queues(open_engine(
-                SteppedMemoryStore(one, cluster=cluster, step=turns.step),
-                clock=one, ids=Ids(), defaults=QueueSettings(),
-            ))
+            queues_on(SteppedMemoryStore(one, cluster=cluster, step=turns.step), one)
             for one in (still, clock)
         ]  # fmt: skip
         first, second = (

@@ -7,56 +7,37 @@ import pytest
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US
 from dueline.core.errors import EnqueueUnknown, StoreUnavailable
-from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.queue_catalog import LATE_US
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Record
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.jobs.queue import Queues
 from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, vanish
 from dueline.monitor.history_retention import forget_history
 from dueline.monitor.lane_sweep import retire
 from dueline.store_tests.failing import FailingStore
 from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
-from dueline.worker.claimer import Claimer
 from tests.harness.clocks import HandClock
+from tests.harness.empty_queues import (
+    CALL,
+    HISTORY_US,
+    STAGES,
+    Put,
+    against_monitor,
+    check_known,
+    engine_of,
+    hurried_against_monitor,
+    nothing,
+    rounds,
+)
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.queues import queues_on
 from tests.harness.world import World
-
-CALL = EnqueueRequest("q", "t", 0, [b"[1]"])
-
-STAGES = 3
-"""Marked, seen to be marked, gone."""
-
-HISTORY_US = QueueSettings().history_us
-
-
-def rounds(world: World, count: int = STAGES) -> list[int]:
-    """Have so many rounds of the chore; answer what each did."""
-    acts = []
-    for _ in range(count):
-        world.clock.advance(us=WAIT_US + 1)
-        acts.append(vanish(world.queues.engine, None).acts)
-    return acts
 
 
 def names(world: World) -> list[str]:
     """Name the queues."""
     return world.queues.engine.catalog.names()
-
-
-def other(world: World) -> Queues:
-    """Make the engine of another process."""
-    return Queues(open_engine(world.store, clock=world.clock, ids=Ids(), defaults=QueueSettings()))
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    """Make a clock for a store of a test's own."""
-    return HandClock()
 
 
 def use_once(world: World) -> None:
@@ -126,7 +107,7 @@ def test_it_stays_if_somebody_has_set_it(world: World) -> None:
 def test_a_job_that_comes_meanwhile_keeps_it(world: World, stages: int) -> None:
     world.queues.engine.catalog.settings("q")
     rounds(world, stages)
-    producer = other(world)
+    producer = world.other()
     producer.enqueue(CALL)
     entry = producer.engine.catalog.entry("q")
     assert entry is not None
@@ -138,7 +119,7 @@ def test_a_job_that_comes_meanwhile_keeps_it(world: World, stages: int) -> None:
 def test_settings_that_come_meanwhile_keep_it(world: World) -> None:
     world.queues.engine.catalog.settings("q")
     rounds(world, 2)
-    other(world).engine.catalog.configure("q", shards=3)
+    world.other().engine.catalog.configure("q", shards=3)
     assert rounds(world, 5) == [0] * 5
     assert world.queues.engine.catalog.settings("q").shards == 3
 
@@ -168,7 +149,7 @@ def test_a_dead_job_that_is_retried_keeps_its_queue(world: World) -> None:
     entry = world.queues.engine.catalog.entry("q")
     assert entry is not None
     assert world.queues.engine.catalog.mark_leaving("q", entry, 0)
-    producer = other(world)
+    producer = world.other()
     assert producer.retry_all([dead]) == 1
     entry = producer.engine.catalog.entry("q")
     assert entry is not None
@@ -180,7 +161,7 @@ def test_jobs_that_are_sent_again_keep_their_queue(world: World) -> None:
     entry = world.queues.engine.catalog.entry("q")
     assert entry is not None
     assert world.queues.engine.catalog.remove("q", entry)
-    other(world).enqueue_again(jobs)
+    world.other().enqueue_again(jobs)
     assert names(world) == ["q"]
 
 
@@ -208,7 +189,7 @@ class Slow(FailingStore):
 @pytest.mark.memory
 def test_a_job_whose_queue_cannot_be_looked_after_is_unknown(clock: HandClock) -> None:
     store = Slow(clock)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, clock)
     queues.engine.catalog.settings("q")
     store.is_slow = True
     with pytest.raises(EnqueueUnknown) as raised:
@@ -222,7 +203,7 @@ def test_a_job_whose_queue_cannot_be_looked_after_is_unknown(clock: HandClock) -
 def test_producers_read_of_a_queue_no_more_often_for_that(clock: HandClock) -> None:
     # O3
     counting = FailingStore(MemoryStore(clock), {})
-    queues = Queues(open_engine(counting, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(counting, clock)
     queues.enqueue(CALL)
     asked = counting.calls
     queues.enqueue(CALL)
@@ -232,74 +213,9 @@ def test_producers_read_of_a_queue_no_more_often_for_that(clock: HandClock) -> N
 # --- a producer and the monitor, in every order of their steps --------------------------------
 
 
-def engine_of(clock: HandClock, cluster: Cluster, step: Callable[[str], None]) -> Queues:
-    """Make the engine of one process, on the model without transactions."""
-    store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
-    queues.engine.time.latest_us()
-    return queues
-
-
-def check_known(queues: Queues) -> None:
-    """Check that the job is in a queue that is known, and is there to be claimed."""
-    assert queues.engine.catalog.names() == ["q"]
-    claimer = Claimer(queues.engine, ["q"], "w1")
-    claimer.refresh()
-    assert len(claimer.claim(9, {})) == 1
-
-
-Put = Callable[[Queues], object]
-"""Puts a job, by a producer's engine."""
-
-Prepare = Callable[[Queues, HandClock], Put]
-"""Brings a queue to where it may go, by the monitor's engine; gives how a job comes then."""
-
-
 def a_queue(_monitor: Queues, _clock: HandClock) -> Put:
     """Prepare nothing: the queue that is read of first is empty."""
     return lambda producer: producer.enqueue(CALL)
-
-
-def against_monitor(prepare: Prepare) -> int:
-    """Let a job be put, by one who read of the queue before, while the monitor does its stages."""
-
-    def lead(turns: Turns) -> None:
-        clock, cluster = HandClock(), Cluster()
-        producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
-        put = prepare(monitor, clock)
-        producer.engine.catalog.settings("q")
-
-        def let_go() -> None:
-            for _ in range(STAGES):
-                vanish(monitor.engine, None)
-                clock.advance(us=WAIT_US + 1)
-
-        turns.run([lambda: put(producer), let_go])
-        check_known(engine_of(clock, cluster, nothing))
-
-    return every_order(lead, switches_max=3)
-
-
-def hurried_against_monitor(prepare: Prepare) -> int:
-    """Let time pass, and a job be put, while the monitor stands still before any of its steps."""
-
-    def lead(turns: Turns) -> None:
-        clock, cluster = HandClock(), Cluster()
-        producer, monitor = (engine_of(clock, cluster, turns.step) for _ in range(2))
-        put = prepare(monitor, clock)
-        producer.engine.catalog.settings("q")
-
-        def put_late() -> None:
-            clock.advance(us=WAIT_US + 1)
-            put(producer)
-
-        turns.run([put_late, lambda: [vanish(monitor.engine, None) for _ in range(STAGES)]])
-        for _ in range(STAGES):
-            clock.advance(us=WAIT_US + 1)
-            vanish(monitor.engine, None)
-        check_known(engine_of(clock, cluster, nothing))
-
-    return every_order(lead, switches_max=3)
 
 
 def producer_against_monitor() -> int:
@@ -347,7 +263,3 @@ def retry_against_monitor() -> int:
 def test_no_job_is_in_a_queue_that_is_not_known(race: Callable[[], int]) -> None:
     # C16
     assert race() > 20
-
-
-def nothing(_step: str) -> None:
-    """Let a step happen."""

@@ -19,12 +19,6 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    """Make a clock that stands still."""
-    return HandClock()
-
-
-@pytest.fixture
 def app(tmp_path: Path, clock: HandClock) -> Iterator[Dueline]:
     """Make an application on a file of its own."""
     app = Dueline(f"sqlite:///{tmp_path}/jobs.db?synchronous=NORMAL", clock=clock)

@@ -7,14 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dueline.core.attempt import Attempt, Outcome
+from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
-from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
-from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.history import attempts
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as recipe
 from dueline.schedules import scheduler
@@ -27,8 +23,19 @@ from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.queues import queues_on
+from tests.harness.schedules import (
+    EVERY_US,
+    NOW_US,
+    TEMPLATE,
+    end,
+    found,
+    fresh,
+    left_out,
+    times_in,
+    waiting,
+)
 from tests.harness.world import EVERY_KIND, World
-from tests.unit.schedules.test_storing import EVERY_US, TEMPLATE, engine, fresh, waiting
 
 ALONE = Timing(every_us=EVERY_US, catch_up="all", overlap="skip")
 CALLS_MAX = 60
@@ -36,13 +43,6 @@ FEW = 2
 
 
 # --- which times make a job ---------------------------------------------------------------------
-
-NOW_US = 1000 * EVERY_US
-
-
-def times_in(numbers: Sequence[int]) -> list[int]:
-    """Name times of ALONE by how many there are from the present."""
-    return [NOW_US + number * EVERY_US for number in numbers]
 
 
 @pytest.mark.parametrize("lives", [True, False])
@@ -89,18 +89,6 @@ def test_what_was_missed_is_told_beside_what_overlaps() -> None:
 
 
 # --- what is stored -----------------------------------------------------------------------------
-
-
-def end(world: World, job: Job) -> None:
-    """Have a job done."""
-    world.end(world.claim(job.id), Outcome("done", world.now_us))
-
-
-def found(world: World) -> Schedule:
-    """Read the schedule."""
-    stored = recipe.stored(world.store, "s")
-    assert stored is not None
-    return stored.schedule
 
 
 def all_are_accounted_for(world: World, began_us: int, *, run: int) -> None:
@@ -186,7 +174,7 @@ def a_row_may_be_overlooked_once(world: World) -> None:
         looks.append(len(ids))
         return [None] * len(ids) if len(looks) == 1 else find(ids)
 
-    other = engine(world)
+    other = world.other()
     other.engine.store.find = overlook  # type: ignore[method-assign]
     world.clock.advance(us=EVERY_US)
     assert advance(other, "s") == 0
@@ -201,7 +189,7 @@ def test_five_who_race_never_store_two_that_live(world: World) -> None:
 def they_never_store_two_that_live(world: World) -> None:
     """See to a schedule from several places, and run its jobs, some of them for long."""
     began_us, ran = world.now_us, 0
-    racers = [engine(world) for _ in range(5)]
+    racers = [world.other() for _ in range(5)]
     put(world.queues, "s", TEMPLATE, ALONE)
     chance = random.Random(7)
     for _ in range(60):
@@ -239,7 +227,7 @@ def one_lives_and_the_rest_is_told(kind: str, fault: Fault) -> None:
             (first,) = waiting(world)
             world.clock.advance(us=FEW * EVERY_US)
             failing = FailingStore(world.store, {number: fault})
-            other = engine(world, failing)
+            other = world.other(failing)
             with suppress(Unknown):
                 advance(other, "s")
                 assert [job.id for job in waiting(world)] == [first.id]
@@ -247,7 +235,7 @@ def one_lives_and_the_rest_is_told(kind: str, fault: Fault) -> None:
             end(world, first)
             with suppress(Unknown):
                 advance(other, "s")
-            advance_all(engine(world))
+            advance_all(world.other())
             assert len(waiting(world)) == 1
             all_are_accounted_for(world, began_us, run=1)
             told = [
@@ -259,13 +247,6 @@ def one_lives_and_the_rest_is_told(kind: str, fault: Fault) -> None:
     raise AssertionError(f"two steps take more than {CALLS_MAX} calls")
 
 
-def left_out(world: World) -> list[Attempt]:
-    """List what the history tells of times that made no job."""
-    shards = world.queues.engine.catalog.settings("q").shards_read
-    told = attempts(world.store, "q", shards, everything=True)
-    return [one for one in told if one.outcome == "skipped"]
-
-
 def a_scheduler_against_another() -> int:
     """Let one see to a schedule while a job ends, another comes by, and time passes."""
 
@@ -274,7 +255,7 @@ def a_scheduler_against_another() -> int:
 
         def process(step: Callable[[str], None] = lambda _name: None) -> Queues:
             store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-            queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+            queues = queues_on(store, clock)
             queues.engine.catalog.settings("q")
             return queues
 

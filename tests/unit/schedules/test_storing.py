@@ -1,56 +1,29 @@
 """Each time of a schedule is one job, whatever is lost."""
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound, Unknown
-from dueline.core.ids import Ids
-from dueline.core.job import Job, State
-from dueline.core.queue_settings import QueueSettings
-from dueline.core.store import Store
-from dueline.jobs.history_recorder import open_engine
+from dueline.core.job import State
 from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as recipe
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.schedules.scheduler import SENT_US_MAX, advance, advance_all, put
 from dueline.store_tests.failing import FailingStore, Fault
+from tests.harness.schedules import EVERY_US, TEMPLATE, fresh, waiting
 from tests.harness.world import EVERY_KIND, World, world_on
 
-EVERY_US = 20 * SECOND_US
-TEMPLATE = Template("t", "q", 0, b"[1]")
 TIMING = Timing(every_us=EVERY_US)
 CALLS_MAX = 60
 CHANGES = 5
-
-
-@contextmanager
-def fresh(kind: str) -> Iterator[World]:
-    """Make a world of its own, for as long as it is used."""
-    with TemporaryDirectory() as folder:
-        world = world_on(kind, Path(folder))
-        yield world
-        world.store.close()
-
-
-def engine(world: World, store: Store | None = None) -> Queues:
-    """Make another process."""
-    store = store or world.store
-    return Queues(open_engine(store, clock=world.clock, ids=Ids(), defaults=QueueSettings()))
-
-
-def waiting(world: World, queue: str = "q") -> list[Job]:
-    """List the jobs that may still run, in the order of their times."""
-    rows = (job for job in world.queues.engine.jobs_of(queue) if not job.outcome)
-    return sorted(rows, key=lambda job: job.due_us)
 
 
 def run_due(world: World) -> list[int]:
@@ -100,7 +73,7 @@ def test_five_who_race_store_each_time_once(world: World) -> None:
     # T8
     began_us = world.now_us
     put(world.queues, "s", TEMPLATE, TIMING)
-    racers = [engine(world) for _ in range(5)]
+    racers = [world.other() for _ in range(5)]
     chance, ran = random.Random(7), list[int]()
     for _ in range(60):
         world.clock.advance(chance.random() * 25)
@@ -126,13 +99,13 @@ def each_time_is_one_job(kind: str, fault: Fault) -> None:
             world.clock.advance(us=2 * EVERY_US)
             failing = FailingStore(world.store, {number: fault})
             with suppress(Unknown):
-                advance(engine(world, failing), "s")
+                advance(world.other(failing), "s")
             ran = run_due(world)
             world.clock.advance(us=4 * EVERY_US)
             ran += run_due(world)
-            advance_all(engine(world))
+            advance_all(world.other())
             world.clock.advance(us=EVERY_US)
-            advance_all(engine(world))
+            advance_all(world.other())
             ran += run_due(world)
             assert sorted(ran) == times(world, began_us), f"call {number} of {failing.calls}"
         if failing.calls < number:
@@ -169,8 +142,8 @@ def a_change_is_seen_through(kind: str, fault: Fault) -> None:
                 put(world.queues, "s", TEMPLATE, TIMING)
                 failing = FailingStore(world.store, {number: fault})
                 with suppress(Unknown):
-                    changes(world)[place](engine(world, failing))
-                advance_all(engine(world))
+                    changes(world)[place](world.other(failing))
+                advance_all(world.other())
                 found = recipe.stored(world.store, "s")
                 jobs = [(job.due_us, job.body) for job in waiting(world)]
                 if found is None or found.schedule.is_paused:
@@ -209,7 +182,7 @@ def test_putting_the_same_again_changes_nothing(world: World) -> None:
     put(world.queues, "s", TEMPLATE, TIMING)
     before = recipe.stored(world.store, "s")
     world.clock.advance(3)
-    assert not put(engine(world), "s", TEMPLATE, TIMING)
+    assert not put(world.other(), "s", TEMPLATE, TIMING)
     assert recipe.stored(world.store, "s") == before
 
 
@@ -265,7 +238,7 @@ def no_birth_is_sent_again_when_its_key_may_be_forgotten() -> None:
     for number in range(1, 10):
         failing = FailingStore(world.store, {number: Fault.BEFORE})
         with suppress(Unknown):
-            advance(engine(world, failing), "s")
+            advance(world.other(failing), "s")
         found = recipe.stored(world.store, "s")
         if found and found.schedule.births:  # their keys are written down, and they are not sent
             break

@@ -11,12 +11,9 @@ import pytest
 from dueline.core.attempt import Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
-from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Extend
 from dueline.jobs import cancel_requests
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as recipe
 from dueline.schedules import scheduler
@@ -27,9 +24,19 @@ from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
+from tests.harness.queues import queues_on
+from tests.harness.schedules import (
+    EVERY_US,
+    NOW_US,
+    TEMPLATE,
+    end,
+    found,
+    fresh,
+    left_out,
+    times_in,
+    waiting,
+)
 from tests.harness.world import EVERY_KIND, World
-from tests.unit.schedules.test_overlap import NOW_US, end, found, left_out, times_in
-from tests.unit.schedules.test_storing import EVERY_US, TEMPLATE, engine, fresh, waiting
 
 CALLS_MAX = 80
 HOUR_US = 3600 * SECOND_US
@@ -204,7 +211,7 @@ def test_a_change_keeps_what_waits_and_a_pause_lets_go_of_it(
 def test_five_who_race_never_have_two_that_live(world: World, overlap: Overlap) -> None:
     # T10
     began_us, ended = world.now_us, 0
-    racers = [engine(world) for _ in range(5)]
+    racers = [world.other() for _ in range(5)]
     put(world.queues, "s", TEMPLATE, one_by_one(overlap))
     chance = random.Random(7)
     for _ in range(60):
@@ -246,10 +253,10 @@ def the_one_before_is_asked_to_end(kind: str, fault: Fault) -> None:
             running = begun(world)
             world.clock.advance(us=(FEW - 1) * EVERY_US)
             failing = FailingStore(world.store, {number: fault})
-            other = engine(world, failing)
+            other = world.other(failing)
             with suppress(Unknown):
                 advance(other, "s")
-            advance_all(engine(world))
+            advance_all(world.other())
             assert cancel_requests.asked(world.store, [running.id]) == {running.id}
             assert len(cancel_requests.of_worker(world.store, "w1")) == 1
             assert [job.id for job in waiting(world)] == [running.id]
@@ -257,7 +264,7 @@ def the_one_before_is_asked_to_end(kind: str, fault: Fault) -> None:
             end(world, running)
             with suppress(Unknown):
                 advance(other, "s")
-            advance_all(engine(world))
+            advance_all(world.other())
             due = [job.due_us for job in waiting(world)]
             assert due == [began_us + FEW * EVERY_US], f"call {number} of {failing.calls}"
             all_are_accounted_for(world, began_us, ended=1)
@@ -274,7 +281,7 @@ def a_late_one_against_a_quick_one() -> int:
 
         def process(step: Callable[[str], None] = lambda _name: None) -> Queues:
             store = SteppedMemoryStore(clock, cluster=cluster, step=step)
-            queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+            queues = queues_on(store, clock)
             queues.engine.catalog.settings("q")
             return queues
 

@@ -16,15 +16,12 @@ from dueline import Dueline
 from dueline.api.worker_plan import plan_of
 from dueline.coordination.election import holder_of
 from dueline.core.clock import SECOND_US
-from dueline.core.ids import Ids
 from dueline.core.job import Job
-from dueline.core.queue_settings import QueueSettings
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.schedules import schedule as recipe
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Template, Timing
 from dueline.schedules.timetable import CHECK_US, REST_US, Timetable
+from tests.harness.queues import queues_on
 from tests.harness.world import World
 
 TEMPLATE = Template("t", "q", 0, b"[1]")
@@ -41,9 +38,7 @@ def engines(world: World, count: int) -> list[Timetable]:
     made = []
     for number in range(count):
         world.live(f"w{number}")
-        queues = Queues(
-            open_engine(world.store, clock=world.clock, ids=Ids(), defaults=QueueSettings())
-        )
+        queues = queues_on(world.store, world.clock)
         made.append(Timetable(queues, f"w{number}"))
     return made
 

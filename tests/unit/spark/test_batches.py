@@ -14,7 +14,7 @@ from dueline.jobs.history import HISTORY_SUFFIX, row_of_birth, rows_of_done
 from dueline.jobs.history_batch import size_of
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
-from tests.unit.jobs.test_history import claimed, done_of
+from tests.harness.history_rows import claimed, done_of
 
 STREAM = "mail" + HISTORY_SUFFIX
 AT_US = 1_000_000

@@ -12,11 +12,9 @@ from dueline import BadInput, Conflict, Dueline
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.ids import Ids
 from dueline.core.job import Job
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Want
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.stores.memory.stepped import SteppedMemoryStore
+from tests.harness.queues import queues_on
 
 COLUMNS = {"job_id": "string", "payload": "string", "due": "timestamp", "priority": "int"}
 NAMES = ("a", "b")
@@ -160,7 +158,7 @@ def test_without_transactions_a_change_that_is_refused_stops_nothing(
 
     putting: Any = import_module("dueline.spark.writing.enqueue")
     store = SteppedMemoryStore(SystemClock())
-    queues = Queues(open_engine(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, SystemClock())
     ids = queues.engine.ids.many(3, queues.engine.time.earliest_us())
     late_us = queues.engine.time.latest_us() + 3600 * SECOND_US
 

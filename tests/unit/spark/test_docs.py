@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import PAGES, ROOT
-from tests.harness.markdown import program_of, run, run_page
+from tests.harness.markdown import PAGES, ROOT, program_of, run, run_page
 from tests.unit.spark.conftest import TIMEOUT_S
 
 NEEDS = "spark"

@@ -13,16 +13,15 @@ import pytest
 from dueline.api.raw_queue import RawQueue
 from dueline.core.call_options import CallOptions
 from dueline.core.errors import Conflict, NotFound
-from dueline.core.ids import Ids
 from dueline.core.job import JobId
 from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue, living_queue
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_batch import unbundled
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.jobs.queue import EnqueueRequest
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 from tests.harness.world import EVERY_KIND, store_on
 
 ROUNDS = 120
@@ -38,13 +37,10 @@ class Life:
         """Open a store; nothing has happened yet."""
         self.clock = HandClock()
         self.chance = random.Random(seed)
-        self.queues = Queues(
-            open_engine(
-                store_on(kind, folder, self.clock),
-                clock=self.clock,
-                ids=Ids(),
-                defaults=QueueSettings(history="all", shards=2, shards_read=2, lease_us=3_000_000),
-            )
+        self.queues = queues_on(
+            store_on(kind, folder, self.clock),
+            self.clock,
+            QueueSettings(history="all", shards=2, shards_read=2, lease_us=3_000_000),
         )
         self.queues.engine.catalog.configure(QUEUE)
         host: Any = SimpleNamespace(queues=self.queues, tasks={}, hooks=Hooks())

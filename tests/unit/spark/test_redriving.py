@@ -9,13 +9,12 @@ import pytest
 
 from dueline import Dueline, Retry
 from dueline.api.raw_queue import RawQueue
-from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_batch import unbundled
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.jobs.queue import EnqueueRequest
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 from tests.harness.world import EVERY_KIND, store_on
 from tests.unit.spark.test_pipeline import made, quiet
 
@@ -136,7 +135,7 @@ def test_a_job_that_killed_its_workers_is_redriven_once(kind: str, tmp_path: Pat
     clock = HandClock()
     defaults = QueueSettings(lease_us=3_000_000)
     store = store_on(kind, tmp_path, clock)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=defaults))
+    queues = queues_on(store, clock, defaults)
     queues.engine.catalog.configure("mail")
     host: Any = SimpleNamespace(queues=queues, tasks={}, hooks=Hooks())
     hand = RawQueue(host, "mail")

@@ -231,7 +231,7 @@ def test_attempts_of_bundles_that_were_written_before_keep_their_ids() -> None:
     from dueline.core.ids import derived
     from dueline.jobs.history import rows_of_done
     from dueline.jobs.history_batch import attempts_in
-    from tests.unit.jobs.test_history import claimed, done_of
+    from tests.harness.history_rows import claimed, done_of
     from tests.unit.spark.test_told import table_of
 
     jobs = [claimed(number) for number in (1, 2, 3)]

@@ -12,15 +12,14 @@ from dueline import Cancel, Dueline, Retry
 from dueline.api.raw_queue import RawQueue
 from dueline.core.attempt import ARGUMENTS_BYTES_MAX
 from dueline.core.errors import BadInput, NotFound
-from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_batch import unbundled
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.jobs.queue import EnqueueRequest
 from dueline.spark.pipeline.replaying import KEEP_US
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 from tests.harness.world import EVERY_KIND, store_on
 from tests.unit.spark.test_pipeline import made, quiet
 
@@ -232,9 +231,7 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
 
     clock = HandClock()
     defaults = QueueSettings(history="arguments")
-    queues = Queues(
-        open_engine(store_on(kind, tmp_path, clock), clock=clock, ids=Ids(), defaults=defaults)
-    )
+    queues = queues_on(store_on(kind, tmp_path, clock), clock, defaults)
     queues.engine.catalog.configure("mail")
     host: Any = SimpleNamespace(queues=queues, tasks={}, hooks=Hooks())
     hand = RawQueue(host, "mail")

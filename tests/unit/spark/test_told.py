@@ -13,7 +13,7 @@ from dueline.core.store import Row
 from dueline.jobs.history import rows_of_done
 from dueline.jobs.history_batch import unbundled
 from tests.harness.calls import row_of as job_row
-from tests.unit.jobs.test_history import JOBS, done_of, rows_of_each
+from tests.harness.history_rows import JOBS, done_of, rows_of_each
 
 COLUMNS = (
     "queue string, shard int, at timestamp, id string, job_id string, attempt int, task string,"

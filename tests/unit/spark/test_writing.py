@@ -15,11 +15,9 @@ from dueline.core.errors import Conflict
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Row
-from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.queue import Queues
 from dueline.stores.memory.stepped import SteppedMemoryStore
+from tests.harness.queues import queues_on
 
 COLUMNS = {"job_id": "string", "payload": "string"}
 
@@ -240,7 +238,7 @@ def test_without_transactions_a_chunk_that_was_begun_is_put_as_it_was_born() -> 
     assert again.put(ids, make, now_us=2000) == 4
     again.close()
     assert [job.pos_us for job in store.find(ids) if job] == [1000, 1000, 1000, late_us, 500]
-    queues = Queues(open_engine(store, clock=SystemClock(), ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, SystemClock())
     assert len(list(queues.engine.jobs_of("mail"))) == len(ids)
     assert ledger().put(ids, make, now_us=3000) == 0
 

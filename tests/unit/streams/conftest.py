@@ -11,12 +11,6 @@ from tests.harness.stream_stage import Stage
 from tests.harness.world import EVERY_KIND, store_on
 
 
-@pytest.fixture
-def clock() -> HandClock:
-    """Make the only clock of a test."""
-    return HandClock()
-
-
 @pytest.fixture(params=EVERY_KIND)
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Store]:
     """Open an empty store."""

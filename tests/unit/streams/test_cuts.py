@@ -11,9 +11,8 @@ from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.streams import groups, resharding
 from dueline.streams.consumer import Consumer
 from tests.harness.clocks import HandClock
-from tests.harness.stream_stage import Stage, values
+from tests.harness.stream_stage import Stage, run, values
 from tests.harness.world import KINDS
-from tests.unit.streams.test_parking import run
 
 KEYS = 10
 

@@ -7,26 +7,8 @@ import pytest
 
 from dueline.core.clock import SECOND_US
 from dueline.streams import dead_letters, groups
-from dueline.streams.consumer import Consumer
 from dueline.streams.trial import begun
-from tests.harness.stream_stage import TTL_US, Stage
-
-
-def run(stage: Stage, member: Consumer, bad: set[Any], *, rounds: int = 60) -> list[Any]:
-    """Handle what comes, but for values that fail; answer what was handled, in order."""
-    handled: list[Any] = []
-    for _ in range(rounds):
-        batch = member.poll(0)
-        if batch is None:
-            stage.clock.advance(2)
-            member.balance()
-            continue
-        if any(event.value in bad for event in batch.events):
-            member.fail(batch)
-        else:
-            handled += [event.value for event in batch.events]
-            member.commit(batch)
-    return handled
+from tests.harness.stream_stage import TTL_US, Stage, run
 
 
 def put(stage: Stage, *pairs: tuple[Any, str | None]) -> None:

@@ -10,8 +10,7 @@ from dueline.core.errors import BadInput, Conflict, LeaseLost, NotFound
 from dueline.core.store import Write
 from dueline.streams import groups, resharding
 from dueline.streams.consumer import Consumer
-from tests.harness.stream_stage import TTL_US, Stage, values
-from tests.unit.streams.test_parking import run
+from tests.harness.stream_stage import TTL_US, Stage, run, values
 
 OLDEST = Position(0)
 

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, Call, Chunk, Context, Dueline
-from tests.unit.tasks.test_batch_tasks import AT_ONCE, Doc, plain
-
-__all__ = ["plain"]
+from tests.harness.batch_tasks import AT_ONCE, Doc
 
 
 def takes_one(value: int) -> None: ...

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,17 +25,9 @@ from dueline.jobs.history import attempts
 from dueline.jobs.queue import EnqueueRequest
 from dueline.tasks.hooks import RunEvent, SettleEvent
 from dueline.workflows.parts import group, pipeline
+from tests.harness.batch_tasks import AT_ONCE, Doc
 
-AT_ONCE = Chunk(size=10, within=0)
 ONCE = Retry(attempts=1)
-
-
-@dataclass
-class Doc:
-    """What a call carries."""
-
-    name: str
-    pages: int = 1
 
 
 @pytest.fixture(params=["memory://", "memory://?transactional=off", "sqlite:///jobs.db"])
@@ -46,14 +37,6 @@ def app(
     """Make an application."""
     monkeypatch.chdir(tmp_path)
     app = Dueline(request.param)
-    yield app
-    app.close()
-
-
-@pytest.fixture
-def plain() -> Iterator[Dueline]:
-    """Make one on which it does not matter where jobs lie."""
-    app = Dueline("memory://")
     yield app
     app.close()
 

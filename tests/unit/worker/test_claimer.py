@@ -8,12 +8,10 @@ import pytest
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import Unknown
-from dueline.core.ids import Ids
 from dueline.core.job import State
 from dueline.core.lane import Pointer
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, LanePage
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
@@ -21,6 +19,7 @@ from dueline.stores.memory.store import MemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import LEASE_US, call, claim_all, number_of, numbers, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 
 
@@ -58,7 +57,7 @@ def test_a_job_that_may_be_due_by_an_uncertain_clock_keeps_a_burst(
 
     store = MemoryStore(clock)
     monkeypatch.setattr(store, "clock_us", read_slowly)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, clock)
     (job,) = queues.enqueue(call(1))
     queues.reschedule(job.id, queues.engine.time.latest_us())
     claimer = claimer_of(queues)
@@ -163,7 +162,7 @@ def test_what_was_claimed_is_told_though_the_store_fails_at_the_next_queue(
     clock: HandClock,
 ) -> None:
     store = MemoryStore(clock)
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, clock)
     queues.engine.catalog.configure("short", lease_us=SECOND_US)
     put(queues, call(1, queue="short"), call(2))
     failing = FailingStore(store, {2: Fault.BEFORE})
@@ -249,9 +248,7 @@ def test_changed_settings_are_read_at_the_next_refresh(queues: Queues, clock: Ha
     # O5: the version comes with the lane list, well before the cache is 4 s old
     put(queues, call(1))
     claimer = claimer_of(queues)
-    other = Queues(
-        open_engine(queues.engine.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    )
+    other = queues_on(queues.engine.store, clock)
     other.engine.catalog.configure("default", lease_us=SECOND_US)
     claimer.refresh()
     (taken,) = claimer.claim(10, {})
@@ -264,9 +261,7 @@ def test_a_pause_holds_from_the_next_refresh_and_so_does_its_end(
     put(queues, call(1))
     put(queues, call(2, queue="mail"))
     claimer = claimer_of(queues, "default", "mail")
-    other = Queues(
-        open_engine(queues.engine.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    )
+    other = queues_on(queues.engine.store, clock)
     other.engine.catalog.configure("default", is_paused=True)
     claimer.refresh()
     assert claimed(claimer) == [2]
@@ -283,9 +278,7 @@ def test_a_paused_tenants_lanes_are_not_looked_at(queues: Queues, clock: HandClo
     put(queues, call(1, tenant="a"), call(2, tenant="b"), call(3, tenant="a", priority=9))
     put(queues, call(4, queue="mail", tenant="a"))
     claimer = claimer_of(queues, "default", "mail")
-    other = Queues(
-        open_engine(queues.engine.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    )
+    other = queues_on(queues.engine.store, clock)
     pause(other.engine, "default", tenants=["a"])
     claimer.refresh()
     assert sorted([*claimed(claimer), *claimed(claimer)]) == [2, 4]
@@ -358,7 +351,7 @@ def test_a_worker_whose_clock_is_ahead_of_the_store_claims_nothing_early(
     # T11: the store's clock decides
     store = MemoryStore(clock)
     ahead = HandClock(NOW_US + 600 * SECOND_US, monotonic_us=77)
-    queues = Queues(open_engine(store, clock=ahead, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(store, ahead)
     put(queues, call(1, due_us=NOW_US + SECOND_US))
     claimer = claimer_of(queues)
     assert claimed(claimer) == []
@@ -387,7 +380,7 @@ class DistantStore(MemoryStore):
 
 def test_the_lane_lists_of_a_distant_store_are_read_at_once(clock: HandClock) -> None:
     shards = QueueSettings(shards=4, shards_read=4)
-    queues = Queues(open_engine(DistantStore(clock), clock=clock, ids=Ids(), defaults=shards))
+    queues = queues_on(DistantStore(clock), clock, shards)
     put(queues, *map(call, range(9)))
     claimer = claimer_of(queues)
     assert sorted(claimed(claimer)) == list(range(9))

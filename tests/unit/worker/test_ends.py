@@ -4,15 +4,13 @@ import pytest
 
 from dueline.core.attempt import Failed
 from dueline.core.clock import DAY_US, SECOND_US
-from dueline.core.ids import Ids
 from dueline.core.job import State
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Store
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
 from tests.harness.calls import LEASE_US, call, calls, claim_all, numbers, put
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 from tests.harness.worker_bench import Bench, words
 
 FAILED = Failed("ValueError", "no", "", retry=True)
@@ -94,7 +92,7 @@ def test_a_store_that_fails_once_neither_ends_a_burst_nor_loses_a_job(
 ) -> None:
     # R13: whichever call it is; what it held is there again after its lease
     failing = FailingStore(store, {})
-    queues = Queues(open_engine(failing, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(failing, clock)
     queues.engine.time.sample()
     put(queues, calls(0, 3))
     bench = Bench(queues, clock)

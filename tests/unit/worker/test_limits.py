@@ -17,6 +17,7 @@ from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import semaphore
 from dueline.limits.permits import SLOTS, HeldPermits
 from dueline.worker.claimer import Claimer
+from tests.harness.permits import permits_of, take
 from tests.harness.world import EVERY_KIND, World, world_on
 
 WAIT_S = 60
@@ -226,17 +227,6 @@ def test_limits_that_cannot_be_are_refused_and_change_nothing() -> None:
 
 
 # One worker's permits
-
-
-def permits_of(world: World, worker: str = "w1") -> HeldPermits:
-    return HeldPermits(world.queues.engine, worker)
-
-
-def take(permits: HeldPermits, *names: str, jobs: int = 1, priority: int = 0) -> int:
-    """Begin a claim with nothing held, and take permits."""
-    permits.begin(list, 100)
-    granted = permits.take(names, jobs, priority=priority, queue="q", lease_us=30 * SECOND_US)
-    return granted.jobs
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

@@ -5,13 +5,11 @@ from pathlib import Path
 import pytest
 
 from dueline.core.errors import Conflict, DuelineError, StoreUnavailable
-from dueline.core.ids import Ids
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from tests.harness.calls import call
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage, values
 from tests.harness.worker_bench import Bench
 from tests.harness.world import EVERY_KIND, store_on
@@ -56,7 +54,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> S
 
 def engine(store: object, clock: HandClock) -> Queues:
     """Make an engine."""
-    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))  # type: ignore[arg-type]
+    return queues_on(store, clock)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable, Conflict])

@@ -9,9 +9,9 @@ from dueline.core.clock import SECOND_US
 from dueline.core.wakeup import NoWakeups
 from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
+from tests.harness.permits import permits_of, take
 from tests.harness.swaps import swap
 from tests.harness.world import world_on
-from tests.unit.worker.test_limits import permits_of, take
 
 
 class Bell(NoWakeups):

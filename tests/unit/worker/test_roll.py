@@ -5,12 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from dueline.core.clock import SECOND_US
-from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Pointer, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage, Move, Want
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.store_tests.failing import FailingStore
 from dueline.stores.lane_index import GUARD_US
@@ -20,6 +18,7 @@ from dueline.worker.claimer import Claimer
 from dueline.worker.lane_list import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, LaneListCache
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Act, Turns, every_order
+from tests.harness.queues import queues_on
 
 WIDTH_US = 10 * SECOND_US
 SETTINGS = QueueSettings(width_us=WIDTH_US, history="off")
@@ -56,7 +55,7 @@ def engine_of(
 ) -> tuple[Queues, Counting]:
     """Make the engine of one process, on the model without transactions."""
     store = Counting(SteppedMemoryStore(clock, cluster=cluster, step=step))
-    queues = Queues(open_engine(store, clock=clock, ids=Ids(), defaults=SETTINGS))
+    queues = queues_on(store, clock, SETTINGS)
     queues.engine.time.latest_us()
     return queues, store
 
@@ -110,12 +109,6 @@ def claim(claimer: Claimer, limit: int = 100) -> set[JobId]:
     while len(found) < limit and (taken := claimer.claim(limit - len(found), {})):
         found |= {one.job.id for one in taken}
     return found
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    """Make a clock that is moved by hand."""
-    return HandClock()
 
 
 def test_what_is_closed_is_not_read_again_and_what_is_new_is_seen(clock: HandClock) -> None:

@@ -23,6 +23,7 @@ from tests.harness.calls import call, number_of, put
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.lives import Stage, Stopped, put_one
+from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 from tests.harness.worker_bench import Bench, words
 from tests.harness.world import EVERY_KIND, store_on
@@ -38,7 +39,7 @@ QUEUE = "default"
 def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Queues]:
     """Open each kind of store, with an engine on it."""
     store = store_on(request.param, tmp_path, clock)
-    yield Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    yield queues_on(store, clock)
     store.close()
 
 
@@ -46,14 +47,12 @@ def in_memory() -> tuple[Queues, HandClock]:
     """Make an engine, and its clock."""
     clock = HandClock()
     store = store_on("steps", Path(), clock)
-    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings())), clock
+    return queues_on(store, clock), clock
 
 
 def process(queues: Queues, clock: HandClock) -> Queues:
     """Make another process on the same store."""
-    return Queues(
-        open_engine(queues.engine.store, clock=clock, ids=Ids(), defaults=QueueSettings())
-    )
+    return queues_on(queues.engine.store, clock)
 
 
 def numbers_aside(queues: Queues) -> list[int]:
@@ -88,7 +87,7 @@ def test_what_stands_behind_many_is_not_hidden_for_long(queues: Queues, clock: H
     put(queues, *(call(n) for n in range(3 * PAGE)), call(9999, task=OTHER))
     pause(queues.engine, QUEUE, tasks=[TASK])
     counting = FailingStore(queues.engine.store, {})
-    seeing = Queues(open_engine(counting, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    seeing = queues_on(counting, clock)
     assert Bench(seeing, clock, threads=1).run() == [9999]
     assert counting.calls < 100
 
@@ -291,7 +290,7 @@ def test_whichever_call_fails_what_is_paused_waits_and_then_runs(
     for number in range(1, 60):
         (job,) = put(queues, call(number))
         failing = FailingStore(queues.engine.store, {})
-        worker = Queues(open_engine(failing, clock=clock, ids=Ids(), defaults=QueueSettings()))
+        worker = queues_on(failing, clock)
         pause(worker.engine, QUEUE, tasks=[TASK])
         bench = Bench(worker, clock)
         failing._plan = {failing.calls + number: fault}

@@ -4,72 +4,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dueline.core.attempt import Done, Ended, Failed
-from dueline.core.clock import SECOND_US, Clock, SystemClock
+from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import JobTimeout
-from dueline.core.job import Job
-from dueline.core.retry import Retry
-from dueline.tasks.handler import Context, Handler
-from dueline.worker.execution import Execution
-from dueline.worker.thread_runner import ThreadRunner
-from tests.harness.calls import number_of, row_of
+from dueline.tasks.handler import Context
+from tests.harness.calls import number_of
 from tests.harness.clocks import HandClock
 from tests.harness.crew import WAIT_S
-from tests.harness.crew import Crew as RunnerCrew
+from tests.harness.thread_crew import crew
 
 pytestmark = pytest.mark.usefixtures("untraced")
 
 ROOT = Path(__file__).parents[3]
-NAME = "tests.task"
-
-
-class Crew(RunnerCrew):
-    """A runner of one handler."""
-
-    def __init__(
-        self,
-        function: Callable[..., object],
-        threads: int,
-        timeout_us: int | None,
-        clock: Clock,
-    ) -> None:
-        wakeup = threading.Event()
-        handler = Handler(function, name=NAME, retry=Retry(), timeout_us=timeout_us)
-        runner = ThreadRunner(
-            Execution({NAME: handler}),
-            threads=threads,
-            clock=clock,
-            now_us=lambda: clock.monotonic_us() + 5000 * SECOND_US,
-            wakeup=wakeup,
-        )
-        super().__init__(runner, wakeup)
-
-    def submit(self, *numbers: int, priority: int = 0) -> list[Job]:
-        """Give it numbered jobs."""
-        return self.give([row_of(number) for number in numbers], priority)
-
-
-@contextmanager
-def crew(
-    function: Callable[..., object],
-    *,
-    threads: int = 1,
-    timeout_us: int | None = None,
-    clock: Clock | None = None,
-) -> Iterator[Crew]:
-    """Start a runner, and let its threads end."""
-    made = Crew(function, threads, timeout_us, clock or SystemClock())
-    made.runner.start()
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 class Gate:

@@ -6,16 +6,14 @@ from dueline.coordination.worker_registry import present
 from dueline.core.attempt import GivenBack, Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import NotFound
-from dueline.core.ids import Ids
 from dueline.core.job import Job, State
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Extend, Store
 from dueline.jobs.completion import Finished, finish, finish_of
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing import FailingStore, Fault
 from tests.harness.calls import LEASE_US, call, calls, claim_all, number_of, put, row_in
 from tests.harness.clocks import NOW_US, HandClock
+from tests.harness.queues import queues_on
 from tests.harness.swaps import swap
 from tests.harness.worker_bench import Bench, words
 
@@ -246,7 +244,7 @@ def test_a_worker_outlasts_a_store_that_is_away(store: Store, clock: HandClock) 
     # R8
     plan: dict[int, Fault] = {}
     failing = FailingStore(store, plan)
-    queues = Queues(open_engine(failing, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    queues = queues_on(failing, clock)
     put(queues, calls(0, 5))
     bench = Bench(queues, clock, burst=False)
     plan |= dict.fromkeys(range(failing.calls + 1, failing.calls + 13), Fault.BEFORE)
@@ -265,9 +263,7 @@ def test_no_job_is_held_for_ever_when_the_store_goes_away_after_a_claim(
     store: Store, clock: HandClock
 ) -> None:
     # invariant 1: never stalled
-    queues = Queues(
-        open_engine(GoesAway(store, clock), clock=clock, ids=Ids(), defaults=QueueSettings())
-    )
+    queues = queues_on(GoesAway(store, clock), clock)
     put(queues, calls(0, 3))
     bench = Bench(queues, clock, burst=False, threads=4)
 

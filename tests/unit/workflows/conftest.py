@@ -1,13 +1,12 @@
 """An application with tasks for workflows, on each kind of store."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dueline import Dueline, Flow, Retry
+from dueline import Dueline
+from tests.harness.workflow_tasks import FAILING, with_tasks
 from tests.harness.world import EVERY_KIND
 
 URLS = ["memory://", "memory://?transactional=off", "sqlite:///{}/a.db?synchronous=NORMAL"]
@@ -27,59 +26,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     """Name a kind of store, for tests of the engine."""
     name: str = request.param
     return name
-
-
-def with_tasks(app: Dueline) -> Dueline:
-    """Register the small tasks in an application; the one that fails does, until it is told."""
-    FAILING["fails"] = True
-    for function in (add, total, join, tell):
-        app.task(name=function.__name__)(function)
-    app.task(name="fail", retry=Retry(attempts=1))(fail)
-    return app
-
-
-def add(a: int, b: int = 1) -> int:
-    return a + b
-
-
-def total(numbers: list[int]) -> int:
-    return sum(numbers)
-
-
-def join(*parts: Any) -> str:  # noqa: ANN401
-    return " ".join(map(str, parts))
-
-
-def tell(failure: dict[str, Any], word: str) -> str:
-    return f"{word}: {failure['error']}"
-
-
-FAILING = {"fails": True}
-
-
-def fail(a: int) -> int:
-    if FAILING["fails"]:
-        raise ValueError(f"not {a}")
-    return -a
-
-
-def step(app: Dueline, task: str, *args: object) -> Any:  # noqa: ANN401
-    return app.task_named(task).step(*args)
-
-
-def ran(app: Dueline, part: Any) -> Flow:  # noqa: ANN401
-    """Start a workflow, and work until nothing is due."""
-    flow = app.start(part)
-    app.run_worker(burst=True)
-    return flow
-
-
-def until(app: Dueline, is_so: Callable[[], bool]) -> None:
-    """Work until something is so."""
-    give_up_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < give_up_s
-        app.run_worker(burst=True)
 
 
 @pytest.fixture(autouse=True)

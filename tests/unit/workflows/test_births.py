@@ -15,7 +15,7 @@ from dueline.workflows.parts import Part
 from dueline.workflows.release import PARK_US
 from tests.harness.swaps import swap
 from tests.harness.workflow_stage import NESTED, FlowStage, stage_of
-from tests.unit.workflows.conftest import step
+from tests.harness.workflow_tasks import step
 
 STEPS_MAX = 200
 

@@ -10,7 +10,7 @@ from dueline.core.errors import StoreUnavailable
 from dueline.core.features import WORKFLOWS
 from dueline.worker.workflow_steps import Stepping
 from dueline.workflows import release, workflow
-from tests.unit.workflows.conftest import step
+from tests.harness.workflow_tasks import step
 
 CALLS: list[Any] = []
 

@@ -8,7 +8,7 @@ from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
 from dueline.worker.workflow_steps import Stepping
 from dueline.workflows import records as recipe
-from tests.unit.workflows.conftest import ran, step
+from tests.harness.workflow_tasks import ran, step
 
 
 def why(app: Dueline, flow: Flow, number: int, reason: Reason) -> Explanation:

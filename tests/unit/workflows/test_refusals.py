@@ -9,7 +9,7 @@ import pytest
 from dueline import Dueline, Unique, chord, graph, group, pipeline, wait_for
 from dueline.core.errors import BadInput, QuotaExceeded
 from dueline.workflows import graph as layout
-from tests.unit.workflows.conftest import add, ran, step, total
+from tests.harness.workflow_tasks import add, ran, step, total
 
 CHARACTERS = 129
 

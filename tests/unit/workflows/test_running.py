@@ -12,7 +12,7 @@ from dueline.core.codec import encode_result
 from dueline.core.errors import Conflict
 from dueline.core.store import Drop
 from dueline.workflows.graph import BLOCK
-from tests.unit.workflows.conftest import FAILING, ran, step, until
+from tests.harness.workflow_tasks import FAILING, ran, step, until
 
 
 def outcome(app: Dueline, part: Any) -> Any:  # noqa: ANN401

@@ -11,7 +11,7 @@ from dueline.core.errors import BadInput
 from dueline.workflows.graph import Gathered, Node, lay_out
 from dueline.workflows.parts import Step, StepCall
 from tests.harness.workflow_stage import named, stage_of
-from tests.unit.workflows.conftest import FAILING, ran, step
+from tests.harness.workflow_tasks import FAILING, ran, step
 
 A, B, U = (Step(name, lambda _given: StepCall("", "default", 0, b"[]")) for name in ("a", "b", "u"))
 

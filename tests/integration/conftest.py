@@ -7,10 +7,6 @@ import pytest
 
 from tests.harness.failing_world import World
 
-TAKEN_OVER_S = 6.0
-"""A lease that ends soon after its worker has died, and not while one that lives is held up: it
-is extended every two seconds."""
-
 
 @pytest.fixture
 def lease_s() -> float:

@@ -1,19 +1,15 @@
-"""The same engine on two stores, in time that stands still."""
+"""Fixtures of a clock, a store, its queues, a world; a folder's conftest imports them."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dueline.core.ids import Ids
-from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
-from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from tests.harness.clocks import HandClock
+from tests.harness.queues import queues_on
 from tests.harness.world import EVERY_KIND, KINDS, World, store_on, world_on
-
-__all__ = ["clock", "queues", "store", "world"]
 
 
 @pytest.fixture
@@ -24,7 +20,7 @@ def clock() -> HandClock:
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Store]:
-    """Open an empty store."""
+    """Open an empty store of each transactional kind."""
     store = store_on(request.param, tmp_path, clock)
     yield store
     store.close()
@@ -32,8 +28,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 
 @pytest.fixture
 def queues(store: Store, clock: HandClock) -> Queues:
-    """Make the engine."""
-    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings()))
+    """Make the queues of a process."""
+    return queues_on(store, clock)
 
 
 @pytest.fixture(params=EVERY_KIND)

@@ -1,0 +1,17 @@
+"""Tasks whose handlers take a batch of jobs."""
+
+from dataclasses import dataclass
+
+from dueline import (
+    Chunk,
+)
+
+AT_ONCE = Chunk(size=10, within=0)
+
+
+@dataclass
+class Doc:
+    """What a call carries."""
+
+    name: str
+    pages: int = 1
