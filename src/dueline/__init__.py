@@ -1,11 +1,5 @@
 """The public names."""
 
-import gc
-
-# Of what is loaded here nothing is garbage; looking for some took a sixth of the time.
-_collects = gc.isenabled()
-gc.disable()
-
 from dueline.api.application import Dueline
 from dueline.api.coordination import HeldLease
 from dueline.api.job_handle import Job
@@ -43,9 +37,6 @@ from dueline.tasks.batch_options import Chunk
 from dueline.tasks.handler import Cancel, Context, Snooze, Throttled
 from dueline.tasks.progress import Progress
 from dueline.workflows.parts import chord, graph, group, pipeline, wait_for
-
-if _collects:
-    gc.enable()
 
 __version__ = VERSION
 

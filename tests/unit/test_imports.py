@@ -56,27 +56,3 @@ def test_a_command_loads_no_other_one() -> None:
         | WORKING
         | {"dueline.cli.commands.bench", "dueline.cli.commands.doctor"}
     )
-
-
-COUNTED = "import gc; seen = []; gc.callbacks.append(lambda *a: seen.append(a)); import dueline"
-TWO_ROUNDS = 4  # starts and ends; one may come before the package begins, and one after it
-
-
-def test_nothing_is_looked_through_for_garbage_while_the_package_is_loaded() -> None:
-    found = loaded(f"{COUNTED}\nimport sys; sys.modules[str(len(seen) <= {TWO_ROUNDS})] = sys")
-    assert "True" in found
-
-
-@pytest.mark.parametrize("word", ["enable", "disable"])
-def test_the_collector_is_left_as_it_was(word: str) -> None:
-    program = f"import gc; gc.{word}(); import dueline, sys; sys.modules[str(gc.isenabled())] = sys"
-    assert str(word == "enable") in loaded(program)
-
-
-def test_the_end_of_a_command_does_not_look_for_garbage() -> None:
-    program = (
-        "import atexit, gc, sys; from dueline.cli import main; sys.argv = ['dueline', 'version']\n"
-        "atexit.register(lambda: print(gc.get_freeze_count() > 0)); main()"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert ended.stdout.splitlines()[-1] == b"True"

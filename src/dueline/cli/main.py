@@ -1,6 +1,5 @@
 """The root of all commands."""
 
-import gc
 import platform
 import sys
 from collections.abc import Sequence
@@ -162,6 +161,4 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """Run the command line of this process."""
-    code = run(sys.argv[1:])
-    gc.freeze()  # or the end of the process would look all through what it loaded, several times
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:]))
