@@ -10,7 +10,7 @@ from dueline.core.errors import Unknown
 from dueline.core.job import BORN_TOKEN, Job, JobId, State, Token
 from dueline.core.lane import Lane, dead_queue
 from dueline.core.store import Drop, Extend, Group, Move, Store, Want
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from simulation.recorder import RecordingStore
 from tests.harness.clocks import HandClock

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dueline.store_tests.failing import Fault
+from dueline.store_tests.failing_store import Fault
 from dueline.stores.sqlite.wakeup import SocketWaker
 from tests.harness import late_landing
 from tests.harness.clocks import HandClock

@@ -12,7 +12,7 @@ from itertools import count
 
 from dueline.api.connect import open_store
 from dueline.core.store import Commit, Drop, Group, Put, Store
-from dueline.store_tests.counting import ROUNDS_MAX, count_up
+from dueline.store_tests.counter import ROUNDS_MAX, count_up
 from dueline.store_tests.given import (
     NOW_US,
     births,

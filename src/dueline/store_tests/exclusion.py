@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from dueline.core.job import Job, JobId
 from dueline.core.store import Drop, Store
-from dueline.store_tests.counting import ROUNDS_MAX, count_up, read_count
+from dueline.store_tests.counter import ROUNDS_MAX, count_up, read_count
 from dueline.store_tests.given import (
     LEASE_US,
     NOW_US,

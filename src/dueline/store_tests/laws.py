@@ -31,7 +31,6 @@ _names = [f"dueline.store_tests.{module}" for module in _MODULES]
 pytest.register_assert_rewrite(*(name for name in _names if name not in sys.modules))
 
 from dueline.core.store import Store  # noqa: E402
-from dueline.store_tests.adding import AddingLaws  # noqa: E402
 from dueline.store_tests.bounds import BoundLaws  # noqa: E402
 from dueline.store_tests.census import CensusLaws  # noqa: E402
 from dueline.store_tests.clockless import ClocklessLaws  # noqa: E402
@@ -41,6 +40,7 @@ from dueline.store_tests.exclusion import ExclusionLaws  # noqa: E402
 from dueline.store_tests.factory import KeepingFactory, StoreFactory, UrlFactory  # noqa: E402
 from dueline.store_tests.fencing import FencingLaws  # noqa: E402
 from dueline.store_tests.foresight import ForesightLaws  # noqa: E402
+from dueline.store_tests.inserts import AddingLaws  # noqa: E402
 from dueline.store_tests.isolation import IsolationLaws  # noqa: E402
 from dueline.store_tests.listing import ListingLaws  # noqa: E402
 from dueline.store_tests.model import ModelLaws  # noqa: E402

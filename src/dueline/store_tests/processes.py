@@ -12,7 +12,7 @@ import pytest
 
 from dueline.core.store import Store
 from dueline.store_tests.actor import PRIORITIES, READY, RESULTS
-from dueline.store_tests.counting import read_count
+from dueline.store_tests.counter import read_count
 from dueline.store_tests.factory import StoreFactory
 from dueline.store_tests.given import (
     LEASE_US,

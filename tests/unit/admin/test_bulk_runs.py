@@ -17,7 +17,7 @@ from dueline.core.job import Job, JobId, State
 from dueline.core.store import Want
 from dueline.jobs.bulk import BulkResult, reschedule_all, retry_all
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.world import LEASE_US, World
 

@@ -22,7 +22,7 @@ from dueline.store_tests.coordination import (
     opened,
     step,
 )
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore

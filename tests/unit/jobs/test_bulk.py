@@ -8,7 +8,7 @@ import pytest
 
 from dueline import Dueline, Duplicate, EnqueueUnknown, StoreUnavailable, Task
 from dueline.core.store import Store
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.clocks import HandClock
 from tests.harness.swaps import swap
 

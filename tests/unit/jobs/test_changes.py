@@ -14,7 +14,7 @@ from dueline.jobs import cancel_requests
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import (
     LEASE_US,
     WIDTH_US,

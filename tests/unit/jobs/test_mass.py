@@ -20,7 +20,7 @@ from dueline.jobs.bulk import (
     waiting_in,
 )
 from dueline.jobs.counts import Counts
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.queues import queues_on
 from tests.harness.world import World
 

@@ -13,7 +13,7 @@ from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import quota as recipe
 from dueline.limits import quota_settings
 from dueline.limits.admission import waiting_jobs
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.quotas import DEPTH, enqueue, waiting
 from tests.harness.world import World
 

@@ -18,7 +18,7 @@ from dueline.schedules.enqueue import EVERY_US as ROUND_US
 from dueline.schedules.enqueue import SOONEST_US, recur
 from dueline.schedules.schedule import Schedule, Skip, Timing, step
 from dueline.schedules.scheduler import advance, advance_all, put
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.harness.clocks import HandClock

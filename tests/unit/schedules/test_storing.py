@@ -17,7 +17,7 @@ from dueline.schedules import schedule as recipe
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.schedules.scheduler import SENT_US_MAX, advance, advance_all, put
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.schedules import EVERY_US, TEMPLATE, fresh, waiting
 from tests.harness.world import EVERY_KIND, World, world_on
 

@@ -160,7 +160,7 @@ def lines_of(app: Dueline, read: Any) -> Iterator[Any]:
 def test_what_is_replayed_are_the_arguments_of_the_run_that_ended_last(app: Dueline) -> None:
     from dueline.spark.pipeline import replays_arrow
     from dueline.spark.pipeline.arrow_engine import line_of
-    from dueline.spark.pipeline.replaying import Chosen
+    from dueline.spark.pipeline.replay import Chosen
 
     enqueue(app, "wednesday")  # and has not run yet
     lines = list(lines_of(app, line_of))

@@ -16,7 +16,7 @@ from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.history_batch import unbundled
 from dueline.jobs.queue import EnqueueRequest
-from dueline.spark.pipeline.replaying import KEEP_US
+from dueline.spark.pipeline.replay import KEEP_US
 from dueline.tasks.hooks import Hooks
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.queues import queues_on
@@ -69,7 +69,7 @@ class Theatre:
 
     def replay(self, name: str = "again", **chosen: Any) -> int:
         """Replay some; tell how many were added."""
-        from dueline.spark.pipeline.replaying import Chosen, Order
+        from dueline.spark.pipeline.replay import Chosen, Order
 
         return int(self.pipe.replay(Chosen(**chosen), Order(name, NOW_US), quiet).added)
 
@@ -87,7 +87,7 @@ def theatre(tmp_path: Path) -> Iterator[Theatre]:
 
 
 def test_what_can_be_replayed_is_counted_and_what_cannot_is_named(theatre: Theatre) -> None:
-    from dueline.spark.pipeline.replaying import LARGE, NOT_KEPT, Chosen
+    from dueline.spark.pipeline.replay import LARGE, NOT_KEPT, Chosen
 
     found = theatre.pipe.replayable(Chosen(outcomes=("done", "dead", "cancelled")))
     assert [tuple(one) for one in found.kinds] == [
@@ -129,7 +129,7 @@ def test_a_replay_calls_the_same_again_as_new_jobs_each_once(theatre: Theatre) -
 
 
 def test_a_rate_spreads_due_times_in_the_order_of_the_ends(theatre: Theatre) -> None:
-    from dueline.spark.pipeline.replaying import Chosen, order_of
+    from dueline.spark.pipeline.replay import Chosen, order_of
 
     order = order_of("slow", theatre.app.queues.engine.time.latest_us() + 3_600_000_000, 4)
     theatre.pipe.replay(Chosen(task="send"), order, quiet)
@@ -170,7 +170,7 @@ def test_a_replay_that_was_cut_off_goes_on_with_the_rest(
 def test_an_archive_is_replayed_with_the_births_that_are_in_it(
     theatre: Theatre, tmp_path: Path
 ) -> None:
-    from dueline.spark.pipeline.replaying import Chosen, Order
+    from dueline.spark.pipeline.replay import Chosen, Order
 
     theatre.pipe.archive(tmp_path / "whole", quiet)
     chosen, order = Chosen(), Order("again", NOW_US)
@@ -202,7 +202,7 @@ def test_archives_from_before_arguments_were_kept_are_read(
     from pyarrow import parquet
 
     from dueline.spark.pipeline.archive import Archive, Period, asked_of
-    from dueline.spark.pipeline.replaying import Chosen
+    from dueline.spark.pipeline.replay import Chosen
 
     theatre.pipe.archive(tmp_path / "old", quiet)
     for file in Archive(tmp_path / "old").rows():
@@ -224,7 +224,7 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
     import pyarrow as pa
 
     from dueline.spark.pipeline.arrow_engine import line_of
-    from dueline.spark.pipeline.replaying import Chosen, Order
+    from dueline.spark.pipeline.replay import Chosen, Order
     from dueline.spark.pipeline.replays_arrow import calls, ends, found, with_arguments
     from dueline.spark.writing.enqueue import put_all
     from dueline.spark.writing.rows_to_jobs import INSTANT, Form, chunks_of
@@ -258,7 +258,7 @@ def test_every_store_keeps_arguments_and_takes_a_replay_once(kind: str, tmp_path
 
 
 def test_names_rates_and_outcomes_are_checked() -> None:
-    from dueline.spark.pipeline.replaying import chosen_of, order_of
+    from dueline.spark.pipeline.replay import chosen_of, order_of
 
     for name in ("", "a b", "-a", "a" * 64):
         with pytest.raises(BadInput, match="cannot name a replay"):
@@ -302,7 +302,7 @@ def replays_agree(arrow: Any, sparks: Any, folder: Path) -> None:
     """See that both find the same jobs, call them alike, and put none of the other's again."""
     from dueline.spark.pipeline import replays_arrow, replays_spark
     from dueline.spark.pipeline.arrow_engine import _ended
-    from dueline.spark.pipeline.replaying import Chosen, Order
+    from dueline.spark.pipeline.replay import Chosen, Order
     from tests.unit.spark.test_lake import BORN, SECOND, bare, plain
 
     chosen = Chosen(outcomes=("done", "dead", "cancelled"))

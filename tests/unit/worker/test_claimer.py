@@ -14,7 +14,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, LanePage
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import LEASE_US, call, claim_all, number_of, numbers, put, row_in

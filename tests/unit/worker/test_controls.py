@@ -14,7 +14,7 @@ from dueline.core.retry import Retry
 from dueline.core.store import Extend, Store
 from dueline.jobs import cancel_requests, progress_records
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.tasks.handler import Cancel, Context, Handler
 from dueline.tasks.progress import Progress, Report, Uncontrolled
 from dueline.worker.assignment import Assignment

@@ -16,7 +16,7 @@ from dueline.core.store import Move
 from dueline.core.store_capabilities import AHEAD_US, LEAD_US, Prefetched
 from dueline.core.wakeup import LocalWaker
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore
+from dueline.store_tests.failing_store import FailingStore
 from dueline.worker.assignment import Assignment
 from dueline.worker.prefetch import Early, placed
 from dueline.worker.settler import Settler

@@ -10,7 +10,7 @@ from dueline.core.lane import Pointer, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage, Move, Want
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.store_tests.failing import FailingStore
+from dueline.store_tests.failing_store import FailingStore
 from dueline.stores.lane_index import GUARD_US
 from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.stepped import SteppedMemoryStore

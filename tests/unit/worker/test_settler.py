@@ -27,7 +27,7 @@ from dueline.core.retry import Retry
 from dueline.core.store import Extend
 from dueline.jobs.history import attempt_of, attempts
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.tasks.handler import Handler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler

@@ -18,7 +18,7 @@ from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.paused_tasks import ASIDE_US, PAGE, is_aside
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.calls import call, number_of, put
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order

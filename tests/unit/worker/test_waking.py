@@ -13,7 +13,7 @@ from dueline.core.store import Extend, Store
 from dueline.core.wakeup import FALLBACK_US, WAKE_AHEAD_US, LocalWaker
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.poller import WAIT_US_MIN
 from tests.harness.calls import LEASE_US, call, calls, claim_all, put

@@ -9,7 +9,7 @@ import pytest
 from dueline import Dueline, pipeline
 from dueline.core.errors import EnqueueUnknown, StoreUnavailable
 from dueline.core.store import Store
-from dueline.store_tests.failing import FailingStore, Fault
+from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.workflows import workflow
 from dueline.workflows.parts import Part
 from dueline.workflows.release import PARK_US

@@ -27,7 +27,7 @@ from dueline.cli.session import session_of
 from dueline.core.errors import Conflict
 
 if TYPE_CHECKING:
-    from dueline.spark.pipeline.replaying import Found
+    from dueline.spark.pipeline.replay import Found
 
 SHOWN = 20
 
@@ -69,11 +69,14 @@ def replay(
     """
     since_us, until_us = period.read()
     made = open_pipeline(context, out, queue, engine, cluster)
-    from dueline.spark.pipeline import replaying  # noqa: PLC0415  (may not be installed)
+    from dueline.spark.pipeline.replay import (  # noqa: PLC0415  (may not be installed)
+        chosen_of,
+        order_of,
+    )
 
-    chosen = replaying.chosen_of(task, outcome, since_us, until_us)
+    chosen = chosen_of(task, outcome, since_us, until_us)
     with session_of(context).queues() as queues:
-        order = replaying.order_of(name, queues.engine.time.latest_us(), rate)
+        order = order_of(name, queues.engine.time.latest_us(), rate)
         found = made.replayable(chosen, archive or ())
         matching = found.count("replayable")
         _say(found, matching)

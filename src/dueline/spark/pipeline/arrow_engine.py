@@ -27,7 +27,7 @@ from dueline.spark.pipeline.archive import Period
 from dueline.spark.pipeline.audit_rules import Audited, Known, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.engine import Say, Settings, Step
-from dueline.spark.pipeline.replaying import KEEP_US, Chosen, Found, Order
+from dueline.spark.pipeline.replay import KEEP_US, Chosen, Found, Order
 from dueline.spark.pipeline.schemas import BRONZE_SHAPE, SHAPES, SILVER_SHAPE
 from dueline.spark.pipeline.table_store import (
     BRONZE,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 from dueline.spark.pipeline.archive import Period
 from dueline.spark.pipeline.audit_rules import Audited, Known, Promises
 from dueline.spark.pipeline.dead_jobs import Death, Wanted
-from dueline.spark.pipeline.replaying import Chosen, Found, Order
+from dueline.spark.pipeline.replay import Chosen, Found, Order
 from dueline.spark.pipeline.thresholds import OBJECTIVE, TARGET_US
 from dueline.spark.writing.enqueue import Written
 

@@ -24,7 +24,7 @@ from dueline.spark.pipeline.dead_jobs import Death, Wanted
 from dueline.spark.pipeline.engine import STEPS, Say, Settings, Step, TableEngine
 from dueline.spark.pipeline.history_bounds import NO_END, Births, bound
 from dueline.spark.pipeline.past_arrow import STATES, state_at
-from dueline.spark.pipeline.replaying import Chosen, Found, Order
+from dueline.spark.pipeline.replay import Chosen, Found, Order
 from dueline.spark.pipeline.report import Span, page
 from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
 from dueline.spark.pipeline.tables_arrow import lines_in

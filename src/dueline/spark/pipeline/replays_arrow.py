@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dueline.spark.pipeline.replaying import (
+from dueline.spark.pipeline.replay import (
     ENDS,
     LARGE,
     NAMED_MAX,

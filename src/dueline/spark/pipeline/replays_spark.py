@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
 from dueline.spark.pipeline.audit_rules import RUN
-from dueline.spark.pipeline.replaying import (
+from dueline.spark.pipeline.replay import (
     ENDS,
     LARGE,
     NAMED_MAX,
