@@ -1,7 +1,9 @@
 """What a process loads: each that starts pays for it."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +58,26 @@ def test_a_command_loads_no_other_one() -> None:
         | WORKING
         | {"dueline.cli.commands.bench", "dueline.cli.commands.doctor"}
     )
+
+
+TESTS = Path(__file__).parents[1]
+SPARK = TESTS / "unit" / "spark"  # its tests still share helpers among themselves
+
+
+def borrowed(source: str) -> list[str]:
+    """List the test modules and conftests from which a test imports names."""
+    return [
+        node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom)
+        and node.module
+        and node.module.startswith("tests.")
+        and node.module.rpartition(".")[2].startswith(("test_", "conftest"))
+    ]
+
+
+def test_tests_import_helpers_from_the_harness_only() -> None:
+    paths = [path for path in TESTS.rglob("*.py") if SPARK not in path.parents]
+    found = {str(path): borrowed(path.read_text(encoding="utf-8")) for path in paths}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert borrowed("from tests.unit.a.test_b import c") == ["tests.unit.a.test_b"]
