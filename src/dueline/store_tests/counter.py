@@ -1,5 +1,6 @@
 """A record that several count up."""
 
+from dueline.core.errors import Unknown
 from dueline.core.store import NO_VERSION, Put, Store
 from dueline.store_tests.given import token_of
 
@@ -7,15 +8,22 @@ ROUNDS_MAX = 10_000
 COUNTS = "counts"
 
 
-def count_up(store: Store, *, times: int, writer: int) -> None:
-    """Count a record up by conditional writes, as often as told."""
-    done = 0
+def count_up(store: Store, *, times: int, writer: int) -> int:
+    """Count a record up by conditional writes, as often as told.
+
+    Returns:
+        How many further writes may have been applied: the store raised Unknown for them.
+    """
+    done = unknown = 0
     for attempt in range(ROUNDS_MAX):
         value, version = read_count(store)
         fresh = token_of(1 + writer * ROUNDS_MAX + attempt)
-        done += store.commit(COUNTS, [Put("count", fresh, b"%d" % (value + 1), version)])
+        try:
+            done += store.commit(COUNTS, [Put("count", fresh, b"%d" % (value + 1), version)])
+        except Unknown:
+            unknown += 1
         if done == times:
-            return
+            return unknown
     raise AssertionError("the record was never free to be counted up")
 
 

@@ -88,8 +88,8 @@ class ExclusionLaws:
         assert rows_in(store, lane_of()) == jobs
 
     def test_threads_count_up_a_record_without_losing_one(self, store: Store) -> None:
-        at_once(lambda thread: count_up(store, times=25, writer=thread))
-        assert read_count(store)[0] == 25 * THREADS
+        unknown = sum(at_once(lambda thread: count_up(store, times=25, writer=thread)))
+        assert 25 * THREADS <= read_count(store)[0] <= 25 * THREADS + unknown
 
     def test_threads_that_add_and_sweep_hide_no_job(self, store: Store) -> None:
         def add_or_sweep(thread: int) -> None:

@@ -54,7 +54,7 @@ def loosely(path: Path) -> None:
     """Make a file as earlier versions did: its tables take any type."""
     database = apsw.Connection(str(path))
     for name in SCHEMAS:
-        script = resources.files("dueline.stores").joinpath(name).read_text("utf-8")
+        script = resources.files("dueline.stores.sqlite").joinpath(name).read_text("utf-8")
         script = re.sub(r",\n  CHECK [^\n]*\)(?=,?\n)", "", script)
         script = script.replace(" STRICT, WITHOUT", " WITHOUT").replace(") STRICT;", ");")
         assert "CHECK (" not in script

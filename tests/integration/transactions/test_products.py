@@ -318,4 +318,5 @@ def test_products_of_many_threads_are_each_there_once(shop: Dueline) -> None:
     bill.enqueue_many([(number,) for number in range(200)])
     shop.run_worker(["default"], burst=True, concurrency=8)
     assert sorted(bills(shop)) == [(number, number * 100) for number in range(200)]
-    assert words(shop) == ["done"] * 200
+    # A busy machine may release jobs that wait for a slot for too long.
+    assert [word for word in words(shop) if word != "given_back"] == ["done"] * 200

@@ -97,9 +97,7 @@ def test_a_wrong_address_is_told_what_is_wrong(
 
 def test_an_absent_driver_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.partition(".")[0] == "cassandra" or name.startswith(
-            "dueline.stores.cassandra.store"
-        ):
+        if name.partition(".")[0] == "cassandra" or name.startswith("dueline.stores.cassandra"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cassandra", None)
     with pytest.raises(ConfigError, match=r"pip install 'dueline\[cassandra\]'"):
