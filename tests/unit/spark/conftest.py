@@ -21,6 +21,13 @@ TIMEOUT_S = 600
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A plan that runs once, on a few rows, does not repay the second compiler."""
 
+PLAIN_PLANS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Nor does it repay generated code. Pages of the docs run with the settings of users."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all that is here."""
@@ -52,6 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.sql.warehouse.dir": str(warehouse),
             "spark.log.level": "ERROR",
             "spark.driver.extraJavaOptions": BRIEF,
+            **PLAIN_PLANS,
         },
     )
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
