@@ -64,7 +64,9 @@ def prospects(
 ) -> list[Prospect]:
     """Pick the lanes worth a visit: one for each (queue, shard, priority, tenant).
 
-    A lane whose last visit said that nothing is due, or that it is empty, hides no other.
+    A lane whose last visit said that nothing is due, or that it is empty, hides no other. Where
+    one hides a younger one, prospects of lower priorities are left out: it may turn out to be
+    empty, and then the younger one comes before them. Whoever claims asks again.
 
     Args:
       pointers: the lane list, in any order.
@@ -73,6 +75,7 @@ def prospects(
       since_us: of lanes that were let be, when their first jobs became due.
     """
     oldest: dict[tuple[str, int, int, str], Pointer] = {}
+    hiding: set[tuple[str, int, int, str]] = set()
     for pointer in pointers:
         lane = pointer.lane
         at_us = next_at_us.get(lane, now_us)
@@ -81,19 +84,26 @@ def prospects(
         queue, shard, bucket, priority, tenant = lane
         kind = (queue, shard, priority, tenant)
         best = oldest.get(kind)
+        if best is not None and best.lane != lane:
+            hiding.add(kind)
         if best is None or (pointer.listing, bucket) < (best.listing, best.lane.bucket):
             oldest[kind] = pointer
-    if not aging_us:
-        return made(
+    if aging_us:
+        found = []
+        for listing, lane in oldest.values():
+            head_us = since_us.get(lane, next_at_us.get(lane))
+            waited_us = 0 if head_us is None else now_us - head_us
+            priority = aged(lane.priority, waited_us, aging_us.get(lane.queue, 0))
+            found.append(Prospect(priority, tenant_of(lane), listing, lane))
+    else:
+        found = made(
             Prospect,
             [(lane.priority, tenant_of(lane), listing, lane) for listing, lane in oldest.values()],
         )
-    found = []
-    for listing, lane in oldest.values():
-        head_us = since_us.get(lane, next_at_us.get(lane))
-        waited_us = 0 if head_us is None else now_us - head_us
-        priority = aged(lane.priority, waited_us, aging_us.get(lane.queue, 0))
-        found.append(Prospect(priority, tenant_of(lane), listing, lane))
+    if hiding:
+        older = [one.priority for kind, one in zip(oldest, found, strict=True) if kind in hiding]
+        least = max(older)
+        found = [one for one in found if one.priority >= least]
     return found
 
 

@@ -192,8 +192,9 @@ class Claimer:
         for _ in range(self._rota.lanes):
             pointers = self._rota.first(kinds, now_us, room, of_each=bool(self._aging))
             self._turn += 1
+            free = self._leave_blocked(pointers, now_us)
             found = prospects(
-                pointers, self._rota.next_at_us, now_us, self._aging, self._limited.since_us
+                free, self._rota.next_at_us, now_us, self._aging, self._limited.since_us
             )
             if weighs:
                 wants = weighed(found, self._weights, limit)
@@ -205,10 +206,31 @@ class Claimer:
                 self._weights.given((job.lane.priority, tenant_of(job.lane)) for job, _ in taken)
             if len(wants) > 1 and not self._aging:  # jobs that age start by how long they waited
                 taken = interleaved(taken, [job.lane for job, _ in taken])
-            if taken or not wants:
+            if taken or not (wants or len(free) < len(pointers)):
                 return taken
             kinds *= 2
         return []
+
+    def _leave_blocked(self, pointers: Sequence[Pointer], now_us: int) -> Sequence[Pointer]:
+        """Let lanes be whose limits were just refused, all at once; return the others.
+
+        Each would otherwise be asked for in vain before the next of its kind is.
+        """
+        free: list[Pointer] = []
+        blocked: dict[Lane, int | None] = {}
+        for pointer in pointers:
+            lane = pointer.lane
+            lacking = (
+                self._limited.among(limits_of(lane), now_us) if LIMIT_MARK in lane.tenant else ()
+            )
+            if lacking:
+                known = self._rota.next_at_us
+                blocked[lane] = self._limited.let_be([lane], lacking, known)
+            else:
+                free.append(pointer)
+        if blocked:
+            self._rota.visited(blocked)
+        return free
 
     def _visit(
         self, wants: Sequence[Want], limit: int, room: Mapping[str, int], now_us: int

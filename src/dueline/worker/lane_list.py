@@ -103,11 +103,14 @@ def _still_known(
 ) -> dict[Lane, int | None]:
     """Choose of what visits said what holds: of lanes that were below `closed` before them.
 
-    Not of those with limits, which are let be until permits come back, and that is not listed.
+    Of those with limits only that they are empty: what is let be until permits come back is not
+    listed when they do.
     """
     again = {pointer.lane for pointer in new}
     return {
         lane: known[lane]
         for _, lane in kept
-        if lane in known and lane not in again and LIMIT_MARK not in lane.tenant
+        if lane in known
+        and lane not in again
+        and (LIMIT_MARK not in lane.tenant or known[lane] is None)
     }

@@ -178,6 +178,10 @@ def test_prospects_are_the_oldest_lanes_worth_a_visit_one_of_each_kind(
         )
         for kind in {kind_of(pointer.lane) for pointer in worth}
     }
+    lanes_of = Counter(kind_of(each) for each in {pointer.lane for pointer in worth})
+    hiding = [kind[2] for kind, count in lanes_of.items() if count > 1]
+    least = max(hiding, default=-(2**31))  # of lower priorities none, before the younger lanes
+    expected = {kind: place for kind, place in expected.items() if kind[2] >= least}
     found = prospects(pointers, seen, NOW_US)
     assert {kind_of(one.lane): (one.listing, one.lane.bucket) for one in found} == expected
     assert len(found) == len(expected)

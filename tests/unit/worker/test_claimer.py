@@ -1,7 +1,7 @@
 """What a worker finds and claims."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import pytest
@@ -14,6 +14,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, LanePage
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
+from dueline.limits.permits import RETRY_US, Granted, HeldPermits
 from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.stores.memory.store import MemoryStore
 from dueline.worker.claimer import Claimer
@@ -147,6 +148,39 @@ def test_jobs_of_today_are_found_behind_those_that_run_since_yesterday(
     claim_all(queues)
     put(queues, call(2))
     assert claimed(claimer_of(queues)) == [2]
+
+
+def test_an_urgent_job_of_a_later_bucket_comes_before_less_urgent_ones(
+    queues: Queues, clock: HandClock
+) -> None:
+    # T1: whatever the lane of the earlier bucket holds, which others may have emptied
+    put(queues, call(1, priority=9), call(2, priority=5), call(3, priority=5))
+    clock.advance(us=DAY_US)
+    put(queues, call(4, priority=9))
+    claimer = claimer_of(queues)
+    assert claimed(claimer, 2) + claimed(claimer, 3) == [1, 4, 2, 3]
+
+
+def test_a_limit_that_is_refused_is_asked_for_once_for_all_buckets(
+    queues: Queues, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        put(queues, call(number, priority=9)._replace(limits=[("key",)]))
+        clock.advance(us=DAY_US)
+    put(queues, call(20))
+    asked: list[Sequence[str]] = []
+
+    def refuse(limits: Sequence[str], *_: object, **__: object) -> Granted:
+        asked.append(limits)
+        now_us = clock.wall_us()
+        return Granted(0, now_us, dict.fromkeys(limits, now_us + RETRY_US))
+
+    permits = HeldPermits(queues.engine, "w")
+    monkeypatch.setattr(permits, "take", refuse)
+    claimer = Claimer(queues.engine, ["default"], "w", permits=permits)
+    claimer.refresh()
+    assert claimed(claimer) == [20]
+    assert asked == [("key",)]
 
 
 def test_a_claim_that_has_visited_all_lanes_leaves_nothing_to_look_at(queues: Queues) -> None:
