@@ -48,7 +48,9 @@ def stand_still(connection: SqliteConnection) -> None:
     One that stands still inside a write keeps all others waiting: docs/sqlite.md, "Limits".
     """
     with connection._lock:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # This thread itself stops first. A signal to the process may reach another thread, and
+        # this one goes on until that is its turn: into a write, at worst.
+        signal.raise_signal(signal.SIGSTOP)
 
 
 def strike(moment: str, connection: SqliteConnection) -> None:
