@@ -115,7 +115,7 @@ def _last(store: Store, stream: str, shard: int, until_us: int) -> Place | None:
         while len(rows) == _PAGE:  # many may lie at one instant
             page = store.tail(stream, shard, after=after, limit=_PAGE, until_us=until_us)
             rows, after = page.rows or rows[-1:], page.after
-    return rows[-1][2:4] if rows else None
+    return (rows[-1].at_us, rows[-1].id) if rows else None
 
 
 def _key(shard: int) -> str:

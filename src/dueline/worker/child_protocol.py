@@ -120,7 +120,8 @@ def dump(message: Message) -> bytes:
     if isinstance(message, Extended):
         parts = ([*message.until_us.items()],)
     if isinstance(message, Finished):
-        parts = (message.claim, *_parts(message.ending), *message[2:])
+        claim, ending, *times = message
+        parts = (claim, *_parts(ending), *times)
     return pack((type(message).__name__, parts))
 
 
@@ -177,7 +178,8 @@ def _claim(parts: Sequence[Any]) -> Claim:
 
 
 def _job(cells: Sequence[Any]) -> Job:
-    return Job(Lane(*cells[0]), *cells[1:])
+    lane, *rest = cells
+    return Job(Lane(*lane), *rest)
 
 
 def to_ended(message: Finished, job: Job) -> Ended:

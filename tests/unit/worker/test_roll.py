@@ -312,6 +312,7 @@ def a_job_is_born() -> int:
     return every_order(lead, switches_max=3)
 
 
+@pytest.mark.no_cover  # thousands of orders of the same
 @pytest.mark.parametrize(
     "race", [a_job_comes_back, a_job_of_a_known_lane_comes_back, a_job_is_born]
 )

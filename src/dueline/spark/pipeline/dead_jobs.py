@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dueline.core.job import Job, JobId, State
+from dueline.core.tuples import field
 from dueline.jobs.queue import Queues
 
 PAGE: Final = 500
@@ -43,6 +44,9 @@ class Death(NamedTuple):
     error: str
 
 
+_kind_of = field(Death, "queue", "task", "error")
+
+
 class Kind(NamedTuple):
     """Deaths of one kind. deaths: in the tables. dead: those whose jobs are still dead of it."""
 
@@ -55,9 +59,12 @@ class Kind(NamedTuple):
 
 def kinds(queues: Queues, deaths: Sequence[Death]) -> list[Kind]:
     """Count deaths by kind, those of which most jobs are dead first."""
-    told = Counter(one[-3:] for one in deaths)
-    dead = Counter(one[-3:] for page in _dead(queues, deaths) for one, _ in page)
-    found = [Kind(*kind, deaths=count, dead=dead[kind]) for kind, count in told.items()]
+    told = Counter(map(_kind_of, deaths))
+    dead = Counter(_kind_of(one) for page in _dead(queues, deaths) for one, _ in page)
+    found = [
+        Kind(queue, task, error, count, dead[queue, task, error])
+        for (queue, task, error), count in told.items()
+    ]
     return sorted(found, key=lambda one: (-one.dead, one))
 
 

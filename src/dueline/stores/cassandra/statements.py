@@ -14,21 +14,36 @@ from dueline.core.ids import born_us
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Extend, Move
+from dueline.core.tuples import field
 from dueline.stores.cassandra.session import Call
 from dueline.stores.cursor_cache import END, Key, Page, RowVersion, key_of
 
 BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 1024 * 1024
 
-_BORN: Final = (
-    "queue, shard, bucket, priority, tenant, pos_us, id, hop, due_us, enqueued_us, task, codec,"
-    " body, opts, at_us, fence, claim_token, errors, crashes, state"
-)
-_ALL: Final = f"{_BORN}, worker, claimed_us, alone, outcome, error"
-_CELLS: Final = (
-    "pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us, fence, claim_token,"
-    " worker, claimed_us, errors, crashes, alone, state, outcome, error, moved_to"
-)
+# Columns are named as the fields of a Job and its lane are; `token` is a word of the language.
+_RENAMED: Final = {"token": "claim_token"}
+_KEY: Final = ("pos_us", "id", "hop")
+_CELLS: Final = Job._fields[1:]  # without the lane
+_AT_BIRTH: Final = (*_CELLS[: _CELLS.index("fence") + 1], "token", "errors", "crashes", "state")
+_LATER: Final = tuple(name for name in _CELLS if name not in _AT_BIRTH)
+_LIVED: Final = slice(Job._fields.index("at_us"), None)
+"""The part of a Job that a stub holds."""
+
+_UNSET: Final = tuple(map(Job._field_defaults.get, _CELLS))
+"""What cells are until they are written."""
+
+_cells_at_birth, _cells_later = field(Job, *_AT_BIRTH[:-1]), field(Job, *_LATER)
+_kept_birth_cells = field(Job, *_CELLS[_CELLS.index("hop") + 1 : _CELLS.index("at_us")])
+
+
+def _columns(*names: str) -> str:
+    return ", ".join(_RENAMED.get(name, name) for name in names)
+
+
+_BORN: Final = _columns(*Lane._fields, *_AT_BIRTH)
+_ALL: Final = f"{_BORN}, {_columns(*_LATER)}"
+_READ: Final = f"{_columns(*_CELLS)}, moved_to"
 _LANE: Final = "queue = ? AND shard = ? AND bucket = ? AND priority = ? AND tenant = ?"
 _ROW: Final = f"{_LANE} AND pos_us = ? AND id = ? AND hop = ?"
 
@@ -54,12 +69,12 @@ _PLACES: Final = (
     "SELECT hop, queue, shard, bucket, priority, tenant, pos_us FROM {keyspace}.ids"
     " WHERE part = ? AND id = ?"
 )
-_SOME: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_LANE} AND (pos_us, id, hop) IN ?"
+_SOME: Final = f"SELECT {_READ} FROM {{keyspace}}.jobs WHERE {_LANE} AND (pos_us, id, hop) IN ?"
 _PAST: Final = f"{_LANE} AND (pos_us, id, hop) > (?, ?, ?)"
 _UNTIL: Final = f"{_PAST} AND (pos_us, id, hop) <= (?, ?, ?)"
-_SEEN: Final = "pos_us, id, hop, at_us, claim_token"
-_WHOLE_PAGE: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
-_WHOLE_UNTIL: Final = f"SELECT {_CELLS} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
+_SEEN: Final = _columns(*_KEY, "at_us", "token")
+_WHOLE_PAGE: Final = f"SELECT {_READ} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
+_WHOLE_UNTIL: Final = f"SELECT {_READ} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
 _THIN_PAGE: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_PAST} LIMIT ?"
 _THIN_UNTIL: Final = f"SELECT {_SEEN} FROM {{keyspace}}.jobs WHERE {_UNTIL} LIMIT ?"
 # Filters within one partition: the server reads it, and answers few of its rows.
@@ -121,18 +136,11 @@ def birth(job: Job) -> Call:
 
 
 def _born(job: Job) -> tuple[object, ...]:
-    return (
-        *job.lane,
-        *job[1:12],  # pos_us to fence
-        job.token,
-        job.errors,
-        job.crashes,
-        int(job.state),
-    )
+    return (*job.lane, *_cells_at_birth(job), int(job.state))
 
 
 def _whole(job: Job) -> tuple[object, ...]:
-    return (*_born(job), job.worker, job.claimed_us, job.alone, job.outcome, job.error)
+    return (*_born(job), *_cells_later(job))
 
 
 def arrival(job: Job) -> Call:
@@ -200,20 +208,12 @@ def places(job_id: JobId) -> Call:
 
 def found(lane: Lane, row: Sequence[Any]) -> Found:
     """Turn a row into a job; cells that a birth does not write are null until they are set."""
-    job = Job._make(
-        (
-            lane,
-            *row[:12],
-            row[12] or "",
-            row[13] or 0,
-            *row[14:16],
-            bool(row[16]),
-            row[17],
-            row[18] or b"",
-            row[19] or "",
-        )
-    )
-    return Found(job, row[20] or b"")
+    *cells, stub = row
+    if None in cells:
+        cells = [
+            default if cell is None else cell for cell, default in zip(cells, _UNSET, strict=True)
+        ]
+    return Found(Job._make((lane, *cells)), stub or b"")
 
 
 def thin_page(
@@ -232,7 +232,8 @@ def thin_page(
 
 def thin(row: Sequence[Any]) -> tuple[Key, RowVersion]:
     """Turn a row of a thin page into what is remembered of it."""
-    return (row[0], row[1], row[2]), RowVersion(row[3], row[4])
+    pos_us, job_id, hop, at_us, token = row
+    return (pos_us, job_id, hop), RowVersion(at_us, token)
 
 
 # Claims and verdicts
@@ -343,13 +344,13 @@ def stub(verdict: Move, row: Job) -> Call:
 
 def stub_of(verdict: Move, row: Job) -> bytes:
     """Write down what a row will be elsewhere; its body and its other birth cells stay here."""
-    return pack(([*row.lane], row.pos_us, row.hop, row[10:], verdict.listing))
+    return pack(([*row.lane], row.pos_us, row.hop, row[_LIVED], verdict.listing))
 
 
 def target_of(found: Found) -> tuple[Job, int]:
     """Read from a stub the row that it becomes, and the bucket to list its lane under."""
     lane, pos_us, hop, cells, listing = unpack(found.stub)
-    job = Job._make((Lane(*lane), pos_us, found.job.id, hop, *found.job[4:10], *cells))
+    job = Job(Lane(*lane), pos_us, found.job.id, hop, *_kept_birth_cells(found.job), *cells)
     return job, listing
 
 

@@ -14,23 +14,18 @@ from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Want
 from dueline.core.store_capabilities import ClaimedAhead, Prefetched
-from dueline.core.tuples import made
+from dueline.stores.sqlite import job_rows
 from dueline.stores.sqlite.connection import Database, blobs, fetch, first, integers, texts
-from dueline.stores.sqlite.jobs import CELLS, number_of, to_job
+from dueline.stores.sqlite.job_rows import SELECT_CLAIM
+from dueline.stores.sqlite.jobs import number_of
 
-_READ = (  # the cells that are read of most rows, as the claim leaves them; see _complete
-    "SELECT pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, ?, fence + 1,"
-    " jobs.rowid, state OR errors OR crashes OR alone OR outcome <> x'' OR error <> '', lane"
-)
-_DUE = f"{_READ} FROM jobs WHERE lane = ? AND at_us <= ? ORDER BY at_us, id LIMIT ?"
+_DUE = f"{SELECT_CLAIM} FROM jobs WHERE lane = ? AND at_us <= ? ORDER BY at_us, id LIMIT ?"
 _FIRST_DUE = (
-    f"{_READ} FROM carray(?) AS wanted CROSS JOIN jobs ON jobs.rowid = (SELECT due.rowid"  # noqa: S608
+    f"{SELECT_CLAIM} FROM carray(?) AS wanted CROSS JOIN jobs ON jobs.rowid = (SELECT due.rowid"  # noqa: S608
     " FROM jobs AS due WHERE due.lane = wanted.value AND due.at_us <= ?"
     " ORDER BY due.at_us, due.id LIMIT 1)"
 )
 _place_of = itemgetter(slice(4))  # of a Lane: all but its tenant
-_body_cell_of, _rowid_of, _is_special = itemgetter(7), itemgetter(11), itemgetter(12)
-_AS_CLAIMED = (0, 0, False, State.CLAIMED, b"", "")  # errors to error, of most rows
 
 
 def claim(
@@ -50,19 +45,18 @@ def claim(
     visited: list[Lane] = []
     numbers: dict[Lane, int] = {}
     at_us = now_us + lease_us
-    claimed = (token, worker, now_us, *_AS_CLAIMED)
     for is_single, same in groupby(wants, key=_is_single):
         at_once = limit if is_single else 1  # a statement for many lanes, or for one
         while some := list(islice(same, min(at_once, limit - len(found)))):
             lanes = [want.lane for want in some]
             visited += lanes
             numbers |= (known := _numbers_of(database, lanes))
-            rows = _due(database, some, known, (at_us, now_us), limit - len(found))
-            rowids += map(_rowid_of, rows)
-            lane_of = {number: (lane,) for lane, number in known.items()}
-            jobs = made(Job, [lane_of[row[13]] + row[:11] + claimed for row in rows])
-            if any(map(_is_special, rows)):
-                _complete(database, rows, jobs, died)
+            due = _due(database, some, known, (at_us, now_us), limit - len(found))
+            rowids += map(job_rows.rowid_of, due)
+            lane_of = {number: lane for lane, number in known.items()}
+            jobs = job_rows.claimed(due, lane_of, token=token, worker=worker, now_us=now_us)
+            if any(map(job_rows.is_special, due)):
+                _complete(database, due, jobs, died)
             found += jobs
     if found:
         database.execute(
@@ -92,12 +86,12 @@ def _due(
     at_us, now_us = times_us
     if len(wants) == 1:
         lane, most = wants[0]
-        rows = fetch(database, _DUE, (at_us, numbers.get(lane), now_us, min(most, limit)))
+        found = fetch(database, _DUE, (at_us, numbers.get(lane), now_us, min(most, limit)))
     elif numbers:
-        rows = fetch(database, _FIRST_DUE, (at_us, integers([*numbers.values()]), now_us))
+        found = fetch(database, _FIRST_DUE, (at_us, integers([*numbers.values()]), now_us))
     else:
-        rows = []
-    return _with_bodies(database, rows) if None in map(_body_cell_of, rows) else rows
+        found = []
+    return _with_bodies(database, found) if None in map(job_rows.read_body_of, found) else found
 
 
 def _numbers_of(database: Database, lanes: Sequence[Lane]) -> dict[Lane, int]:
@@ -130,35 +124,45 @@ def _heads(
     return {lane: heads[numbers[lane]] if lane in numbers else None for lane in lanes}
 
 
-def _with_bodies(database: Database, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _with_bodies(database: Database, found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Put long bodies in; looked up apart, since a look for each row took a quarter of the time."""
-    ids = [row[1] for row in rows if row[7] is None]
+    ids = [job_rows.read_id_of(row) for row in found if job_rows.read_body_of(row) is None]
     statement = "SELECT id, body FROM bodies WHERE id IN (SELECT value FROM carray(?))"
     bodies = dict(fetch(database, statement, (blobs(ids),)))
     return [
-        row if row[7] is not None else (*row[:7], bodies.get(row[1], b""), *row[8:]) for row in rows
+        row
+        if job_rows.read_body_of(row) is not None
+        else job_rows.with_body(row, bodies.get(job_rows.read_id_of(row), b""))
+        for row in found
     ]
 
 
 def _complete(
     database: Database,
-    rows: Sequence[Sequence[Any]],
+    found: Sequence[Sequence[Any]],
     jobs: list[Job],
     died: dict[JobId, Job],
 ) -> None:
     """Read all cells of the rows that have something to tell beside their birth, before the claim.
 
-    Args: jobs: what was made of the rows; put right here. died: gets those whose last claim died.
+    Args:
+      found: the rows.
+      jobs: what was made of them; put right here.
+      died: gets those whose last claim died.
     """
-    special = {row[1]: place for place, row in enumerate(rows) if _is_special(row)}
+    special = {
+        job_rows.read_id_of(row): place
+        for place, row in enumerate(found)
+        if job_rows.is_special(row)
+    }
     before = fetch(
         database,
-        f"SELECT {CELLS} FROM jobs WHERE rowid IN (SELECT value FROM carray(?))",  # noqa: S608
-        (integers([_rowid_of(rows[place]) for place in special.values()]),),
+        f"SELECT {job_rows.SELECT} FROM jobs WHERE rowid IN (SELECT value FROM carray(?))",  # noqa: S608
+        (integers([job_rows.rowid_of(found[place]) for place in special.values()]),),
     )
     for row in before:
-        place = special[row[2]]
-        job = to_job(jobs[place].lane, row)
+        place = special[job_rows.id_of(row)]
+        job = job_rows.to_job(jobs[place].lane, row)
         was_started = job.state == State.STARTED
         if job.is_claimed():
             died[job.id] = job
@@ -189,13 +193,13 @@ def claim_ahead(
         if len(found) >= limit:
             break
         numbers[lane] = number = number_of(database, lane)
-        rows = fetch(
+        due = fetch(
             database,
-            f"SELECT {CELLS} FROM jobs WHERE lane = ? AND at_us > ? AND at_us <= ?"  # noqa: S608
+            f"SELECT {job_rows.SELECT} FROM jobs WHERE lane = ? AND at_us > ? AND at_us <= ?"  # noqa: S608
             " AND state = ? AND outcome = x'' ORDER BY at_us, jobs.id LIMIT ?",
             (number, now_us, until_us, State.WAITING, min(most, limit - len(found))),
         )
-        for row in (to_job(lane, row) for row in rows):
+        for row in (job_rows.to_job(lane, row) for row in due):
             job = row._replace(at_us=row.at_us + lease_us, fence=row.fence + 1, token=token,
                                worker=worker, claimed_us=now_us, state=State.CLAIMED)  # fmt: skip
             found.append(Prefetched(job, row.at_us))

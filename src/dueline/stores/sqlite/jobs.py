@@ -7,13 +7,14 @@ a statement may cost a turn of the interpreter lock (5,000 rows: 0.4 s against 0
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice, repeat
-from operator import attrgetter, concat, itemgetter
+from operator import attrgetter, concat
 from typing import Any, Final
 
 from dueline.core.job import BORN_TOKEN, Job, State
 from dueline.core.lane import Lane, Marks, bucket_of
 from dueline.core.store import Drop, Extend, Move, Verdict
 from dueline.core.tuples import field
+from dueline.stores.sqlite import job_rows
 from dueline.stores.sqlite.connection import (
     Database,
     blobs,
@@ -27,25 +28,12 @@ INLINE_BYTES_MAX: Final = 1024
 LEAST: Final = -(2**63)
 GREATEST: Final = 2**63 - 1
 
-_BORN = "lane, pos_us, id, hop, due_us, enqueued_us, task, codec, body, opts, at_us"  # Job[:11]
-_WHOLE = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id), x'')"
-"""Empty where the body is lost: no codec reads that, so the job is dead once it is claimed."""
-
-CELLS = (
-    f"jobs.lane, pos_us, jobs.id, hop, due_us, enqueued_us, task, codec, {_WHOLE}, opts, at_us,"
-    " fence, token, worker, claimed_us, errors, crashes, alone, state, outcome, error"
-)
 _ROWS: Final = 50  # a statement: 336k births a second against 245k with one (November 2026)
-_PLACES = f"({', '.join('?' * 11)})"
-_INSERT = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {_PLACES}"  # noqa: S608
-_INSERT_ROWS = f"INSERT OR IGNORE INTO jobs ({_BORN}) VALUES {', '.join([_PLACES] * _ROWS)}"  # noqa: S608
-_INSERT_WHOLE = f"INSERT OR IGNORE INTO jobs VALUES ({', '.join('?' * 21)})"  # noqa: S608
-_BODY = 8  # the place of `body` in a row, and in a Job
+_INSERT = f"{job_rows.INSERT_BIRTH}{job_rows.BIRTH_MARKS}"
+_INSERT_ROWS = job_rows.INSERT_BIRTH + ", ".join([job_rows.BIRTH_MARKS] * _ROWS)
 _lane_of, _id_of_job, _hop_of, _body_of = (
     field(Job, name) for name in ("lane", "id", "hop", "body")
 )
-_rest_of = itemgetter(slice(1, 11))  # of a Job as it is born
-_ALONE = 17
 _token_of, _id_of = attrgetter("job.token"), attrgetter("job.id")  # of a Verdict
 _lane_in = attrgetter("job.lane")
 _job_of = field(Drop, "job")  # and of the other verdicts
@@ -71,17 +59,12 @@ def marks_of(database: Database, queue: str, shard: int) -> Marks:
     return Marks(*row) if row else Marks(-1, -1)
 
 
-def to_job(lane: Lane, row: Sequence[Any]) -> Job:
-    """Turn a row of the CELLS columns into a job: its types are asserted here, and in `claim`."""
-    return Job._make((lane, *row[1:_ALONE], bool(row[_ALONE]), *row[_ALONE + 1 :]))
-
-
 def add(database: Database, jobs: Sequence[Job]) -> None:
     """Insert births; a row whose id is there already is left as it is."""
     births = chain.from_iterable(_births(database, jobs))
     if any(map(_hop_of, jobs)):  # later births carry the cells that claims change, too
-        whole = [(*birth, *job[11:]) for birth, job in zip(births, jobs, strict=True)]
-        database.executemany(_INSERT_WHOLE, whole)
+        whole = map(concat, map(tuple, births), map(job_rows.claim_cells_of, jobs))
+        database.executemany(job_rows.INSERT_WHOLE, whole)
         return
     for _ in range(len(jobs) // _ROWS):
         cells = chain.from_iterable(islice(births, _ROWS))
@@ -96,7 +79,7 @@ def _births(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequen
         if lane not in numbers:
             numbers[lane] = _list(database, lane, lane.bucket)
         run = list(same)
-        rest: Iterable[Sequence[object]] = map(_rest_of, run)
+        rest: Iterable[Sequence[object]] = map(job_rows.birth_rest_of, run)
         if max(map(len, map(_body_of, run))) > INLINE_BYTES_MAX:
             rest = [_put_body(database, job) for job in run]
         head: Sequence[object] = (numbers[lane],)
@@ -106,9 +89,9 @@ def _births(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequen
 def _put_body(database: Database, job: Job) -> tuple[object, ...]:
     """Put a long body aside; give the job's cells without it."""
     if len(job.body) <= INLINE_BYTES_MAX:
-        return job[1:11]
+        return job_rows.birth_rest_of(job)
     database.execute("INSERT OR IGNORE INTO bodies (id, body) VALUES (?, ?)", (job.id, job.body))
-    return (*job[1:_BODY], None, *job[_BODY + 1 : 11])
+    return job_rows.birth_rest_without_body(job)
 
 
 def _list(database: Database, lane: Lane, listing: int) -> int:
@@ -224,7 +207,7 @@ def _drop_claim(database: Database, jobs: Sequence[Job]) -> list[bool] | None:
     database.execute(statement, (*place, first_job.token))
     if database.changes() == len(jobs):
         return [True] * len(jobs)
-    left = {row[0] for row in fetch(database, there, place)}
+    left = {job_id for (job_id,) in fetch(database, there, place)}
     return [job.id not in left for job in jobs]
 
 
@@ -250,8 +233,7 @@ def _move_one(database: Database, verdict: Move) -> bool:
         " outcome = ?, error = ?, worker = iif(?, worker, ''), opts = coalesce(?, opts)"
         " WHERE id = ? AND token = ? AND +lane = coalesce(?, lane)",
         (
-            *verdict[1:3],
-            *verdict[4:10],
+            *job_rows.moved_cells_of(verdict),
             verdict.state in (State.CLAIMED, State.STARTED),
             verdict.opts,
             job.id,

@@ -32,11 +32,11 @@ from dueline.core.store import (
 )
 from dueline.core.store_capabilities import ClaimedAhead, LanesHeld
 from dueline.core.tuples import made
-from dueline.stores.sqlite import batches, claims, damage, streams
+from dueline.stores.sqlite import batches, claims, damage, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite.connection import Database, Runs, SqliteConnection, blobs, fetch, first
 from dueline.stores.sqlite.group_commit import Gathering
-from dueline.stores.sqlite.jobs import CELLS, GREATEST, LEAST
+from dueline.stores.sqlite.jobs import GREATEST, LEAST
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
 
 
@@ -194,14 +194,18 @@ class SqliteStore:
             return []
 
         def work(database: Database) -> dict[bytes, Job]:
-            rows = fetch(
+            found = fetch(
                 database,
-                f"SELECT {CELLS}, queue, shard, bucket, priority, tenant"  # noqa: S608
+                f"SELECT queue, shard, bucket, priority, tenant, {job_rows.SELECT}"  # noqa: S608
                 " FROM jobs JOIN lanes ON lanes.id = jobs.lane"
                 " WHERE jobs.id IN (SELECT value FROM carray(?))",
                 (blobs(ids),),
             )
-            return {row[2]: sqlite_jobs.to_job(Lane(*row[-5:]), row[:-5]) for row in rows}
+            jobs = [
+                job_rows.to_job(Lane(queue, shard, bucket, priority, tenant), row)
+                for queue, shard, bucket, priority, tenant, *row in found
+            ]
+            return {job.id: job for job in jobs}
 
         found = self._connection.read(work)
         return [found.get(job_id) for job_id in ids] if found else [None] * len(ids)
@@ -215,9 +219,9 @@ class SqliteStore:
             number = sqlite_jobs.number_of(database, lane)
             if number is None:
                 return ()
-            rows = fetch(
+            found = fetch(
                 database,
-                f"SELECT {CELLS} FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"  # noqa: S608
+                f"SELECT {job_rows.SELECT} FROM jobs WHERE lane = ? AND (at_us, id) > (?, ?)"  # noqa: S608
                 " AND at_us <= ? ORDER BY at_us, id LIMIT ?",
                 (
                     number,
@@ -226,7 +230,7 @@ class SqliteStore:
                     limit,
                 ),
             )
-            return [sqlite_jobs.to_job(lane, row) for row in rows]
+            return [job_rows.to_job(lane, row) for row in found]
 
         jobs = self._connection.read(work)
         more = len(jobs) == limit

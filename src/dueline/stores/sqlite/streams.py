@@ -32,7 +32,9 @@ def append(database: Database, rows: Sequence[Row]) -> list[int]:
     for shelf in set(map(_shelf_of, rows)):
         closed = mark_of(database, *shelf)
         if closed >= min(map(_instant, rows)):
-            rows = [_above(database, row, closed) if row[:2] == shelf else row for row in rows]
+            rows = [
+                _above(database, row, closed) if _shelf_of(row) == shelf else row for row in rows
+            ]
     full = len(rows) - len(rows) % _ROWS
     for start in range(0, full, _ROWS):
         database.execute(_APPEND_ROWS, tuple(chain.from_iterable(rows[start : start + _ROWS])))
@@ -48,7 +50,7 @@ def _above(database: Database, row: Row, closed: int) -> Row:
     is_there = first(
         database,
         "SELECT 1 FROM rows WHERE stream = ? AND shard = ? AND at_us = ? AND id = ?",
-        row[:4],
+        (row.stream, row.shard, row.at_us, row.id),
     )
     return row if is_there else row._replace(at_us=closed + 1)
 
