@@ -31,7 +31,6 @@ class HeldLease:
     """A lease that this process holds. epoch: larger than that of every holder before."""
 
     def __init__(self, leases: Leases, name: str, epoch: int) -> None:
-        """Take what holds it."""
         self.epoch = epoch
         self._leases = leases
         self._name = name

@@ -18,7 +18,6 @@ class EmbeddedWorker:
     """A worker for as long as an `async with` lasts, in threads beside the loop."""
 
     def __init__(self, app: Connection, plan: Plan) -> None:
-        """Take the application, and how to work; starts nothing yet."""
         self._app = app
         self._plan = plan
         self._worker: Worker | None = None

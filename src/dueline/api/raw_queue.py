@@ -169,7 +169,6 @@ class Leased:
     __slots__ = ("_queue", "claimed_us", "job")
 
     def __init__(self, queue: RawQueue, job: Job, claimed_us: int) -> None:
-        """Take the queue that it was claimed from."""
         self._queue = queue
         self.job = job
         self.claimed_us = claimed_us

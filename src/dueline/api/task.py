@@ -54,7 +54,6 @@ class Using(Generic[P, R]):
     __slots__ = ("_handler", "_host", "_options")
 
     def __init__(self, host: Connection, handler: Handler, options: Options) -> None:
-        """Take the application, the function and the options."""
         self._host = host
         self._handler = handler
         self._options = options

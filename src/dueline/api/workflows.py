@@ -26,7 +26,6 @@ class Flow:
     __slots__ = ("_clock", "_id", "_look", "_queues")
 
     def __init__(self, flow: JobId, queues: Queues, clock: Clock) -> None:
-        """Take the id and the engine; nothing is read yet."""
         self._id = flow
         self._queues = queues
         self._clock = clock

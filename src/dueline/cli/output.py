@@ -78,7 +78,6 @@ class Output:
     """Writes results to stdout, and all else to stderr."""
 
     def __init__(self, form: Format, now_us: int, meta: Entry) -> None:
-        """Take the form, the present for distances, and what JSON says beside the data."""
         self._form = form
         self._now_us = now_us
         self._is_begun = False

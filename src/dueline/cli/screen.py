@@ -47,7 +47,6 @@ class Watch:
     """Looks at a store again and again."""
 
     def __init__(self, engine: Engine) -> None:
-        """Take the engine; what ended in the last minute is told of at the first look."""
         self._engine = engine
         self._began_us = engine.time.latest_us() - WINDOW_US
         self._follower = Follower(engine.store, since_us=self._began_us)

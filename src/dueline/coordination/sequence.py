@@ -34,7 +34,6 @@ class Sequence:
     """
 
     def __init__(self, records: Records, name: str, *, ids: Ids, block: int = BLOCK) -> None:
-        """Take the records and how many numbers to reserve at once; reads nothing yet."""
         self._records = records
         self._partition = f"sequences/{name}"
         self._ids = ids

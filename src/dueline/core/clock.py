@@ -67,7 +67,6 @@ class StoreTime:
     def __init__(
         self, read_store_us: Callable[[], int], clock: Clock, *, renew_us: int = 10 * SECOND_US
     ) -> None:
-        """Take the store's clock and the machine's own; reads neither yet."""
         self._read_store_us = read_store_us
         self._clock = clock
         self._renew_us = renew_us

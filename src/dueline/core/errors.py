@@ -15,7 +15,6 @@ class DuelineError(Exception):
     """
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
-        """Keep the message (the class docstring's first line by default) and the hint."""
         self.message = message or (self.__doc__ or "").partition("\n")[0]
         self.hint = hint
         super().__init__(f"{self.message} {hint}".strip())

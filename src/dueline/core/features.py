@@ -33,7 +33,6 @@ class Features:
     """The features of one store; threads may share it."""
 
     def __init__(self, records: Records, *, ids: Ids) -> None:
-        """Take the store's records, and a source of versions; nothing is read yet."""
         self._records = records
         self._ids = ids
         self._used: frozenset[str] = frozenset()

@@ -65,7 +65,6 @@ class Catalog:
     def __init__(
         self, records: Records, *, clock: Clock, ids: Ids, defaults: QueueSettings
     ) -> None:
-        """Take the store's records, a clock, a source of versions, and a new queue's settings."""
         self._records = records
         self._ids = ids
         self._clock = clock

@@ -98,7 +98,6 @@ class Deferred:
     """Wakes nobody until it is told to: for jobs that nobody else can see yet."""
 
     def __init__(self, waker: Waker) -> None:
-        """Take who wakes them then."""
         self._waker = waker
         self._queues: set[str] = set()
 
@@ -120,7 +119,6 @@ class LocalWaker:
     """Wakes the workers of this process."""
 
     def __init__(self) -> None:
-        """Know nobody yet."""
         self._listeners: tuple[_LocalListener, ...] = ()  # replaced as one: threads share this
         self._guard = threading.Lock()
 

@@ -65,7 +65,6 @@ class Frontier:
     """
 
     def __init__(self, shelves: Shelves) -> None:
-        """Take the shelves; reads nothing yet."""
         self._shelves = shelves
         self._seen: dict[StreamShard, int] = {}
 

@@ -189,7 +189,6 @@ class Follower:
     """
 
     def __init__(self, streams: Streams, *, since_us: int) -> None:
-        """Take the streams, and from when on attempts are told of; reads nothing yet."""
         self._streams = streams
         self._since_us = since_us
         self._newest_us = since_us
@@ -230,7 +229,6 @@ class Events:
     """
 
     def __init__(self, store: Store, *, since_us: int, time: StoreTime, clock: Clock) -> None:
-        """Take the store, and from when on to read; reads nothing yet."""
         self._store = store
         self._since_us = since_us
         self._time = time

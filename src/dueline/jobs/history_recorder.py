@@ -31,7 +31,6 @@ class RecordingStore:
     def __init__(
         self, store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
     ) -> None:
-        """Take the store, the settings of living queues, and the store's time."""
         self.transactional = store.transactional
         self._store = store
         self._settings = settings

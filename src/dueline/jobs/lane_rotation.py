@@ -22,7 +22,6 @@ class Rota:
     """
 
     def __init__(self) -> None:
-        """Know of no lane."""
         self.lanes = 0
         self.next_at_us: dict[Lane, int | None] = {}
         self._lanes: dict[Kind, list[Pointer]] = {}

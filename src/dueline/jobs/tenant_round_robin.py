@@ -20,7 +20,6 @@ class Turns:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """Give turns in this order."""
         self._tenants: OrderedDict[str, _Limits | None] = OrderedDict()  # None: without limits
         self.add(names)
 

@@ -23,7 +23,6 @@ class Weights:
     """The clocks of one worker's tenants. weights: of those that do not weigh 1."""
 
     def __init__(self) -> None:
-        """Know of no tenant, and of no weight."""
         self.weights: Mapping[str, int] = {}
         self._clocks: dict[Kind, float] = {}
         self._here: set[Kind] = set()

@@ -50,7 +50,6 @@ class Exclusive:
     """Gives keys to jobs; threads may share it."""
 
     def __init__(self, store: Store, *, time: StoreTime, ids: Ids, catalog: Catalog) -> None:
-        """Take the parts of the engine."""
         self._store = store
         self._time = time
         self._ids = ids

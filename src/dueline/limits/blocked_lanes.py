@@ -12,7 +12,6 @@ class Blocked:
     """
 
     def __init__(self) -> None:
-        """Know of none."""
         self.since_us: dict[Lane, int] = {}
         self._until_us: dict[str, int] = {}
         self._lanes: dict[str, set[Lane]] = {}

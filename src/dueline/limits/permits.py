@@ -81,7 +81,6 @@ class HeldPermits:
     """One worker's permits; its loop and its beat share them."""
 
     def __init__(self, engine: Engine, worker: str) -> None:
-        """Take the engine, and the worker's id; reads nothing yet."""
         self._engine = engine
         self._worker = worker
         self._lock = threading.Lock()

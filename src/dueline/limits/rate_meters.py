@@ -39,7 +39,6 @@ class Meters:
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Take the engine; reads nothing yet."""
         self._engine = engine
         self._taken_us: dict[str, int] = {}  # when it was last
         self._unused: dict[str, list[tuple[int, int]]] = {}  # so many that were taken then

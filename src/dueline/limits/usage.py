@@ -114,7 +114,6 @@ class Waiting:
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Take the engine; reads nothing yet."""
         self._engine = engine
         self._uses: dict[str, Mapping[str, LimitUsage]] = {}
         self._rates: Mapping[str, Rate] | None = None

@@ -44,7 +44,6 @@ class ShardReader:
         time: StoreTime,
         clock: Clock,
     ) -> None:
-        """Take the shard, and the place to read on from; reads nothing yet."""
         self.place = after
         self._store = store
         self._stream = stream

@@ -34,7 +34,6 @@ class Timetable:
     """One worker's view of all schedules; in steps, without a thread of its own."""
 
     def __init__(self, queues: Queues, worker: str) -> None:
-        """Take the engine and the worker's id; nothing is read yet."""
         self._queues = queues
         self._worker = worker
         self._rank = 1

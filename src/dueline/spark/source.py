@@ -21,7 +21,6 @@ class DuelineSource(DataSource):
     """Jobs, their history, and streams, as tables."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Take the options; whether they are known is seen where they are used."""
         super().__init__(options)
         self._given = dict(options.items())
 

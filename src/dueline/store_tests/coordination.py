@@ -24,7 +24,6 @@ class MovedClock:
     """A machine's time that the laws move; the store's own clock has no part in them."""
 
     def __init__(self) -> None:
-        """Start at the laws' present."""
         self.passed_us = 0
 
     def wall_us(self) -> int:

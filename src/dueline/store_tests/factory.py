@@ -27,7 +27,6 @@ class UrlFactory:
     """Makes stores of a kind that `dueline.api.connect` knows by its URLs."""
 
     def __init__(self, url_of: Callable[[int], str]) -> None:
-        """Take a function that gives the n-th empty store's URL; n counts from 0."""
         self._url_of = url_of
         self._made = 0
 
@@ -46,7 +45,6 @@ class KeepingFactory:
     """Makes stores of a kind that holds its data itself: opened again, it is the same one."""
 
     def __init__(self, make: Callable[[Clock], Store]) -> None:
-        """Take what makes an empty store, such as the store's class."""
         self._make = make
         self._stores: dict[str, Store | None] = {}
 

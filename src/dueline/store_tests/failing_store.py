@@ -45,7 +45,6 @@ class FailingStore:
     scope: Literal["process", "machine", "network"]
 
     def __init__(self, store: Store, plan: Mapping[int, Fault]) -> None:
-        """Take the store to pass calls on to, and which calls fail how."""
         self.transactional = store.transactional
         self.scope = store.scope
         self.calls = 0

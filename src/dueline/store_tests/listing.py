@@ -35,7 +35,6 @@ class Reader:
     """
 
     def __init__(self, store: Store, queue: str = QUEUE, shard: int = 0) -> None:
-        """Take the list to read; knows nothing yet."""
         self.store = store
         self._queue = queue
         self._shard = shard

@@ -87,7 +87,6 @@ class Lives(RuleBasedStateMachine):
     """Leads the same life on a store and on the model, and compares all there is to see."""
 
     def __init__(self, factory: StoreFactory) -> None:
-        """Open an empty store, and the model beside it."""
         super().__init__()
         self.factory = factory
         self.url = factory.fresh()

@@ -111,7 +111,6 @@ class LaneIndex:
     """
 
     def __init__(self, board: LaneIndexStorage) -> None:
-        """Take the board; reads nothing yet."""
         self._board = board
         self._shards: dict[Shard, _Seen] = {}
 

@@ -42,7 +42,6 @@ class Event:
     __slots__ = ("_read", "row")
 
     def __init__(self, row: Row) -> None:
-        """Take the row; what it holds is read when it is asked for."""
         self.row = row
         self._read: Content | None = None
 
@@ -90,7 +89,6 @@ class Events(Sequence[Event]):
     """Events of rows, each made when it is asked for."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        """Take the rows."""
         self._rows = rows
 
     def __len__(self) -> int:

@@ -32,7 +32,6 @@ class Course:
         settings: Callable[[], StreamSettings],
         clock: Clock,
     ) -> None:
-        """Take the group, and what reads the stream's settings as they are now; reads nothing."""
         self.shards: Sequence[int] = ()
         self._store = store
         self._stream = stream

@@ -75,7 +75,6 @@ class Quiet:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Take the machine's clock."""
         self._clock = clock
         self._lock = Lock()
         self._running: set[Hashable] = set()

@@ -41,7 +41,6 @@ class Call(Context, Generic[T]):
         *,
         started_us: int = 0,
     ) -> None:
-        """Take the value, and the rest as a Context does."""
         super().__init__(job, control, handler, last_progress, started_us=started_us)
         self.value = value
         self.tenant, self.priority = job.lane.tenant, job.lane.priority

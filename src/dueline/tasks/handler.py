@@ -22,7 +22,6 @@ class Snooze(DuelineError):
     def __init__(
         self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> None:
-        """Say how much later."""
         self.after_us = duration_us(
             timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
         )

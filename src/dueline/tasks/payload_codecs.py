@@ -123,7 +123,6 @@ class Payloads:
     """The codecs that an application knows, and the one that its calls are written in."""
 
     def __init__(self) -> None:
-        """Know JSON and MessagePack, and write JSON."""
         self._own: dict[int, Own] = {}
         self._name = "json"
         self._compress_above: int | None = None

@@ -67,7 +67,6 @@ class AppOnBench:
     """
 
     def __init__(self, app: Dueline, clock: VirtualClock) -> None:
-        """Take an application that was switched to a store for tests, and its clock."""
         self.app = app
         self.clock = clock
         self._is_draining = False

@@ -14,7 +14,6 @@ class VirtualClock:
     """
 
     def __init__(self) -> None:
-        """Start now."""
         self._wall_us = SystemClock().wall_us()
         self._monotonic_us = SECOND_US
 

@@ -39,7 +39,6 @@ class Pace:
     """
 
     def __init__(self, gap_us_max: int, chance: Callable[[], float]) -> None:
-        """Take the longest gap, and what gives chance in [0, 1); the first look is due at once."""
         self.gap_us_max = gap_us_max
         self._chance = chance
         self._gap_us = GAP_US_MIN
@@ -86,7 +85,6 @@ class Patience:
     """Does steps; while the store cannot be had, waits a little longer each time instead."""
 
     def __init__(self, clock: Clock) -> None:
-        """Take what sleeps."""
         self._clock = clock
         self._failures = 0
         self._depth = 0

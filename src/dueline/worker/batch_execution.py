@@ -32,7 +32,6 @@ class ChunkRun:
     def __init__(
         self, judge: Judge, assignment: Assignment, handler: ChunkHandler, started_us: int
     ) -> None:
-        """Ask for each job whether it may run."""
         self.calls: list[Call[Any]] = []
         self._judge = judge
         self._handler = handler

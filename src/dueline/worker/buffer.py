@@ -24,7 +24,6 @@ class Buffer:
     """
 
     def __init__(self, runner: Runner, careful: Careful, clock: Clock) -> None:
-        """Take what runs jobs, what marks them first, and the machine's clock."""
         self._runner = runner
         self._careful = careful
         self._clock = clock

@@ -18,7 +18,6 @@ class Wishes:
     """The wishes for the end of claimed jobs: the beat's thread reads, the loop obeys."""
 
     def __init__(self, engine: Engine, worker: str, clock: Clock) -> None:
-        """Take the engine, the worker's id, and the machine's clock; reads nothing yet."""
         self._engine = engine
         self._worker = worker
         self._clock = clock

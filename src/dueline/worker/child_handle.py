@@ -52,7 +52,6 @@ class Offspring:
     """
 
     def __init__(self, process: Process, pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
-        """Take a process that is about to say that it is ready, and its pipe."""
         self.process = process
         self.pipe = pipe
         self.given: dict[Claim, Assignment] = {}

@@ -18,7 +18,6 @@ class Remembered:
     """The latest of the claims that were put in, as many as are ever asked for."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._claims: dict[Claim, None] = {}
 
     def __contains__(self, claim: object) -> bool:
@@ -38,7 +37,6 @@ class Controls:
     """The Control of the handlers that run in this process. Threads may share it."""
 
     def __init__(self) -> None:
-        """Start with nothing to tell."""
         self._lost = Remembered()
         self._cancelled = Remembered()
         self._stops: dict[Claim, Callable[[], object]] = {}

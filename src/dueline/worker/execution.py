@@ -49,7 +49,6 @@ class Execution:
     """Calls handlers and turns whatever happens in them into an Ending."""
 
     def __init__(self, handlers: Mapping[str, Handler], hooks: Hooks | None = None) -> None:
-        """Take the known handlers by name, and who wants to hear of their runs."""
         self._handlers = handlers
         self._plain: dict[str, _Plain | None] = {}
         self._hooks = hooks or Hooks()

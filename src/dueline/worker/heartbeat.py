@@ -134,7 +134,6 @@ class Attendance:
         tasks: tuple[str, ...],
         batches: Mapping[str, tuple[int, int]] = _NO_SLOTS,
     ) -> None:
-        """Take what is said with each beat; says nothing yet."""
         self._engine = engine
         self._worker = worker
         self._serving = serving

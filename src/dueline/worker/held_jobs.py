@@ -25,7 +25,6 @@ class Holding:
     def __init__(
         self, slots: Mapping[str, int | None], settings: Callable[[str], QueueSettings]
     ) -> None:
-        """Take the slots that queues have of their own, None for none, and their settings."""
         self.last: dict[JobId, Progress] = {}
         self.given: dict[JobId, bytes] = {}
         self.start_by_us: Mapping[Claim, int] = {}

@@ -18,7 +18,6 @@ class Interrupt:
     __slots__ = ("_guard", "_is_armed", "_thread", "inside")
 
     def __init__(self) -> None:
-        """Be in nothing."""
         self.inside: object | None = None
         self._thread = 0
         self._guard = threading.Lock()

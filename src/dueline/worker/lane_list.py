@@ -47,7 +47,6 @@ class LaneListCache:
     """What a worker knows of one shard's list."""
 
     def __init__(self, queue: str, shard: int) -> None:
-        """Know nothing yet."""
         self._queue = queue
         self._shard = shard
         self._swept = self._closed = -1

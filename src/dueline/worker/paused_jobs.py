@@ -51,7 +51,6 @@ class Steered:
     def __init__(
         self, engine: Engine, limited: Mapping[str, Handler], wakeup: threading.Event
     ) -> None:
-        """Take the engine, the handlers with limits, and what has the worker's loop go on."""
         self._engine = engine
         self._limited = limited
         self._wakeup = wakeup

@@ -20,7 +20,6 @@ class Lookout:
         time: StoreTime,
         clock: Clock,
     ) -> None:
-        """Take who reads, what is heard, and how often to look by oneself."""
         self._claimer = claimer
         self._listener = listener
         self._pace = pace

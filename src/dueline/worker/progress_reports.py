@@ -25,7 +25,6 @@ class Reports:
     """
 
     def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, Report]]) -> None:
-        """Take the engine, and what answers the reports since its last call."""
         self._engine = engine
         self._take = take
         self._unwritten: dict[Claim, Progress] = {}

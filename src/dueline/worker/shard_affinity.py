@@ -37,7 +37,6 @@ class Affinity:
     """
 
     def __init__(self, engine: Engine, worker: str) -> None:
-        """Take the engine, and the worker's id; reads nothing yet."""
         self.others: frozenset[tuple[str, int]] = frozenset()
         self._engine = engine
         self._worker = worker

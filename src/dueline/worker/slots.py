@@ -17,7 +17,6 @@ class Slots:
     """
 
     def __init__(self, runner: Runner, held: Holding, early: Early, chunks: Chunks | None) -> None:
-        """Take who has jobs, and who gathers them in chunks, if somebody does."""
         self._runner = runner
         self._held = held
         self._early = early

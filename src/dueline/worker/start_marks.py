@@ -28,7 +28,6 @@ class Careful:
         lose: Callable[[Sequence[Job]], object],
         clock: Clock,
     ) -> None:
-        """Take what runs jobs, what marks them, what is held, and what is told of lost claims."""
         self._runner = runner
         self._settler = settler
         self._held = held

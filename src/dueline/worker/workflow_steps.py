@@ -51,7 +51,6 @@ class Stepping:
     """
 
     def __init__(self, engine: Engine, settler: Settler) -> None:
-        """Take the engine, and what ends steps that are not run."""
         self._engine = engine
         self._queues = Queues(engine)
         self._settler = settler

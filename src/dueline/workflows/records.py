@@ -320,7 +320,6 @@ class Layouts:
     """
 
     def __init__(self, most: int = 200_000) -> None:
-        """Remember so many steps in all, and one layout at least."""
         self._found: dict[JobId, Layout] = {}
         self._ended: dict[JobId, dict[int, set[int]]] = {}
         self._left = most

@@ -68,7 +68,6 @@ class Archive:
     """A folder that holds one archive, or is to hold one."""
 
     def __init__(self, root: Path) -> None:
-        """Take the folder; makes nothing yet."""
         self.root = root.absolute()
 
     def manifest(self) -> Mapping[str, Any] | None:

@@ -55,7 +55,6 @@ class ArrowEngine:
     """Makes the tables with Python and Arrow alone."""
 
     def __init__(self, folder: Folder, settings: Settings) -> None:
-        """Take the folder, and what the tables depend on."""
         self._folder = folder
         self._settings = settings
 

@@ -41,7 +41,6 @@ class Pipeline:
     def __init__(
         self, folder: Folder, settings: Settings, engine: Callable[[], TableEngine]
     ) -> None:
-        """Take the folder, what the tables depend on, and how to start the engine."""
         self._folder = folder
         self._settings = settings
         self._start = engine

@@ -76,7 +76,6 @@ class Slots:
     """Time, cut into at most 48 slots of whole minutes."""
 
     def __init__(self, minutes: Sequence[int]) -> None:
-        """Take the minutes that something happened in, at least one."""
         self.first = min(minutes)
         count = (max(minutes) - self.first) // MINUTE_US + 1
         self._width = -(-count // SLOTS_MAX) * MINUTE_US

@@ -52,7 +52,6 @@ class SparkEngine:
     """Makes the tables with Spark: the store is followed, the rest are queries between files."""
 
     def __init__(self, spark: SparkSession, folder: Folder, settings: Settings) -> None:
-        """Take a session, the folder, and what the tables depend on."""
         self._spark = spark
         self._folder = folder
         self._settings = settings

@@ -69,7 +69,6 @@ class Folder:
     """A folder of tables."""
 
     def __init__(self, root: Path) -> None:
-        """Take the folder; makes nothing yet."""
         self.root = root.absolute()
 
     def path(self, table: str, part: str = "") -> Path:

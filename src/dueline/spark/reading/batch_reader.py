@@ -41,7 +41,6 @@ class Part(InputPartition):
     """What one Spark task reads."""
 
     def __init__(self, some: Sequence[Slice]) -> None:
-        """Take the slices, in order."""
         super().__init__(None)
         self.slices = some
 
@@ -53,7 +52,6 @@ class BatchReader(DataSourceReader):
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        """Take the options, and the columns that are asked for."""
         self._url = options.store()
         self._options = options
         self._table = options.one_of("table", TABLES, "events")

@@ -23,7 +23,6 @@ class Losses:
     """
 
     def __init__(self, *, fails: bool) -> None:
-        """Take whether a loss is an error."""
         self.fails = fails
 
     def tell(self, words: str, *, hint: str) -> None:

@@ -32,7 +32,6 @@ class Task:
     """One Spark job of one task, in which handlers run; `kill` hangs up, which ends it."""
 
     def __init__(self, spark: SparkSession, number: int, gate: Gate, work: Work) -> None:
-        """Have Spark run it, as soon as there is room."""
         self.pid = number
         self.line = gate.expect(number)
         self._context = spark.sparkContext
@@ -75,7 +74,6 @@ class Member(Offspring):
     process: Task
 
     def __init__(self, task: Task, handlers: Mapping[str, Handler]) -> None:
-        """Take a task that was started."""
         super().__init__(task, task.line, handlers)
         self.born_us = self.busy_us = 0
 
@@ -114,7 +112,6 @@ class Fleet(ProcessRunner):
         wakeup: threading.Event,
         handlers: Mapping[str, Handler],
     ) -> None:
-        """Take where tasks run and meet, and what they are sent, by the threads of each."""
         numbers = itertools.count(1)
         sent = work(threads_each(threads, members))
         self._gate = gate

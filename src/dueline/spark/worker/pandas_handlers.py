@@ -43,7 +43,6 @@ class ManyRunner(ThreadRunner):
         handlers: Mapping[str, Handler],
         **rest: Any,  # noqa: ANN401  (as a ThreadRunner takes them)
     ) -> None:
-        """Take which tasks have such functions, and how the arguments of jobs are read."""
         super().__init__(execution, **rest | {"threads": 1})
         self._coroutines = None  # each of them gets a loop for itself
         self._many = many

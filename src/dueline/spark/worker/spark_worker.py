@@ -29,7 +29,6 @@ class Consuming:
     """A worker whose handlers run on Spark; it has the methods of Spark's StreamingQuery."""
 
     def __init__(self, app: Dueline, plan: Plan, fleet: Callable[[threading.Event], Fleet]) -> None:
-        """Take the application, how to work, and what makes the fleet; begins at once."""
         self.id = uuid4().hex
         self._error: BaseException | None = None
         self._fleet: Fleet | None = None

@@ -134,7 +134,6 @@ class BatchSink(_Sink, DataSourceArrowWriter):
     """Puts the rows of a table; each task connects by itself."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
-        """Take the options, and the columns of the data; name the write."""
         super().__init__(options, schema, overwrite)
         self._name = options.text("writeId") or uuid4().hex
 
@@ -155,7 +154,6 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Puts the rows of a stream; a batch that is replayed puts nothing again."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:  # noqa: FBT001
-        """Take the options, and the columns of the data."""
         super().__init__(options, schema, overwrite)
         self._name = options.text("sinkId")
 

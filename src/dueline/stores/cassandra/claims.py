@@ -75,7 +75,6 @@ class Claims:
         recall: CursorCache,
         carry: Callable[[Sequence[Found]], object],
     ) -> None:
-        """Take the session, what reads lanes, the memory, and what completes stubs."""
         self._session = session
         self._pages = pages
         self._recall = recall

@@ -59,7 +59,6 @@ class CassandraBoard:
     """The steps of `dueline.stores.lane_index.LaneIndexStorage`."""
 
     def __init__(self, session: CassandraSession, pages: LanePages) -> None:
-        """Take the session, and what reads lanes; reads nothing yet."""
         self._session = session
         self._pages = pages
         self._days: set[tuple[str, int, int]] = set()
@@ -208,7 +207,6 @@ class CassandraCensus:
     """
 
     def __init__(self, session: CassandraSession) -> None:
-        """Take the session; reads nothing yet."""
         self._session = session
         self._width = _WHOLE
 

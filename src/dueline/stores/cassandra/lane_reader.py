@@ -59,7 +59,6 @@ class LanePages:
     """Reads slices of lanes. Threads may share it: what it remembers are guesses."""
 
     def __init__(self, session: CassandraSession) -> None:
-        """Take the session; reads nothing yet."""
         self._session = session
         self._largest: dict[str, int] = {}
         self._cuts: OrderedDict[Lane, frozenset[Key]] = OrderedDict()

@@ -35,7 +35,6 @@ class CassandraRecords:
     """Small versioned values, each written by conditional batches alone."""
 
     def __init__(self, session: CassandraSession, now_us: Callable[[], int]) -> None:
-        """Take the session, and the store's time, by which records expire."""
         self._session = session
         self._now_us = now_us
 

@@ -74,7 +74,6 @@ class CassandraSession:
     """Statements on one keyspace; connects at the first of them. Threads may share it."""
 
     def __init__(self, place: Place) -> None:
-        """Take where the keyspace is; connects to nothing yet."""
         self.place = place
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None

@@ -98,7 +98,6 @@ class Verdicts:
     """Applies verdicts."""
 
     def __init__(self, session: CassandraSession, recall: CursorCache, lists: LaneIndex) -> None:
-        """Take the session, the claimer's memory (which learns what was done), the lane list."""
         self._session = session
         self._recall = recall
         self._lists = lists

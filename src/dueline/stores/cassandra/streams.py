@@ -57,7 +57,6 @@ class CassandraShelves:
     """The steps of `dueline.core.watermark.Shelves`."""
 
     def __init__(self, session: CassandraSession) -> None:
-        """Take the session; reads nothing yet."""
         self._session = session
         self._buckets: set[tuple[str, int, int]] = set()
 
@@ -104,7 +103,6 @@ class CassandraStreams:
     """Append-only logs, in partitions of a minute."""
 
     def __init__(self, session: CassandraSession) -> None:
-        """Take the session; reads nothing yet."""
         self._session = session
         self._shelves = CassandraShelves(session)
         self._frontier = Frontier(self._shelves)

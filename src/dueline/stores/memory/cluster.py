@@ -38,7 +38,6 @@ class Cluster:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self.lock = threading.Lock()
         self.rows: dict[Lane, dict[Key, Found]] = {}
         self.births: dict[Lane, dict[Key, Job]] = {}
@@ -58,7 +57,6 @@ class GivenUp(Unknown):
     """
 
     def __init__(self, *, skips: int = 0) -> None:
-        """Take how many primitives come before the one that it lands before."""
         super().__init__("the request was given up")
         self.skips = skips
 
@@ -97,7 +95,6 @@ class Node:
     """
 
     def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
-        """Take the data, and what is called with a primitive's name before each of them."""
         self.cluster = cluster
         self.step = step
         self.late: list[_Late] = []

@@ -54,7 +54,6 @@ class MemoryStore(MemoryCensus):
     scope: Literal["process", "machine", "network"] = "process"
 
     def __init__(self, clock: Clock) -> None:
-        """Start empty; the clock is read by `clock_us` and for the expiry of records alone."""
         self._clock = clock
         self._lock = threading.RLock()
         self._inside: list[MemoryStore] = []  # the store as the open transaction sees it

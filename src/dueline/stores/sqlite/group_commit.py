@@ -46,7 +46,6 @@ class Gathering:
     """Adds jobs for several threads at once."""
 
     def __init__(self, file: SqliteConnection) -> None:
-        """Take the connection that all threads share; its lock is what they wait for."""
         self._file = file
         self._waiting: deque[_Call] = deque()
 

@@ -41,7 +41,6 @@ class Guard:
     """
 
     def __init__(self) -> None:
-        """Allow everything until it is switched on."""
         self.is_on = False
 
     def __call__(
@@ -65,7 +64,6 @@ class SqliteTransaction:
     """Runs the store's calls and the caller's statements in one open transaction."""
 
     def __init__(self, connection: SqliteConnection, database: Database, guard: Guard) -> None:
-        """Take the connection, on whose database the transaction is open."""
         self._connection = connection
         self._database = database
         self._guard = guard

@@ -45,7 +45,6 @@ class SocketWaker:
     """
 
     def __init__(self, file: Path, *, clock: Clock) -> None:
-        """Take the queue file's absolute path; nothing is opened yet."""
         self._folder = _Folder(file.with_name(f"{file.name}-wake"))
         self._clock = clock
         self._sender: socket.socket | None = None
