@@ -17,7 +17,7 @@ LONG_EXAMPLES = 10_000
 YOUNG_OBJECTS = 20_000
 """Python looks for garbage among so many new objects; there are far more that stay."""
 
-UNMEASURED = {"monitor", "cli", "docs", "integration", "kills", "power", "simulation", "spark"}
+UNMEASURED = {"monitor", "cli", "failures", "kills", "power", "simulation", "spark"}
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
 
 UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
