@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 class DuelineError(Exception):
     """Something went wrong in dueline.
 
-    message: what happened, to what. hint: what to do about it; empty where there is nothing.
+    message: what happened, to what; the first line of the class's docstring by default.
+    hint: what to do about it; empty where there is nothing.
     """
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:

@@ -65,8 +65,8 @@ def prospects(
     """Pick the lanes worth a visit: one for each (queue, shard, priority, tenant).
 
     A lane whose last visit said that nothing is due, or that it is empty, hides no other. Where
-    one hides a younger one, prospects of lower priorities are left out: it may turn out to be
-    empty, and then the younger one comes before them. Whoever claims asks again.
+    one hides a younger lane, prospects of lower priorities are left out: if the older lane turns
+    out to be empty, the younger one must be claimed before them. The caller plans again.
 
     Args:
       pointers: the lane list, in any order.
@@ -101,8 +101,7 @@ def prospects(
             [(lane.priority, tenant_of(lane), listing, lane) for listing, lane in oldest.values()],
         )
     if hiding:
-        older = [one.priority for kind, one in zip(oldest, found, strict=True) if kind in hiding]
-        least = max(older)
+        least = max(one.priority for kind, one in zip(oldest, found, strict=True) if kind in hiding)
         found = [one for one in found if one.priority >= least]
     return found
 

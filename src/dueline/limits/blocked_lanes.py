@@ -16,6 +16,10 @@ class Blocked:
         self._until_us: dict[str, int] = {}
         self._lanes: dict[str, set[Lane]] = {}
 
+    def has_refusals(self) -> bool:
+        """Return whether a limit was refused since the lane list was last read."""
+        return bool(self._until_us)
+
     def asked_before(self, instant_us: int) -> list[str]:
         """List the limits that are to be asked again before an instant."""
         return [name for name, until_us in self._until_us.items() if until_us < instant_us]

@@ -192,7 +192,7 @@ class Claimer:
         for _ in range(self._rota.lanes):
             pointers = self._rota.first(kinds, now_us, room, of_each=bool(self._aging))
             self._turn += 1
-            free = self._leave_blocked(pointers, now_us)
+            free = self._without_refused(pointers, now_us)
             found = prospects(
                 free, self._rota.next_at_us, now_us, self._aging, self._limited.since_us
             )
@@ -211,26 +211,26 @@ class Claimer:
             kinds *= 2
         return []
 
-    def _leave_blocked(self, pointers: Sequence[Pointer], now_us: int) -> Sequence[Pointer]:
-        """Let lanes be whose limits were just refused, all at once; return the others.
+    def _without_refused(self, pointers: Sequence[Pointer], now_us: int) -> Sequence[Pointer]:
+        """Postpone all lanes whose limits were just refused, and return the others.
 
-        Each would otherwise be asked for in vain before the next of its kind is.
+        A visit postpones one lane of each kind only, so each bucket would take a round of its own.
         """
+        if not self._limited.has_refusals():
+            return pointers
         free: list[Pointer] = []
-        blocked: dict[Lane, int | None] = {}
         for pointer in pointers:
-            lane = pointer.lane
-            lacking = (
-                self._limited.among(limits_of(lane), now_us) if LIMIT_MARK in lane.tenant else ()
-            )
+            lacking = self._limited.among(limits_of(pointer.lane), now_us)
             if lacking:
-                known = self._rota.next_at_us
-                blocked[lane] = self._limited.let_be([lane], lacking, known)
+                self._postpone([pointer.lane], lacking)
             else:
                 free.append(pointer)
-        if blocked:
-            self._rota.visited(blocked)
         return free
+
+    def _postpone(self, lanes: Collection[Lane], lacking: Collection[str]) -> None:
+        """Skip lanes until the limits that refused them may be asked again."""
+        until_us = self._limited.let_be(lanes, lacking, self._rota.next_at_us)
+        self._rota.visited(dict.fromkeys(lanes, until_us))
 
     def _visit(
         self, wants: Sequence[Want], limit: int, room: Mapping[str, int], now_us: int
@@ -295,9 +295,7 @@ class Claimer:
                 return granted.jobs, granted.until_us
             self._limited.refused(granted.lacking)
             lacking = granted.lacking.keys()
-        lanes = [want.lane for want in wants]
-        until_us = self._limited.let_be(lanes, lacking, self._rota.next_at_us)
-        self._rota.visited(dict.fromkeys(lanes, until_us))
+        self._postpone([want.lane for want in wants], lacking)
         return 0, 0
 
     def _warn(self, what: str, error: StoreCorrupt) -> None:

@@ -102,8 +102,8 @@ def _still_known(
 ) -> dict[Lane, int | None]:
     """Choose of what visits said what holds: of lanes that were below `closed` before them.
 
-    Of those with limits only that they are empty: what is let be until permits come back is not
-    listed when they do.
+    For lanes with limits, only that they are empty: a lane that was postponed until permits are
+    free is not listed again when they are.
     """
     again = {pointer.lane for pointer in new}
     return {

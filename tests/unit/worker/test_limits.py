@@ -107,11 +107,11 @@ def test_no_less_urgent_job_passes_one_with_the_same_limit(url: str, tmp_path: P
         app.task(name=f"note{place}", queue=queue, limits=["key:{key}"])(note)
         for place, queue in enumerate(("default", "other"))
     ]
-    priorities = [(number * 7) % 10 for number in range(20)]
+    priorities = [(number * 7) % 10 for number in range(30)]
     for place, priority in enumerate(priorities):
         for key in begun:
             tasks[place % 2].using(priority=priority).enqueue(key, priority)
-    free.enqueue_many([(number,) for number in range(20)])
+    free.enqueue_many([(number,) for number in range(30)])
     run(app, 3)
     for order in begun.values():
         assert order == sorted(priorities, reverse=True)

@@ -59,11 +59,11 @@ class Kind(NamedTuple):
 
 def kinds(queues: Queues, deaths: Sequence[Death]) -> list[Kind]:
     """Count deaths by kind, those of which most jobs are dead first."""
-    told = Counter(map(_kind_of, deaths))
+    recorded = Counter(map(_kind_of, deaths))
     dead = Counter(_kind_of(one) for page in _dead(queues, deaths) for one, _ in page)
     found = [
         Kind(queue, task, error, count, dead[queue, task, error])
-        for (queue, task, error), count in told.items()
+        for (queue, task, error), count in recorded.items()
     ]
     return sorted(found, key=lambda one: (-one.dead, one))
 

@@ -21,46 +21,43 @@ from dueline.stores.cursor_cache import END, Key, Page, RowVersion, key_of
 BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 1024 * 1024
 
-# Columns are named as the fields of a Job and its lane are; `token` is a word of the language.
+# Columns have the names of the fields of Job and Lane; `token` is a reserved word of CQL.
 _RENAMED: Final = {"token": "claim_token"}
 _KEY: Final = ("pos_us", "id", "hop")
 _CELLS: Final = Job._fields[1:]  # without the lane
-_AT_BIRTH: Final = (*_CELLS[: _CELLS.index("fence") + 1], "token", "errors", "crashes", "state")
-_LATER: Final = tuple(name for name in _CELLS if name not in _AT_BIRTH)
-_LIVED: Final = slice(Job._fields.index("at_us"), None)
+_NEW: Final = (*_CELLS[: _CELLS.index("fence") + 1], "token", "errors", "crashes", "state")
+_LATER: Final = tuple(name for name in _CELLS if name not in _NEW)
+_FROM_AT: Final = slice(Job._fields.index("at_us"), None)
 """The part of a Job that a stub holds."""
 
 _UNSET: Final = tuple(map(Job._field_defaults.get, _CELLS))
-"""What cells are until they are written."""
+"""Values of columns that are null."""
 
-_cells_at_birth, _cells_later = field(Job, *_AT_BIRTH[:-1]), field(Job, *_LATER)
-_kept_birth_cells = field(Job, *_CELLS[_CELLS.index("hop") + 1 : _CELLS.index("at_us")])
+_new_values, _later_values = field(Job, *_NEW[:-1]), field(Job, *_LATER)
+_kept_values = field(Job, *_CELLS[_CELLS.index("hop") + 1 : _CELLS.index("at_us")])
 
 
 def _columns(*names: str) -> str:
     return ", ".join(_RENAMED.get(name, name) for name in names)
 
 
-_BORN: Final = _columns(*Lane._fields, *_AT_BIRTH)
-_ALL: Final = f"{_BORN}, {_columns(*_LATER)}"
+_NEW_COLUMNS: Final = _columns(*Lane._fields, *_NEW)
+_ALL: Final = f"{_NEW_COLUMNS}, {_columns(*_LATER)}"
 _READ: Final = f"{_columns(*_CELLS)}, moved_to"
 _LANE: Final = "queue = ? AND shard = ? AND bucket = ? AND priority = ? AND tenant = ?"
 _ROW: Final = f"{_LANE} AND pos_us = ? AND id = ? AND hop = ?"
 
 
-def _marks(names: str) -> str:
-    return ", ".join("?" * (names.count(",") + 1))
+def _insert(columns: str) -> str:
+    parameters = ", ".join("?" for _ in columns.split(","))
+    return f"INSERT INTO {{keyspace}}.jobs ({columns}) VALUES ({parameters})"
 
 
 # A statement that is sent with fewer columns writes fewer cells: most births need the first.
 # Plain and at one timestamp (rule U3); what they write is changed on conditions only (rule U4).
-_BIRTH: Final = (
-    f"INSERT INTO {{keyspace}}.jobs ({_BORN}) VALUES ({_marks(_BORN)}) USING TIMESTAMP 1"
-)
-_ARRIVAL: Final = (
-    f"INSERT INTO {{keyspace}}.jobs ({_ALL}) VALUES ({_marks(_ALL)}) USING TIMESTAMP 1"
-)
-_HOP: Final = f"INSERT INTO {{keyspace}}.jobs ({_ALL}) VALUES ({_marks(_ALL)})"
+_INSERT_NEW: Final = f"{_insert(_NEW_COLUMNS)} USING TIMESTAMP 1"
+_ARRIVAL: Final = f"{_insert(_ALL)} USING TIMESTAMP 1"
+_HOP: Final = _insert(_ALL)
 _INDEX: Final = (
     "INSERT INTO {keyspace}.ids (part, id, hop, queue, shard, bucket, priority, tenant, pos_us)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1 AND TTL ?"
@@ -132,15 +129,15 @@ def place_of(job: Job) -> tuple[object, ...]:
 def birth(job: Job) -> Call:
     """Write a row as it is born; one that has lived before, as the dead have, with all cells."""
     has_lived = job.worker or job.claimed_us or job.alone or job.outcome or job.error
-    return arrival(job) if has_lived else (_BIRTH, _born(job))
+    return arrival(job) if has_lived else (_INSERT_NEW, _new(job))
 
 
-def _born(job: Job) -> tuple[object, ...]:
-    return (*job.lane, *_cells_at_birth(job), int(job.state))
+def _new(job: Job) -> tuple[object, ...]:
+    return (*job.lane, *_new_values(job), int(job.state))
 
 
 def _whole(job: Job) -> tuple[object, ...]:
-    return (*_born(job), *_cells_later(job))
+    return (*_new(job), *_later_values(job))
 
 
 def arrival(job: Job) -> Call:
@@ -207,7 +204,7 @@ def places(job_id: JobId) -> Call:
 
 
 def found(lane: Lane, row: Sequence[Any]) -> Found:
-    """Turn a row into a job; cells that a birth does not write are null until they are set."""
+    """Turn a row into a job; columns that its insert leaves out are null at first."""
     *cells, stub = row
     if None in cells:
         cells = [
@@ -344,13 +341,13 @@ def stub(verdict: Move, row: Job) -> Call:
 
 def stub_of(verdict: Move, row: Job) -> bytes:
     """Write down what a row will be elsewhere; its body and its other birth cells stay here."""
-    return pack(([*row.lane], row.pos_us, row.hop, row[_LIVED], verdict.listing))
+    return pack(([*row.lane], row.pos_us, row.hop, row[_FROM_AT], verdict.listing))
 
 
 def target_of(found: Found) -> tuple[Job, int]:
     """Read from a stub the row that it becomes, and the bucket to list its lane under."""
     lane, pos_us, hop, cells, listing = unpack(found.stub)
-    job = Job(Lane(*lane), pos_us, found.job.id, hop, *_kept_birth_cells(found.job), *cells)
+    job = Job(Lane(*lane), pos_us, found.job.id, hop, *_kept_values(found.job), *cells)
     return job, listing
 
 

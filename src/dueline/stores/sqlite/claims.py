@@ -53,8 +53,7 @@ def claim(
             numbers |= (known := _numbers_of(database, lanes))
             due = _due(database, some, known, (at_us, now_us), limit - len(found))
             rowids += map(job_rows.rowid_of, due)
-            lane_of = {number: lane for lane, number in known.items()}
-            jobs = job_rows.claimed(due, lane_of, token=token, worker=worker, now_us=now_us)
+            jobs = job_rows.claimed(due, known, token=token, worker=worker, now_us=now_us)
             if any(map(job_rows.is_special, due)):
                 _complete(database, due, jobs, died)
             found += jobs

@@ -1,7 +1,7 @@
 """How a job is a row of the table `jobs`: the columns by name, and what reads and writes them.
 
-The table has a number in place of a Job's lane, and its other columns are a Job's fields, in
-their order. Places and slices are worked out here, once; what runs for each row is C code.
+The table has a number in place of a Job's lane, and its other columns are the fields of Job in
+the same order. Positions and slices are computed once, here; each row is handled by C code.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,12 @@ COLUMNS: Final = Job._fields
 _AT = COLUMNS.index("at_us")
 _BODY = COLUMNS.index("body")
 _ALONE = COLUMNS.index("alone")
-_BIRTH = slice(_AT + 1)
-_CLAIMED = slice(_AT + 1, len(COLUMNS))
 
-BIRTH: Final = COLUMNS[_BIRTH]
-"""What is written when a job is born; the rest has defaults until a claim changes it."""
+NEW: Final = COLUMNS[: _AT + 1]
+"""The columns that the insert of a new job sets; the others have defaults until its first claim."""
 
-INSERT_BIRTH: Final = f"INSERT OR IGNORE INTO jobs ({', '.join(BIRTH)}) VALUES "  # noqa: S608
-BIRTH_MARKS: Final = f"({', '.join('?' * len(BIRTH))})"
+INSERT_NEW: Final = f"INSERT OR IGNORE INTO jobs ({', '.join(NEW)}) VALUES "  # noqa: S608
+NEW_PARAMETERS: Final = f"({', '.join('?' * len(NEW))})"
 INSERT_WHOLE: Final = f"INSERT OR IGNORE INTO jobs VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 
 _WHOLE_BODY = "coalesce(body, (SELECT body FROM bodies WHERE bodies.id = jobs.id), x'')"
@@ -37,13 +35,13 @@ SELECT: Final = ", ".join(
 """The columns of a whole row, in a query of `jobs` that may join another table."""
 
 id_of: Final = itemgetter(COLUMNS.index("id"))
-birth_rest_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(slice(1, _AT + 1))
-"""What a Job's birth row has behind its lane."""
+new_values_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(slice(1, _AT + 1))
+"""Values of the columns NEW for a Job, without the lane."""
 
-claim_cells_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(_CLAIMED)
-"""What claims and verdicts change."""
+later_values_of: Final[Callable[[Job], tuple[object, ...]]] = itemgetter(slice(_AT + 1, None))
+"""Values of the other columns, which claims and outcomes change."""
 
-moved_cells_of: Final = field(
+moved_values_of: Final = field(
     Move, "at_us", "token", "errors", "crashes", "alone", "state", "outcome", "error"
 )
 
@@ -53,26 +51,26 @@ def to_job(lane: Lane, row: Sequence[Any]) -> Job:
     return Job._make((lane, *row[1:_ALONE], bool(row[_ALONE]), *row[_ALONE + 1 :]))
 
 
-def birth_rest_without_body(job: Job) -> tuple[object, ...]:
-    """Give what a job's birth row has behind its lane, where its body lies elsewhere."""
+def new_values_without_body(job: Job) -> tuple[object, ...]:
+    """Return what `new_values_of` does, with NULL for a body that is stored in `bodies`."""
     return (*job[1:_BODY], None, *job[_BODY + 1 : _AT + 1])
 
 
-# Rows that a claim reads: as the claim will leave them, of most jobs
+# Rows that a claim reads: for most jobs, already as the claim leaves them
 
-_READ = (*BIRTH[1:-1], "?", "fence + 1")  # the `at_us` that is bound, and the next fence
+_READ = (*NEW[1:-1], "?", "fence + 1")  # the `at_us` that is bound, and the next fence
 _BESIDE = {
     "rowid": "jobs.rowid",
     "is_special": "state OR errors OR crashes OR alone OR outcome <> x'' OR error <> ''",
     "lane": "lane",
 }
 SELECT_CLAIM: Final = f"SELECT {', '.join([*_READ, *_BESIDE.values()])}"
-"""`at_us` is bound first. is_special: the row says more than its birth did; see `claims`."""
+"""`at_us` is bound first. is_special: columns other than NEW are set; see `claims`."""
 
 _READ_LANE = len(_READ) + list(_BESIDE).index("lane")
 _READ_JOB = slice(len(_READ))
-_READ_BODY = BIRTH.index("body") - 1  # no lane is before it
-read_id_of: Final = itemgetter(BIRTH.index("id") - 1)
+_READ_BODY = NEW.index("body") - 1  # no lane is before it
+read_id_of: Final = itemgetter(NEW.index("id") - 1)
 read_body_of: Final = itemgetter(_READ_BODY)
 rowid_of: Final = itemgetter(len(_READ) + list(_BESIDE).index("rowid"))
 is_special: Final = itemgetter(len(_READ) + list(_BESIDE).index("is_special"))
@@ -83,17 +81,17 @@ _REST = tuple(_AFTER_CLAIM[name] for name in COLUMNS[COLUMNS.index("claimed_us")
 
 def claimed(
     rows: Sequence[tuple[Any, ...]],
-    lanes: Mapping[int, Lane],
+    numbers: Mapping[Lane, int],
     *,
     token: Token,
     worker: str,
     now_us: int,
 ) -> list[Job]:
-    """Make the jobs of rows of the SELECT_CLAIM columns that a claim takes.
+    """Return the jobs of rows of the SELECT_CLAIM columns, as the claim leaves them.
 
-    Args: lanes: what the numbers in the column `lane` stand for.
+    Args: numbers: the number of each lane in the column `lane`.
     """
-    head = {number: (lane,) for number, lane in lanes.items()}
+    head = {number: (lane,) for lane, number in numbers.items()}
     rest = (token, worker, now_us, *_REST)
     return made(Job, [head[row[_READ_LANE]] + row[_READ_JOB] + rest for row in rows])
 

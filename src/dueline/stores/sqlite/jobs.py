@@ -29,8 +29,8 @@ LEAST: Final = -(2**63)
 GREATEST: Final = 2**63 - 1
 
 _ROWS: Final = 50  # a statement: 336k births a second against 245k with one (November 2026)
-_INSERT = f"{job_rows.INSERT_BIRTH}{job_rows.BIRTH_MARKS}"
-_INSERT_ROWS = job_rows.INSERT_BIRTH + ", ".join([job_rows.BIRTH_MARKS] * _ROWS)
+_INSERT = f"{job_rows.INSERT_NEW}{job_rows.NEW_PARAMETERS}"
+_INSERT_ROWS = job_rows.INSERT_NEW + ", ".join([job_rows.NEW_PARAMETERS] * _ROWS)
 _lane_of, _id_of_job, _hop_of, _body_of = (
     field(Job, name) for name in ("lane", "id", "hop", "body")
 )
@@ -63,7 +63,9 @@ def add(database: Database, jobs: Sequence[Job]) -> None:
     """Insert births; a row whose id is there already is left as it is."""
     births = chain.from_iterable(_births(database, jobs))
     if any(map(_hop_of, jobs)):  # later births carry the cells that claims change, too
-        whole = map(concat, map(tuple, births), map(job_rows.claim_cells_of, jobs))
+        whole = [
+            (*new, *job_rows.later_values_of(job)) for new, job in zip(births, jobs, strict=True)
+        ]
         database.executemany(job_rows.INSERT_WHOLE, whole)
         return
     for _ in range(len(jobs) // _ROWS):
@@ -79,7 +81,7 @@ def _births(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequen
         if lane not in numbers:
             numbers[lane] = _list(database, lane, lane.bucket)
         run = list(same)
-        rest: Iterable[Sequence[object]] = map(job_rows.birth_rest_of, run)
+        rest: Iterable[Sequence[object]] = map(job_rows.new_values_of, run)
         if max(map(len, map(_body_of, run))) > INLINE_BYTES_MAX:
             rest = [_put_body(database, job) for job in run]
         head: Sequence[object] = (numbers[lane],)
@@ -89,9 +91,9 @@ def _births(database: Database, jobs: Sequence[Job]) -> Iterator[Iterable[Sequen
 def _put_body(database: Database, job: Job) -> tuple[object, ...]:
     """Put a long body aside; give the job's cells without it."""
     if len(job.body) <= INLINE_BYTES_MAX:
-        return job_rows.birth_rest_of(job)
+        return job_rows.new_values_of(job)
     database.execute("INSERT OR IGNORE INTO bodies (id, body) VALUES (?, ?)", (job.id, job.body))
-    return job_rows.birth_rest_without_body(job)
+    return job_rows.new_values_without_body(job)
 
 
 def _list(database: Database, lane: Lane, listing: int) -> int:
@@ -233,7 +235,7 @@ def _move_one(database: Database, verdict: Move) -> bool:
         " outcome = ?, error = ?, worker = iif(?, worker, ''), opts = coalesce(?, opts)"
         " WHERE id = ? AND token = ? AND +lane = coalesce(?, lane)",
         (
-            *job_rows.moved_cells_of(verdict),
+            *job_rows.moved_values_of(verdict),
             verdict.state in (State.CLAIMED, State.STARTED),
             verdict.opts,
             job.id,
