@@ -113,7 +113,7 @@ def _indexes(engine: Engine, timeout_us: int) -> Iterator[Check]:
         finding = f"not compared with their tables within {span_text(timeout_us)}"
         yield Check("indexes", "warning", finding, "Run `dueline doctor --time 10m`.")
     elif found:
-        advice = "Rebuild them, or restore a backup (docs/sqlite.md, Damage)."
+        advice = "Rebuild them, or restore a backup (docs/operations/damage.md)."
         yield Check("indexes", "bad", "; ".join(found), advice)
     else:
         yield Check("indexes", "good", f"they agree with their tables (took {took})")

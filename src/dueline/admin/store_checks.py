@@ -46,7 +46,7 @@ def _integrity(finding: str, _: Mapping[str, str]) -> Check:
 def _damaged(found: str, _: Mapping[str, str]) -> Check:
     advice = (
         "They are in the table dueline_damaged, each as a statement: correct and run it, or not, "
-        "and delete the row there (docs/sqlite.md)."
+        "and delete the row there (docs/operations/damage.md)."
     )
     return Check("damaged rows", "bad", found, advice)
 

@@ -45,7 +45,7 @@ def attached() -> SparkSession:
 def stand_still(connection: SqliteConnection) -> None:
     """Stop this process between two calls of its store.
 
-    One that stands still inside a write keeps all others waiting: docs/sqlite.md, "Limits".
+    A process that stops inside a write blocks all others: docs/operations/sqlite.md, "Limits".
     """
     with connection._lock:
         # This thread itself stops first. A signal to the process may reach another thread, and
