@@ -3,6 +3,7 @@ PYTHON  ?= python3
 VENV    ?= .venv
 SPARK_VENV ?= .venv-spark
 AUDIT_VENV ?= .venv-audit
+DOCS_VENV ?= .venv-docs
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
 # Each of the thousand processes that tests start would compile the package anew.
@@ -33,7 +34,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check structure models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities clean
+.PHONY: help demo demo-spark test test-spark check structure models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities docs docs-serve words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -132,28 +133,36 @@ cassandra-up: ## start a real Cassandra on loopback (NODES=3: a ring of three)
 cassandra-down: ## stop it and keep its data
 	@$(PYTHON) -m tools.cassandra down
 
+LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url
 lock: $(VENV)/.lock ## pin every dependency by hash (UPGRADE=--upgrade renews the pins)
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
-	  --extra dev $(UPGRADE) --output-file requirements/dev.txt pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
-	  --extra spark-dev $(UPGRADE) --output-file requirements/spark.txt pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
-	  --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
+	$(LOCK) --extra all --group pyproject.toml:dev $(UPGRADE) --output-file requirements/dev.txt pyproject.toml
+	$(LOCK) --extra all --extra spark --group pyproject.toml:test $(UPGRADE) --output-file requirements/spark.txt pyproject.toml
+	$(LOCK) --group pyproject.toml:docs $(UPGRADE) --output-file requirements/docs.txt
+	$(LOCK) --group pyproject.toml:audit $(UPGRADE) --output-file requirements/audit.txt
 	@! grep -nE 'https?://' requirements/*.txt
+
+docs: $(DOCS_VENV)/.lock ## build the documentation into site/, strictly
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict
+	@echo "built site/index.html"
+
+docs-serve: $(DOCS_VENV)/.lock ## show the documentation at http://127.0.0.1:8000, rebuilt when a page changes
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs serve
 
 vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with published advisories (needs the index's own interface)
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/dev.txt
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/spark.txt
+	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/docs.txt
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # Made anew when the lock changes; the project itself is installed beside it, editable. Modules
 # are compiled when they are first loaded: to compile all of Spark's environment took 20 s.
 $(VENV)/.lock: requirements/dev.txt
 $(SPARK_VENV)/.lock: requirements/spark.txt
+$(DOCS_VENV)/.lock: requirements/docs.txt
 $(AUDIT_VENV)/.lock: requirements/audit.txt
-$(VENV)/.lock $(SPARK_VENV)/.lock $(AUDIT_VENV)/.lock:
+$(VENV)/.lock $(SPARK_VENV)/.lock $(DOCS_VENV)/.lock $(AUDIT_VENV)/.lock:
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@

@@ -1,0 +1,42 @@
+"""mkdocs.yml, and what the site makes of pages."""
+
+import re
+from pathlib import Path
+
+from tests.harness.markdown import ROOT
+from tools.site_hooks import expanded, paths, with_plain_fences, with_source_links
+
+CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_pages_without_an_entry_are_added_by_folder(tmp_path: Path) -> None:
+    for name in ("index.md", "a/one.md", "a/two.md"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("# x\n")
+    nav = [{"Home": ["index.md", {"Why": "why.md"}]}, {"A": [{"Two": "a/two.md"}, "a/*"]}]
+    named = {"index.md", "why.md", "a/two.md", "a/*"}
+    assert set(paths(nav)) == named
+    assert expanded(nav, tmp_path, named) == [
+        {"Home": ["index.md"]},
+        {"A": [{"Two": "a/two.md"}, "a/one.md"]},
+    ]
+
+
+def test_a_fence_loses_its_reason_and_a_file_becomes_a_title() -> None:
+    page = "```console no-run: slow\n$ x\n```\n\n- ```python\n  y\n  ```\n"
+    assert with_plain_fences(page) == "```console\n$ x\n```\n\n- ```python\n  y\n  ```\n"
+    page = "```python\n# file: shop/jobs.py\nx = 1\n```\n"
+    assert with_plain_fences(page) == '```python title="shop/jobs.py"\nx = 1\n```\n'
+
+
+def test_links_out_of_the_docs_lead_to_the_repository() -> None:
+    page = "[a](../../tests/x.py#L3) [b](../guide.md#x) [c](other.md)"
+    assert with_source_links(page, "operations/y.md", "https://host/repo") == (
+        "[a](https://host/repo/blob/main/tests/x.py#L3) [b](../guide.md#x) [c](other.md)"
+    )
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    assert "font: false" in CONFIG
+    assert re.findall(r"https?://\S+", CONFIG) == ["https://github.com/dueline/dueline"]

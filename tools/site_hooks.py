@@ -1,0 +1,85 @@
+"""Hooks of mkdocs: navigation by folder, fences with reasons, links to the source."""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+Nav = list[Any]
+"""Entries of mkdocs.yml: a path, or a title with a path or with entries."""
+
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>python|console)(?P<rest>[^`\n]*)\n"
+    r"(?:(?P=indent)# file: (?P<file>[\w./-]+)\n)?",
+    re.MULTILINE,
+)
+LINK = re.compile(r"\]\((?P<target>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
+
+
+class Page(Protocol):
+    """A page of mkdocs."""
+
+    file: Any
+
+
+def on_config(config: Any) -> Any:  # noqa: ANN401  # mkdocs is not where this is checked
+    """Leave pages that do not exist out of the navigation, and add those of whole folders."""
+    docs = Path(config["docs_dir"])
+    config["nav"] = expanded(config["nav"], docs, set(paths(config["nav"])))
+    return config
+
+
+def on_page_markdown(markdown: str, page: Page, config: Any, **_: object) -> str:  # noqa: ANN401
+    """Turn fences and links of a page into what mkdocs understands."""
+    source_url = config["extra"]["source_url"]
+    return with_source_links(with_plain_fences(markdown), page.file.src_uri, source_url)
+
+
+def paths(nav: Nav) -> list[str]:
+    """List the paths of a navigation."""
+    found: list[str] = []
+    for entry in nav:
+        values = list(entry.values()) if isinstance(entry, dict) else [entry]
+        for value in values:
+            found += paths(value) if isinstance(value, list) else [value]
+    return found
+
+
+def expanded(nav: Nav, docs: Path, named: set[str]) -> Nav:
+    """Replace `folder/*` by the pages of a folder that have no entry of their own."""
+    new: Nav = []
+    for entry in nav:
+        if isinstance(entry, dict):
+            (title, value), *_ = entry.items()
+            inner = expanded(value if isinstance(value, list) else [value], docs, named)
+            if inner:
+                new.append({title: inner if isinstance(value, list) else inner[0]})
+        elif entry.endswith("/*"):
+            found = sorted((docs / entry[:-2]).glob("*.md"))
+            new += [path for page in found if (path := f"{entry[:-1]}{page.name}") not in named]
+        elif (docs / entry).exists():
+            new.append(entry)
+    return new
+
+
+def with_plain_fences(markdown: str) -> str:
+    """Drop why a block is not run, and show the name of its file as its title."""
+
+    def plain(match: re.Match[str]) -> str:
+        title = f' title="{match["file"]}"' if match["file"] else ""
+        return f"{match['indent']}```{match['language']}{title}\n"
+
+    return FENCE.sub(plain, markdown)
+
+
+def with_source_links(markdown: str, page: str, source_url: str) -> str:
+    """Let links to files outside docs/ lead to the repository."""
+    folder = posixpath.dirname(posixpath.join("docs", page))
+
+    def link(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, match["target"]))
+        if target.startswith("docs/"):
+            return match[0]
+        return f"]({source_url}/blob/main/{target}{match['anchor'] or ''})"
+
+    return LINK.sub(link, markdown)
