@@ -1,4 +1,4 @@
-"""Testing applications: see docs/testing.md."""
+"""Testing applications: see docs/how-to/testing.md."""
 
 from dueline.testing.bench import AppOnBench, Drained, on_bench
 from dueline.testing.clock import VirtualClock
