@@ -64,6 +64,9 @@ check: $(VENV)/.project ## format, lint, types, layers, structure, module length
 	$(PY) -m tools.module_lengths $(CODE)
 	$(PY) -m tools.structure
 
+words: $(VENV)/.project ## find words that the project does not use (tools/words.txt)
+	$(PY) -m tools.words
+
 structure: $(VENV)/.project ## count packages, their imports and the longest chain of them
 	$(PY) -m tools.structure
 
