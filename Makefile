@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PY  := $(BIN)/python
 
 # Folders that hold Python today.
-CODE := $(strip $(foreach folder,src tests benchmarks examples models simulation tools,\
+CODE := $(strip $(foreach folder,src tests benchmarks checker examples models simulation tools,\
           $(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
 # The packages whose branch coverage is held at COVERED_MIN per cent (Cassandra's needs a node).
@@ -21,7 +21,8 @@ COVERED_MIN := 95
 empty :=
 comma := ,
 COVERED := $(subst $(empty) $(empty),$(comma),$(patsubst %,*/dueline/%/*.py,core tasks limits workflows \
-             coordination log checker jobs streams schedules admin stores stores/memory stores/sqlite))
+             coordination log jobs streams schedules admin stores stores/memory stores/sqlite) \
+             checker/*.py $(patsubst %,*/store_tests/%.py,cluster row_changes stepped_store))
 
 # How much the kill loop does on a Cassandra ring of its own, which it strikes too.
 CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2

@@ -10,8 +10,8 @@ from typing import Literal
 from dueline.core.job import Job, JobId
 from dueline.core.lane import DEAD_SUFFIX
 from dueline.core.store import Store
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from simulation.clocks import StoreClock

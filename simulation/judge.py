@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dueline.checker import check
-from dueline.checker.journal import Event
+from checker import check
+from checker.journal import Event
 
 ENDINGS = ("done", "dead", "cancelled")
 FOREVER_US = 2**63

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 from dueline.core.clock import SECOND_US
 from simulation.data import Data, kind_of
 from simulation.green import planted

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from dueline.checker import EARLY_US_MAX
-from dueline.checker.journal import Event
+from checker import EARLY_US_MAX
+from checker.journal import Event
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Claim
 from dueline.core.lane import limits_of

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import BORN_TOKEN, Job, Token
 from dueline.core.lane import DEAD_SUFFIX, Lane, Marks, Pointer

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from dueline.checker import VERDICTS
+from checker import VERDICTS
 from simulation.crowd import Sum
 from simulation.flowing import FLOW_VERDICTS
 from simulation.life import Life

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 from dueline.core.call_options import read_options
 from dueline.core.job import Job
 from dueline.core.retry import Retry

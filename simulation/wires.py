@@ -9,10 +9,10 @@ from dueline.core.job import JobId, Token
 from dueline.core.readback import Fate
 from dueline.core.store import Claimed, Move, Store, Verdict, Want, Write
 from dueline.core.watermark import Frontier
+from dueline.store_tests.cluster import Cluster, Node
+from dueline.store_tests.row_changes import Change, Found
+from dueline.store_tests.stepped_store import SteppedMemoryStore, nothing
 from dueline.stores.lane_index import LaneIndex
-from dueline.stores.memory.cluster import Cluster, Node
-from dueline.stores.memory.rows import Change, Found
-from dueline.stores.memory.stepped import SteppedMemoryStore, nothing
 from simulation.link import Link
 
 READS = frozenset({"find", "scan", "lanes", "read", "tail", "clock_us"})

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dueline.api.connect import EXTRA_STORES
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.mutants import table
 
 CI_EXAMPLES = 300
@@ -19,6 +21,8 @@ YOUNG_OBJECTS = 20_000
 
 UNMEASURED = {"monitor", "cli", "failures", "kills", "power", "simulation", "spark"}
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
+
+EXTRA_STORES["memory://?transactional=off"] = SteppedMemoryStore
 
 UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding
 

@@ -20,8 +20,8 @@ from dueline.core.store import (
     Write,
 )
 from dueline.log import trimming
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.streams import groups
 from simulation.clocks import StoreClock

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 
 S = 1_000_000
 

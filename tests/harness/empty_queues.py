@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.monitor.empty_queues import WAIT_US, vanish
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order

@@ -25,8 +25,8 @@ from dueline.jobs.completion import stored
 from dueline.jobs.history import HISTORY_SUFFIX
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import Report
 from dueline.worker.assignment import Assignment

@@ -15,7 +15,7 @@ from dueline.core.retry import Retry
 from dueline.core.store import Store, Want
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.workflow_steps import Stepping

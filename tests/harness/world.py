@@ -16,7 +16,7 @@ from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import semaphore
 from dueline.limits.semaphore import Hold, Wish
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock

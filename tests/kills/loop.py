@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from checker.journal import Event, events_of
 from dueline.api.application import Dueline
-from dueline.checker.journal import Event, events_of
 from dueline.jobs.history import attempts
 from simulation.judge import Final, Recorded, Report, judge
 from tests.kills.disk import SmallDisk

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 from simulation.judge import Final, Recorded, Report, judge
 
 ASKED = Event(1_000_000, "10", "invoke", "enqueue", "a", at=1_000_000, note="7")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 from dueline.core.errors import Unknown
 from dueline.core.job import BORN_TOKEN, Job, JobId, State, Token
 from dueline.core.lane import Lane, dead_queue

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+from checker.journal import Event, line_of
 from dueline import Context, Dueline, Retry, StoreUnavailable
 from dueline.api.connect import open_store
-from dueline.checker.journal import Event, line_of
 from dueline.core.call_options import read_options
 from dueline.core.job import Job as Row
 from dueline.core.store import Store

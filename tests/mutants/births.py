@@ -9,10 +9,10 @@ from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Move
 from dueline.jobs.unique import Exclusive
+from dueline.store_tests.cluster import Node
+from dueline.store_tests.row_changes import Change, Found, moved
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import key_of
-from dueline.stores.memory.cluster import Node
-from dueline.stores.memory.rows import Change, Found, moved
-from dueline.stores.memory.stepped import SteppedMemoryStore
 from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch

@@ -6,10 +6,11 @@ import pytest
 
 from dueline.core.job import Job
 from dueline.core.store import Extend, Verdict
+from dueline.store_tests import cluster, row_changes, stepped_store
+from dueline.store_tests.row_changes import Change, Found, claim, holds
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import RowVersion, key_of
-from dueline.stores.memory import cluster, rows, stepped
-from dueline.stores.memory.rows import Change, Found, Terms, claim, claimed, holds
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.stores.memory.rows import Terms, claimed
 
 Patch = pytest.MonkeyPatch
 
@@ -39,7 +40,7 @@ def a_claim_by_the_fence(patch: Patch) -> None:
         is_same = (found.job.fence, found.job.at_us) == (fences[id(change)], change.at_us)
         return is_same and found.job.state == change.state
 
-    patch.setattr(stepped, "claim", claim_it)
+    patch.setattr(stepped_store, "claim", claim_it)
     patch.setattr(cluster, "holds", by_fence)
 
 
@@ -54,8 +55,8 @@ def the_fence_is_not_raised(patch: Patch) -> None:
     def claim_at_rest(row: Job, terms: Terms) -> Job:
         return claimed(row, terms)._replace(fence=max(1, row.fence))
 
-    patch.setattr(rows, "claimed", claim_at_rest)
-    patch.setattr(stepped, "claimed", claim_at_rest)
+    patch.setattr(row_changes, "claimed", claim_at_rest)
+    patch.setattr(stepped_store, "claimed", claim_at_rest)
 
 
 def an_unconditional_verdict(patch: Patch) -> None:

@@ -10,8 +10,8 @@ from dueline.core.job import Job
 from dueline.core.store import Drop, Group, Move, Store, Streams
 from dueline.jobs import completion, history
 from dueline.jobs.completion import Finished, effects
-from dueline.stores.memory import cluster, stepped
-from dueline.stores.memory.rows import Change, Found, holds, moved
+from dueline.store_tests import cluster, stepped_store
+from dueline.store_tests.row_changes import Change, Found, holds, moved
 from dueline.worker import settler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import Triage
@@ -84,7 +84,7 @@ def outcome_hops(patch: Patch) -> None:
         row = moved(move)
         return row._replace(pos_us=move.at_us, hop=row.hop + 1) if move.outcome else row
 
-    patch.setattr(stepped, "moved", hop)
+    patch.setattr(stepped_store, "moved", hop)
 
 
 def any_token_decides(patch: Patch) -> None:

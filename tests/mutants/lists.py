@@ -8,11 +8,11 @@ from dueline.core.job import Job
 from dueline.core.lane import Lane, Marks, bucket_of
 from dueline.core.pagination import lane_pages
 from dueline.core.store import Jobs, LanePage
+from dueline.store_tests.cluster import Node
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores import cursor_cache
 from dueline.stores.cursor_cache import CursorCache, LaneScan
 from dueline.stores.lane_index import GUARD_US, LaneIndex, Shard
-from dueline.stores.memory.cluster import Node
-from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.worker import lane_list
 from tests.mutants.sources import change_source
 

@@ -11,9 +11,10 @@ from dueline.core.lane import Lane
 from dueline.core.readback import Fate
 from dueline.core.store import Move, Write
 from dueline.jobs import completion
+from dueline.store_tests.row_changes import Change, Found, claim, holds
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.cursor_cache import Key
-from dueline.stores.memory.rows import Change, Found, Terms, claim, holds
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.stores.memory.rows import Terms
 
 Patch = pytest.MonkeyPatch
 

@@ -10,9 +10,9 @@ from dueline.core.lane import DEAD_SUFFIX, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Extend, Move
 from dueline.jobs.queue import Queues
+from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.given import ids_of, rows_in
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from tests.harness.calls import LEASE_US, WIDTH_US, call, claim_all, number_of, put, row_of
 from tests.harness.clocks import NOW_US, HandClock

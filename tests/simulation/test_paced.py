@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from dueline.checker import EARLY_US_MAX
-from dueline.checker.journal import Event
+from checker import EARLY_US_MAX
+from checker.journal import Event
 from dueline.core.job import Claim, JobId
 from simulation.paced import UNDER_WAY_US, Closing, Taken, closings, over_rate, too_soon
 

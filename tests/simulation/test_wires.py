@@ -4,7 +4,7 @@ import inspect
 
 from dueline.core.store import Store
 from dueline.core.store_capabilities import ClaimsAhead
-from dueline.stores.memory.cluster import Node
+from dueline.store_tests.cluster import Node
 from simulation.wires import READ_STEPS, READS, WRITE_STEPS, WRITES
 
 BESIDE = {"describe", "close"}

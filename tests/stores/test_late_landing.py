@@ -8,7 +8,7 @@ import pytest
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.readback import Fate
 from dueline.core.store import NO_VERSION, Put, Write
-from dueline.stores.memory.cluster import Cluster
+from dueline.store_tests.cluster import Cluster
 from tests.harness import late_landing
 from tests.harness.clocks import HandClock
 from tests.harness.late_answers import ON_TIME, LateClient

@@ -4,6 +4,7 @@ Only the store that is named is loaded: that takes longer than all else here.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -18,6 +19,9 @@ from dueline.jobs.queue import Queues
 
 SCHEMES = ("memory", "sqlite", "cassandra")
 
+EXTRA_STORES: dict[str, Callable[[Clock], Store]] = {}
+"""Constructors of further stores by URL, which tests register."""
+
 _WITHOUT_LOGIN = ("memory:", "sqlite:")
 _USER = re.compile(r"([a-z][a-z0-9+.-]*://+)?+[^:/]*:")
 
@@ -26,8 +30,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """Make the store that an address names; it connects at its first call.
 
     Args:
-      url: `memory://`, with `?transactional=off` for one that works in steps as Cassandra does;
-        `sqlite:///folder/file.db` (relative to the current folder) or
+      url: `memory://`; `sqlite:///folder/file.db` (relative to the current folder) or
         `sqlite:////absolute/file.db`, with `?synchronous=NORMAL` for speed at the price of the
         last commits when power fails, and `&shared_folder=allow` for a folder that every user
         may write to; `cassandra://host,host/keyspace`, with options such as
@@ -39,8 +42,10 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """
     parts = split_address(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if parts.scheme == "memory" and options in ({}, {"transactional": "off"}):
-        return _memory(clock or SystemClock(), in_steps=bool(options))
+    if url in EXTRA_STORES:
+        return EXTRA_STORES[url](clock or SystemClock())
+    if parts.scheme == "memory" and not options:
+        return _memory(clock or SystemClock())
     if parts.scheme == "sqlite":
         return _sqlite(url, unquote(parts.path), options, clock or SystemClock())
     if parts.scheme == "cassandra":
@@ -52,11 +57,10 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     )
 
 
-def _memory(clock: Clock, *, in_steps: bool) -> Store:
-    from dueline.stores.memory.stepped import SteppedMemoryStore  # noqa: PLC0415
+def _memory(clock: Clock) -> Store:
     from dueline.stores.memory.store import MemoryStore  # noqa: PLC0415  (see above)
 
-    return (SteppedMemoryStore if in_steps else MemoryStore)(clock)
+    return MemoryStore(clock)
 
 
 def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store:

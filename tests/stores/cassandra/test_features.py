@@ -15,7 +15,7 @@ from dueline.core.clock import Clock, SystemClock
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
 from dueline.jobs.queue import Queues
-from dueline.stores.memory.stepped import nothing
+from dueline.store_tests.stepped_store import nothing
 from tests.harness import world
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 from tests.harness.clocks import HandClock

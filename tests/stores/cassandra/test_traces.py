@@ -50,7 +50,7 @@ def session() -> Iterator[CassandraSession]:
 
 def process_on(session: CassandraSession, clock: HandClock) -> Queues:
     """Begin a process: a client with a memory of its own, in a time that is moved by hand."""
-    from dueline.stores.memory.stepped import nothing  # noqa: PLC0415
+    from dueline.store_tests.stepped_store import nothing  # noqa: PLC0415
     from tests.harness.cassandra_stage import HandTimedStore  # noqa: PLC0415  (needs the driver)
 
     store = HandTimedStore(session, clock, nothing, "calls", nothing)

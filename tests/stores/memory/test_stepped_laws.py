@@ -7,9 +7,9 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.clock import Clock, SystemClock
 from dueline.core.store import Store
+from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.laws import SteppedLaws, StoreFactory
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.late_answers import LateClient
 from tests.harness.remembering_store import watched
 

@@ -13,6 +13,7 @@ from dueline.core.ids import Ids
 from dueline.core.store import Records
 from dueline.log import checkpoint
 from dueline.log.checkpoint import Place, open_under, read_all
+from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.coordination import (
     LATER,
     PLACE,
@@ -23,8 +24,7 @@ from dueline.store_tests.coordination import (
     step,
 )
 from dueline.store_tests.failing_store import FailingStore, Fault
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.interleaving import Turns, every_order
 

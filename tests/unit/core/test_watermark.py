@@ -8,9 +8,9 @@ from dueline.core.errors import StoreUnavailable
 from dueline.core.store import Row, Store
 from dueline.core.watermark import ROUNDS_MAX, Frontier, StreamShard
 from dueline.store_tests.closing import ids_in
+from dueline.store_tests.cluster import Cluster, Node
 from dueline.store_tests.given import NOW_US, row_of, stream_of
-from dueline.stores.memory.cluster import Cluster, Node
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 

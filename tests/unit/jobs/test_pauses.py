@@ -13,8 +13,8 @@ from dueline.jobs import pauses
 from dueline.jobs.history import attempts
 from dueline.jobs.paused_tasks import PAGE
 from dueline.jobs.shard_status import LATE_US, shards_of
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on

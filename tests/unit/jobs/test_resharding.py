@@ -12,8 +12,8 @@ from dueline.core.clock import SystemClock
 from dueline.core.job import Job, JobId
 from dueline.core.store import Drop, Store
 from dueline.jobs.queue import Queues
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from dueline.worker.claimer import Claimer

@@ -8,8 +8,8 @@ from dueline.core.errors import Duplicate, EnqueueUnknown, StoreUnavailable
 from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import EnqueueRequest
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.calls import claim_all
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.interleaving import Turns, every_order

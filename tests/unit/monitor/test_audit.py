@@ -13,8 +13,8 @@ from dueline.core.lane import Lane
 from dueline.core.store_capabilities import LanesHeld
 from dueline.jobs.queue import EnqueueRequest
 from dueline.monitor.audit import LANES_A_STEP, RESTS, audit
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.lane_index import LaneIndex, Shard
-from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.audits import look, wait

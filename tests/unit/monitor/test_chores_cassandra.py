@@ -15,7 +15,7 @@ from dueline.core.lane import Lane
 from dueline.monitor.audit import audit
 from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.given import born, lane_of
-from dueline.stores.memory.stepped import nothing
+from dueline.store_tests.stepped_store import nothing
 from dueline.streams.expiry import expire
 from tests.harness.audits import look, wait
 from tests.harness.cassandra_node import expect_node, session_on_a_node

@@ -10,8 +10,8 @@ from dueline.core.job import Job, State
 from dueline.core.store import Drop, Extend, Want
 from dueline.jobs.history import died
 from dueline.monitor.dead_workers import free
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.heartbeat import Attendance, Load
 from tests.harness.clocks import HandClock
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all

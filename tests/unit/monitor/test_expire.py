@@ -11,8 +11,8 @@ from dueline.core.chore import Report
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.queue_settings import shard_of
 from dueline.monitor.monitor import Monitor
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.streams import expiry as chore
 from dueline.streams import groups, resharding, retention
 from dueline.streams.consumer import Consumer

@@ -18,8 +18,8 @@ from dueline.core.process_identity import own
 from dueline.core.store import Records
 from dueline.monitor import run_log
 from dueline.monitor.monitor import CHORES, SIGHT_US, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.cluster import Cluster
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.heartbeat import Attendance, Load
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock

@@ -14,8 +14,8 @@ from dueline.jobs.queue import Queues
 from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, vanish
 from dueline.monitor.history_retention import forget_history
 from dueline.monitor.lane_sweep import retire
+from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore
-from dueline.stores.memory.cluster import Cluster
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.empty_queues import (

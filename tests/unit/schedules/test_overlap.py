@@ -18,9 +18,9 @@ from dueline.schedules.enqueue import EVERY_US as ROUND_US
 from dueline.schedules.enqueue import SOONEST_US, recur
 from dueline.schedules.schedule import Schedule, Skip, Timing, step
 from dueline.schedules.scheduler import advance, advance_all, put
+from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore, Fault
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on

@@ -19,9 +19,9 @@ from dueline.schedules import schedule as recipe
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Schedule, Skip, Timing, step
 from dueline.schedules.scheduler import advance, advance_all, put
+from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore, Fault
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on

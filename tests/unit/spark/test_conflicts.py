@@ -13,7 +13,7 @@ from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.store import Want
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
 
 COLUMNS = {"job_id": "string", "payload": "string", "due": "timestamp", "priority": "int"}

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from checker.journal import Event, events_of
 from dueline import Dueline
-from dueline.checker.journal import Event, events_of
 from dueline.core.job import JobId
 from dueline.core.job_status import status_of
 from dueline.jobs import results

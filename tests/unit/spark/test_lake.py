@@ -136,7 +136,7 @@ def test_each_planted_fault_is_found_and_nothing_else(rule: str) -> None:
 
 
 def test_every_rule_is_planted_and_each_verdict_is_one_of_the_checker() -> None:
-    from dueline.checker import VERDICTS
+    from checker import VERDICTS
     from dueline.spark.pipeline.audit_rules import AUDITED, NEVER, RULES
     from tests.unit.spark.test_audit import PLANTS
 

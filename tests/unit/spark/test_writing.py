@@ -16,7 +16,7 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Row
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.queues import queues_on
 
 COLUMNS = {"job_id": "string", "payload": "string"}

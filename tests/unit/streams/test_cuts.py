@@ -7,7 +7,7 @@ from dueline.core.errors import AppendUnknown, BadInput, NotFound, StoreUnavaila
 from dueline.core.store import Store
 from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import transaction
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.streams import groups, resharding
 from dueline.streams.consumer import Consumer
 from tests.harness.clocks import HandClock

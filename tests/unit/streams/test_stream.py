@@ -10,7 +10,7 @@ from dueline.core.queue_settings import shard_of
 from dueline.core.store import Store
 from dueline.jobs.transaction import transaction
 from dueline.log.reader import GUARD_US
-from dueline.stores.memory.stepped import SteppedMemoryStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.streams.event import Position
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.stream_stage import GUARD_S, Stage, batches, values

@@ -10,10 +10,10 @@ from dueline.core.lane import Pointer, bucket_of
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import LanePage, Move, Want
 from dueline.jobs.queue import EnqueueRequest, Queues
+from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore
+from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.lane_index import GUARD_US
-from dueline.stores.memory.cluster import Cluster
-from dueline.stores.memory.stepped import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
 from dueline.worker.lane_list import FEW, SWEEP_EVERY_US, SWEEP_SHARE, WHOLE_EVERY_US, LaneListCache
 from tests.harness.clocks import HandClock

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from dueline.checker import EARLY_US_MAX
 from dueline.core.attempt import digest_of
 from dueline.spark.pipeline.audit_rules import (
     AHEAD_US_MAX,
+    EARLY_US_MAX,
     ENDED,
     FINAL,
     NO_PROMISES,

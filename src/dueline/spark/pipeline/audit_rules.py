@@ -1,9 +1,8 @@
 """Rules of the audit of a history."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from dueline.checker import VERDICTS, Verdict
 from dueline.core.clock import SECOND_US
 
 ENDED: Final = ("done", "cancelled", "expired", "lost")
@@ -20,18 +19,17 @@ RUN: Final = ("job_id", "enqueued")
 
 SPAN_COLUMNS: Final = ("wait_us", "lateness_us", "run_us")
 
-Word = (
-    Verdict
-    | Literal[
-        "over capacity", "over attempts", "duplicate", "incomplete", "inconsistent", "altered"
-    ]
-)
+EARLY_US_MAX: Final = 1_000
+"""Maximum error of a process's estimate of the store's time, in microseconds."""
 
-AUDITED: Final[Sequence[Word]] = (
-    *VERDICTS,
+Word = Literal[
+    "lost", "unexpected", "illegitimate", "stale", "finished twice", "early", "order",
+    "backwards", "crossed", "unexplained",
     "over capacity", "over attempts", "duplicate", "incomplete", "inconsistent", "altered",
-)  # fmt: skip
-"""The verdicts of the checker, and those of the audit alone.
+]  # fmt: skip
+
+AUDITED: Final[Sequence[Word]] = get_args(Word)
+"""The verdicts of the checker of recorded runs (`checker/`), then those of the audit alone.
 
 over capacity, over attempts: more than was promised. duplicate: enqueued twice. incomplete: a row
 is missing. inconsistent: the times of one row contradict each other. altered: a job has another

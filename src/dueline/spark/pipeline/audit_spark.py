@@ -9,10 +9,10 @@ from itertools import chain
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
-from dueline.checker import EARLY_US_MAX
 from dueline.core.attempt import DIGEST_DIGITS
 from dueline.spark.pipeline.audit_rules import (
     AHEAD_US_MAX,
+    EARLY_US_MAX,
     ENDED,
     FINAL,
     NO_PROMISES,

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
-from dueline.checker import EARLY_US_MAX
-from dueline.spark.pipeline.audit_rules import SEEN_US
+from dueline.spark.pipeline.audit_rules import EARLY_US_MAX, SEEN_US
 
 Line = Mapping[str, Any]
 Run = tuple[str, int]

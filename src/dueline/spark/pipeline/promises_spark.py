@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (as all of Spark's users write)
 
-from dueline.checker import EARLY_US_MAX
-from dueline.spark.pipeline.audit_rules import RUN, SEEN_US
+from dueline.spark.pipeline.audit_rules import EARLY_US_MAX, RUN, SEEN_US
 
 _END, _CLAIM, _BEGIN = range(3)
 """What happens at one instant, in the order that is in favour of the queue."""

@@ -33,9 +33,17 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import ClaimedAhead, Prefetched
-from dueline.stores.memory.census import MemoryCensus
-from dueline.stores.memory.rows import Terms, claimed, jobs_page, order, page_of, rewritten, waits
+from dueline.core.store_capabilities import ClaimedAhead, LanesHeld, Prefetched
+from dueline.stores.memory.rows import (
+    Terms,
+    claimed,
+    jobs_page,
+    lanes_page,
+    order,
+    page_of,
+    rewritten,
+    waits,
+)
 
 _NOTHING_CLOSED = Marks(swept=-1, closed=-1)
 
@@ -43,7 +51,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class MemoryStore(MemoryCensus):
+class MemoryStore:
     """What every store must do, in dictionaries; gone with the process.
 
     One lock makes each call a unit. Every change writes down how to take it back, which is how
@@ -161,6 +169,11 @@ class MemoryStore(MemoryCensus):
         page = heapq.nsmallest(limit, pointers)
         more = page[-1] if len(page) < len(pointers) else None
         return LanePage(page, marks, more, settings.version if settings else NO_VERSION)
+
+    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+        """Return a page of the lanes that hold rows, in their order."""
+        with self._unit(reads=True):
+            return lanes_page((lane for lane, rows in self._rows.items() if rows), after, limit)
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
         """Unlist empty lanes, list future ones later, then raise the marks: in that order."""

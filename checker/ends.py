@@ -6,8 +6,8 @@ Each rule tells of what is wrong with one life.
 from collections.abc import Iterator
 from itertools import pairwise
 
-from dueline.checker.journal import Event
-from dueline.checker.timeline import Fault, Life, Seen, began, is_ok
+from checker.journal import Event
+from checker.timeline import Fault, Life, Seen, began, is_ok
 
 ENDED = ("done", "dead", "cancelled", "expired", "lost")
 

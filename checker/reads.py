@@ -7,7 +7,7 @@ epoch was granted twice, and which jobs of a poll came after less urgent ones.
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 
 
 def late_of(poll: Sequence[Event]) -> list[Event]:

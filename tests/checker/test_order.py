@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dueline.checker import check
-from dueline.checker.journal import Event
+from checker import check
+from checker.journal import Event
 from tests.harness.checked_events import (
     AGAIN,
     AGAIN_END,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dueline.checker import EARLY_US_MAX, Report, check
-from dueline.checker.journal import Event, events_of, line_of
+from checker import EARLY_US_MAX, Report, check
+from checker.journal import Event, events_of, line_of
 from dueline.core.errors import StoreCorrupt
 from tests.harness.checked_events import (
     ACK,

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from dueline.checker.ends import ENDED, finished_twice, lost, refenced, stale
-from dueline.checker.journal import Event, told
-from dueline.checker.order import unexplained
-from dueline.checker.reads import crossed, fallen, late_of, regranted
-from dueline.checker.starts import EARLY_US_MAX, early, illegitimate
-from dueline.checker.timeline import Fault, Life, Seen, is_ok
+from checker.ends import ENDED, finished_twice, lost, refenced, stale
+from checker.journal import Event, told
+from checker.order import unexplained
+from checker.reads import crossed, fallen, late_of, regranted
+from checker.starts import EARLY_US_MAX, early, illegitimate
+from checker.timeline import Fault, Life, Seen, is_ok
 
 __all__ = [
     "EARLY_US_MAX", "ENDED", "PREFETCH_MAX", "VERDICTS", "Finding", "Report", "Verdict", "check",

@@ -31,26 +31,23 @@ from dueline.core.store import (
     Want,
     Write,
 )
+from dueline.core.store_capabilities import LanesHeld
 from dueline.core.watermark import Frontier, StreamShard
-from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
-from dueline.stores.lane_index import LaneIndex, Shard
-from dueline.stores.memory.census import SteppedCensus
-from dueline.stores.memory.cluster import BEFORE_ALL_US, Cluster, Node, lives
-from dueline.stores.memory.rows import (
-    MOVED_CELLS,
+from dueline.store_tests.cluster import BEFORE_ALL_US, Cluster, Node, lives
+from dueline.store_tests.row_changes import (
     Change,
     Found,
     Stub,
-    Terms,
     claim,
-    claimed,
     extension,
     holds,
-    jobs_page,
     moved,
     one_by_one,
     seen_of,
 )
+from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
+from dueline.stores.lane_index import LaneIndex, Shard
+from dueline.stores.memory.rows import MOVED_CELLS, Terms, claimed, jobs_page, lanes_page
 
 VAIN_ROUNDS_MAX = 100
 """How often a lane is tried when others take its rows first."""
@@ -66,7 +63,7 @@ def nothing(_step: str) -> None:
     """Let a step happen."""
 
 
-class SteppedMemoryStore(SteppedCensus):
+class SteppedMemoryStore:
     """One client of a cluster in memory; with a memory of its own, as each process has one."""
 
     transactional: bool = False
@@ -415,6 +412,10 @@ class SteppedMemoryStore(SteppedCensus):
         settings = self._node.read(SETTINGS_PARTITION, self.clock_us())
         versions = {record.key: record.version for record in settings}
         return LanePage(page, marks, more, versions.get(queue, NO_VERSION))
+
+    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+        """Return a page of the lanes that hold rows, in their order."""
+        return lanes_page(self._node.lanes_held(), after, limit)
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
         """Unlist empty lanes, list future ones later, then raise the marks: in that order."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dueline.checker import ENDED, Verdict, check
-from dueline.checker.journal import Event, events_of, line_of
+from checker import ENDED, Verdict, check
+from checker.journal import Event, events_of, line_of
 
 LEASE_US = 10_000
 STEPS = 60

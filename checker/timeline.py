@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dueline.checker.journal import Event
+from checker.journal import Event
 
 Fault = tuple[str, Sequence[Event]]
 """What is wrong, in words, and the events that show it."""

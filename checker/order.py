@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from dueline.checker.journal import Event
-from dueline.checker.timeline import Fault, Life, Seen, is_ok
+from checker.journal import Event
+from checker.timeline import Fault, Life, Seen, is_ok
 
 SEARCHED_MAX = 20_000
 """States of one job; a search beyond them is given up, and counted."""

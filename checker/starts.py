@@ -5,8 +5,8 @@ Each rule tells of what is wrong with one life.
 
 from collections.abc import Iterator
 
-from dueline.checker.journal import Event
-from dueline.checker.timeline import Fault, Life, Seen, began, claim_of, is_ok, is_refused, may_be
+from checker.journal import Event
+from checker.timeline import Fault, Life, Seen, began, claim_of, is_ok, is_refused, may_be
 
 EARLY_US_MAX = 1000
 """How much too early a process may take the store's time to be, for a start or a lease's end."""
