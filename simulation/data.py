@@ -17,7 +17,7 @@ from dueline.stores.sqlite.store import SqliteStore
 from simulation.clocks import StoreClock
 from simulation.link import Link
 from simulation.scenario import QUEUE
-from simulation.shop import Diary
+from simulation.shop import RunLog
 from simulation.wires import stepped, wired
 from simulation.world import World
 
@@ -83,7 +83,7 @@ class Data:
         for lane in [lane for lane in self._cluster.rows if lane.queue.endswith(DEAD_SUFFIX)]:
             self.store.scan(lane, after=None, until_us=None, limit=DEAD_MAX)
 
-    def living(self, diary: Diary) -> list[Job]:
+    def living(self, diary: RunLog) -> list[Job]:
         """List the rows of jobs that were acknowledged, and have not ended.
 
         One that was not may be left in a lane that nobody looks at, until its call is repeated.

@@ -18,17 +18,16 @@ from dueline.core.store import Store
 from dueline.jobs import results, workflow_control
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Context
-from dueline.workflows import records as recipe
-from dueline.workflows import workflow
+from dueline.workflows import records, workflow
 from dueline.workflows.graph import BLOCK, Node, lay_out
 from dueline.workflows.parts import Failures, Part, Step, StepCall, Wait, graph, group, pipeline
 from dueline.workflows.readiness import End, Failure, evaluate
-from dueline.workflows.workflow import Look, Start
+from dueline.workflows.workflow import Start, WorkflowView
 from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.people import AHEAD_US, BETWEEN_US, Town
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
-from simulation.shop import Diary, Shop, call_of
+from simulation.shop import RunLog, Shop, call_of
 from simulation.tape import Tape
 from simulation.world import Process, World
 
@@ -69,7 +68,7 @@ class _Ledger:
 class _FlowShop(Shop):
     """Writes down what the handlers of steps are given, and what they give: never the same."""
 
-    def __init__(self, world: World, diary: Diary, ledger: _Ledger) -> None:
+    def __init__(self, world: World, diary: RunLog, ledger: _Ledger) -> None:
         """Take the world, its diary, and where to write."""
         super().__init__(world, diary)
         self._ledger = ledger
@@ -200,7 +199,7 @@ def live(  # noqa: C901  (its nested functions are counted as its own)
             world.sleep(AGAIN_US)
             left = [start for start in left if not _is_over(data.store, start)]
 
-    def judge(_diary: Diary, faults: dict[str, list[str]]) -> None:
+    def judge(_diary: RunLog, faults: dict[str, list[str]]) -> None:
         faults.pop("wrong", None)  # steps give another value each time
         waits = {one.id.hex() for one in _waits(ledger)}
         faults["phantom"] = [one for one in faults.get("phantom", ()) if one not in waits]
@@ -239,15 +238,15 @@ def _start(town: Town, queues: Queues, ledger: _Ledger, part: Part) -> None:
 def _signal_all(queues: Queues, start: Start) -> None:
     for name in dict.fromkeys(node.signal for node in start.layout.nodes if node.signal):
         with suppress(Conflict, NotFound):
-            workflow.signal(queues.engine, Look(queues.engine, start.flow), name, b"7")
+            workflow.signal(queues.engine, WorkflowView(queues.engine, start.flow), name, b"7")
 
 
 def _retry(queues: Queues, start: Start) -> None:
-    workflow_control.retry(queues, Look(queues.engine, start.flow))
+    workflow_control.retry(queues, WorkflowView(queues.engine, start.flow))
 
 
 def _ends(store: Store, start: Start) -> dict[int, End]:
-    return recipe.ends(store, start.flow, start.layout.blocks())
+    return records.ends(store, start.flow, start.layout.blocks())
 
 
 def _is_over(store: Store, start: Start) -> bool:

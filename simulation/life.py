@@ -9,7 +9,7 @@ from simulation.data import Data, kind_of
 from simulation.green import planted
 from simulation.people import Town
 from simulation.scenario import Scenario, scenario_of
-from simulation.shop import Diary, Shop, opened
+from simulation.shop import RunLog, Shop, opened
 from simulation.tape import Tape
 from simulation.verdict import Judged, judged, stalled, told
 from simulation.world import BEGIN_US, Endless, World
@@ -60,8 +60,8 @@ def lived(
     begin: Callable[[Town], None],
     *,
     seed: int,
-    judge: Callable[[Diary, dict[str, list[str]]], None] = lambda _diary, _faults: None,
-    open_shop: Callable[[World, Diary], Shop] = Shop,
+    judge: Callable[[RunLog, dict[str, list[str]]], None] = lambda _diary, _faults: None,
+    open_shop: Callable[[World, RunLog], Shop] = Shop,
 ) -> Life:
     """Lead a life from how it begins to its verdict.
 
@@ -69,7 +69,7 @@ def lived(
 
     Args: judge: has the last word on the faults. open_shop: makes what the jobs run in.
     """
-    diary = Diary()
+    diary = RunLog()
     world.on_death = lambda process: diary.events.append(
         Event(world.now_us, process.name, "ok", "crash")
     )
@@ -126,7 +126,7 @@ def lead(world: World, lasts_us: int, has_ended: Callable[[], bool]) -> bool:
     return is_drained
 
 
-def _has_ended(town: Town, data: Data, diary: Diary) -> bool:
+def _has_ended(town: Town, data: Data, diary: RunLog) -> bool:
     if town.world.is_healed:
         data.list_dead()
     return not (town.is_calling() or town.world.landing or data.living(diary))

@@ -17,7 +17,7 @@ from simulation.life import Life, lived
 from simulation.paced import RATES, Watch, closings, over_rate, too_soon
 from simulation.people import AHEAD_US, BETWEEN_US, SeededIds, Town
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
-from simulation.shop import SPARED_FENCE, Diary, Shop, call_of
+from simulation.shop import SPARED_FENCE, RunLog, Shop, call_of
 from simulation.tape import Tape
 from simulation.world import Process, World
 
@@ -44,7 +44,7 @@ start in a span; one starts of a limit that a handler has closed."""
 class _LimitedShop(Shop):
     """Sees, whenever a handler starts, which others run under claims that have not lapsed."""
 
-    def __init__(self, world: World, diary: Diary, data: Data, *, closes: bool) -> None:
+    def __init__(self, world: World, diary: RunLog, data: Data, *, closes: bool) -> None:
         """Take the world, its diary, what is stored, and whether some jobs close their limits."""
         super().__init__(world, diary)
         self._seen_by = world
@@ -106,7 +106,7 @@ def live(
     limits_known = PACED if seed % 3 == 1 else LIMITS
     numbers = iter(range(1, MANY))
 
-    def open_shop(world: World, diary: Diary) -> Shop:
+    def open_shop(world: World, diary: RunLog) -> Shop:
         shops.append(_LimitedShop(world, diary, data, closes=limits_known is PACED))
         return shops[-1]
 
@@ -135,7 +135,7 @@ def live(
             )
             world.sleep(BETWEEN_US[tape.pick(len(BETWEEN_US))])
 
-    def judge(diary: Diary, faults: dict[str, list[str]]) -> None:
+    def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
         found = {
             "over capacity": shops[0].faults,
             "over rate": over_rate(watch.taken, watch.blurred),

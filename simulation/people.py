@@ -11,7 +11,7 @@ from dueline.core.errors import BadInput, Conflict, EnqueueUnknown, NotFound, St
 from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.store import Store
-from dueline.core.wakeup import FALLBACK_US, LocalWaker, NoWakeups, Waker
+from dueline.core.wakeup import FALLBACK_US, LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.worker.backoff import GAP_US_MAX_UNHEARD, Pace
@@ -25,7 +25,7 @@ from simulation.link import Link
 from simulation.producing import Left, Producers
 from simulation.recorder import RecordingStore
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, Scenario
-from simulation.shop import TASKS, Diary, call_of, eventer, noted
+from simulation.shop import TASKS, RunLog, call_of, eventer, noted
 from simulation.world import Process, World
 
 AGAIN_US = 500_000
@@ -54,7 +54,7 @@ class Town:
         self,
         world: World,
         scenario: Scenario,
-        diary: Diary,
+        diary: RunLog,
         reach: Callable[[Link], Store],
         *,
         seed: int,
@@ -70,7 +70,7 @@ class Town:
         self._diary = diary
         self._reach = reach
         self._seed = seed
-        self._waker: Waker = LocalWaker() if scenario.hears else NoWakeups()
+        self._wakeups: Wakeups = LocalWakeups() if scenario.hears else NoWakeups()
         self._repeats = scenario.is_stepped or scenario.settings.keep_us > 0
         """Where nothing is known of what has ended, nothing is sent again."""
         self._numbers = 0
@@ -97,7 +97,7 @@ class Town:
                 clock=ProcessClock(world, process),
                 ids=SeededIds(f"{self._seed}/{process.name}"),
                 defaults=self.scenario.settings,
-                waker=self._waker,
+                wakeups=self._wakeups,
             )
         )
 
@@ -262,7 +262,7 @@ class Town:
         queues.engine.catalog.settings(QUEUE)
         queues.engine.time.latest_us()
         wakeup = cast("threading.Event", green.Event())
-        listener = queues.engine.waker.listen([QUEUE, process.name], wakeup)
+        listener = queues.engine.wakeups.listen([QUEUE, process.name], wakeup)
         chance = random.Random(f"{self._seed}/{process.name}/chance")
         runner = ThreadRunner(
             Execution(TASKS),

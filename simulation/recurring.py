@@ -25,7 +25,7 @@ from simulation.data import Data, kind_of
 from simulation.life import Life, lived
 from simulation.people import Town
 from simulation.scenario import PRIORITIES, QUEUE, TENANTS, scenario_of
-from simulation.shop import FATES, TOOK_US, Diary
+from simulation.shop import FATES, TOOK_US, RunLog
 from simulation.tape import Tape
 from simulation.world import World
 
@@ -113,7 +113,7 @@ def live(
         ledger.ended_us = world.now_us
         town.insist(lambda: scheduler.pause(queues, NAME))
 
-    def judge(diary: Diary, faults: dict[str, list[str]]) -> None:
+    def judge(diary: RunLog, faults: dict[str, list[str]]) -> None:
         faults.pop("doubled", None)
         found = _judged(ledger, diary)
         faults.update({verdict: told for verdict, told in found.items() if told})
@@ -121,7 +121,7 @@ def live(
     return lived(world, scenario, data, begin, seed=seed, judge=judge)
 
 
-def _judged(ledger: _Ledger, diary: Diary) -> Mapping[str, list[str]]:
+def _judged(ledger: _Ledger, diary: RunLog) -> Mapping[str, list[str]]:
     """Compare the jobs there were with the times there were."""
     if not ledger.seed:  # it did not come to its end, which is told as such
         return {}
@@ -159,7 +159,7 @@ def _uncounted(ledger: _Ledger, jobs: int) -> list[str]:
     return [] if is_right else [told]
 
 
-def _overlapping(ledger: _Ledger, diary: Diary, jobs: Sequence[str]) -> list[str]:
+def _overlapping(ledger: _Ledger, diary: RunLog, jobs: Sequence[str]) -> list[str]:
     """Name jobs that were there before anybody had ended the one before."""
     if ledger.timing.overlap == "allow":
         return []

@@ -25,7 +25,7 @@ SPARED_FENCE = 3
 """From this claim on no job snoozes, or kills its process."""
 
 
-class Diary:
+class RunLog:
     """What all processes wrote down; the dead write nothing."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Diary:
 class Pen:
     """One process's part of the diary."""
 
-    def __init__(self, diary: Diary, process: Process) -> None:
+    def __init__(self, diary: RunLog, process: Process) -> None:
         """Write into a diary while a process lives."""
         self._append = diary.events.append
         self._acknowledged = diary.acknowledged
@@ -86,7 +86,7 @@ def eventer(world: World, process: Process) -> Callable[..., Event]:
 class Shop:
     """Where the handlers of one life find the world that they run in."""
 
-    def __init__(self, world: World, diary: Diary) -> None:
+    def __init__(self, world: World, diary: RunLog) -> None:
         """Take the world, and where starts are written down."""
         self._world = world
         self._diary = diary

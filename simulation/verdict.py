@@ -13,7 +13,7 @@ from dueline.jobs.history import attempts
 from simulation.data import Data
 from simulation.judge import Final, Recorded, judge, number_in
 from simulation.scenario import QUEUE, Scenario
-from simulation.shop import Diary
+from simulation.shop import RunLog
 from simulation.world import BEGIN_US
 
 PREFETCH = 1000
@@ -29,7 +29,7 @@ class Judged(NamedTuple):
     faults: dict[str, list[str]]
 
 
-def judged(data: Data, diary: Diary, scenario: Scenario) -> Judged:
+def judged(data: Data, diary: RunLog, scenario: Scenario) -> Judged:
     """Compare what was written down with what is stored, once all has ended."""
     rows: dict[str, Job] = {}
     for row in data.rows({event.id for event in diary.events if event.f == "enqueue"}):
@@ -80,14 +80,14 @@ def _number(value: str) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
-def _twice(diary: Diary) -> list[str]:
+def _twice(diary: RunLog) -> list[str]:
     """Pick the jobs of a queue that delivers at most once which were started more often."""
     revived = {event.id for event in diary.events if event.f == "carry"}
     starts = Counter(event.id for event in diary.events if event.f == "start")
     return [job for job, count in starts.items() if count > 1 and job not in revived]
 
 
-def stalled(data: Data, diary: Diary) -> str:
+def stalled(data: Data, diary: RunLog) -> str:
     """Say what has not ended in time."""
     rows = data.living(diary)
     if not rows:

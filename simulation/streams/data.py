@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
-from dueline.coordination.election import OFFICES
+from dueline.coordination.leases import ELECTIONS
 from dueline.core.codec import decode
 from dueline.core.errors import StoreUnavailable
 from dueline.core.store import (
@@ -44,22 +44,22 @@ class Data:
             cluster = Cluster()
             cluster.closed = ledger.marks()
             tables: dict[str, Any] = cluster.records
-            shelves: Mapping[Any, Container[tuple[int, bytes]]] = cluster.streams
+            shards: Mapping[Any, Container[tuple[int, bytes]]] = cluster.streams
             self.store = SteppedMemoryStore(clock, cluster=cluster)
             self.reach = lambda link: stepped(cluster, link, clock)
         else:
             memory = MemoryStore(clock)
             memory._closed = ledger.marks()  # noqa: SLF001  (it is watched where it is stored)
             tables = memory._records  # noqa: SLF001
-            shelves = memory._streams  # noqa: SLF001
+            shards = memory._streams  # noqa: SLF001
             self.store = memory
             self.reach = lambda link: _transacting(memory, link)
         ledger.lies = lambda place: (
-            (place.at_us, bytes.fromhex(place.id)) in shelves.get((STREAM, place.shard), ())
+            (place.at_us, bytes.fromhex(place.id)) in shards.get((STREAM, place.shard), ())
         )
-        tables[trimming.gone_at(STREAM)] = ledger.going()
+        tables[trimming.partition_of(STREAM)] = ledger.going()
         tables[groups.groups_at(STREAM)] = ledger.registered()
-        tables[OFFICES] = ledger.leases(OFFICES)
+        tables[ELECTIONS] = ledger.leases(ELECTIONS)
         for group in GROUPS:
             scope = groups.leases_at(STREAM, group)
             tables[scope] = ledger.leases(scope)

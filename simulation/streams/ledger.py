@@ -193,10 +193,10 @@ class Ledger:
     def marks(self) -> Watched:
         """Make the table of marks: they only grow."""
 
-        def look(shelf: Any, mark: int) -> None:  # noqa: ANN401
-            if mark < self._marks.get(shelf, -1):
-                self.blame("mark", f"the mark of {shelf} goes back from {self._marks[shelf]}")
-            self._marks[shelf] = mark
+        def look(shard: Any, mark: int) -> None:  # noqa: ANN401
+            if mark < self._marks.get(shard, -1):
+                self.blame("mark", f"the mark of {shard} goes back from {self._marks[shard]}")
+            self._marks[shard] = mark
 
         return Watched(look)
 

@@ -11,14 +11,14 @@ from dueline.core.codec import encode
 from dueline.core.errors import AppendUnknown, Conflict, DuelineError, StoreUnavailable
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Put, Row
-from dueline.core.wakeup import LocalWaker, NoWakeups, Waker
+from dueline.core.wakeup import LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
 from dueline.monitor.monitor import Monitor
-from dueline.streams.batch import Batch, Terms
+from dueline.streams.batch import Batch, ConsumerOptions
 from dueline.streams.consumer import Consumer
-from dueline.streams.consumer_threads import Consuming
+from dueline.streams.consumer_threads import ConsumerThreads
 from dueline.streams.event import Event
 from dueline.streams.groups import leases_at
 from dueline.streams.stream import Stream, channel
@@ -71,9 +71,9 @@ class Town:
         self._ledger = ledger
         self._data = data
         self._seed = seed
-        self._waker: Waker = LocalWaker() if scenario.hears else NoWakeups()
+        self._wakeups: Wakeups = LocalWakeups() if scenario.hears else NoWakeups()
         self._started = 0
-        self._members: list[tuple[Process, list[Consuming]]] = []
+        self._members: list[tuple[Process, list[ConsumerThreads]]] = []
         self._monitors: list[Process] = []
 
     def begin(self) -> None:
@@ -106,7 +106,7 @@ class Town:
                 clock=clock,
                 ids=SeededIds(f"{self._seed}/{process.name}"),
                 defaults=QueueSettings(),
-                waker=self._waker,
+                wakeups=self._wakeups,
             )
         )
         return Host(queues, clock, self.scenario)
@@ -231,11 +231,11 @@ class Town:
 
     def _start_member(self) -> None:
         process = self._process("member")
-        loops: list[Consuming] = []
+        loops: list[ConsumerThreads] = []
         self._members.append((process, loops))
         self.world.spawn(process, process.name, self._consume, process, loops)
 
-    def _consume(self, process: Process, loops: list[Consuming]) -> None:
+    def _consume(self, process: Process, loops: list[ConsumerThreads]) -> None:
         host = self.host(process)
         while True:
             try:
@@ -251,15 +251,15 @@ class Town:
                 stream=STREAM,
                 settings=host.stream.look,
                 group=group,
-                terms=Terms(self.scenario.batch, self.scenario.ttl_us),
+                terms=ConsumerOptions(self.scenario.batch, self.scenario.ttl_us),
                 owner=host,
             )
-            loop = Consuming(
+            loop = ConsumerThreads(
                 consumer,
                 Clerk(self, self._ledger, host, process, group),
                 ttl_us=self.scenario.ttl_us,
                 threads=min(self.scenario.threads, settings.shards),
-                waker=self._waker,
+                wakeups=self._wakeups,
                 channel=channel(STREAM),
                 tidy=host.stream.expire,
             )
@@ -287,7 +287,7 @@ class Town:
             process.name,
             clock=host.clock,
             chance=chance,
-            chores=tasks_of(host.queues),
+            tasks=tasks_of(host.queues),
         )
         while True:
             wait_us = 2 * SECOND_US

@@ -1,6 +1,6 @@
 """Rounds of the monitor's audit."""
 
-from dueline.core import monitor_notes
+from dueline.monitor import notes
 from dueline.monitor.audit import OVERDUE_US, audit
 from tests.harness.world import LEASE_US, World
 
@@ -11,7 +11,7 @@ def look(world: World) -> int:
     count = 0
     while True:
         report = audit(world.queues.engine, after)
-        assert not report.puts or world.store.commit(monitor_notes.PARTITION, report.puts)
+        assert not report.puts or world.store.commit(notes.PARTITION, report.puts)
         count += report.acts
         after = report.after
         if after is None:

@@ -9,7 +9,7 @@ from dueline.core.store_capabilities import ClaimedAhead, Prefetched
 from dueline.stores.memory.store import MemoryStore
 
 
-class Terms(TypedDict):
+class ConsumerOptions(TypedDict):
     """What a claim ahead is told beside its wants."""
 
     limit: int
@@ -20,7 +20,9 @@ class Terms(TypedDict):
     token: Token
 
 
-def _but(terms: Terms, *, now_us: int = 0, until_us: int = 0, limit: int = 0) -> Terms:
+def _but(
+    terms: ConsumerOptions, *, now_us: int = 0, until_us: int = 0, limit: int = 0
+) -> ConsumerOptions:
     """Add something to what was asked."""
     return {
         **terms,
@@ -33,21 +35,21 @@ def _but(terms: Terms, *, now_us: int = 0, until_us: int = 0, limit: int = 0) ->
 class TakesTheDue(MemoryStore):
     """Claims what is due already, too."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> ClaimedAhead:
+    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
         return super().claim_ahead(wants, **_but(terms, now_us=-1))
 
 
 class LooksFurther(MemoryStore):
     """Claims what is due somewhat later than was asked for."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> ClaimedAhead:
+    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
         return super().claim_ahead(wants, **_but(terms, until_us=1))
 
 
 class TakesTheHeld(MemoryStore):
     """Claims rows that others hold, before their leases end."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> ClaimedAhead:
+    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
         for rows in self._rows.values():
             for row in list(rows.values()):
                 self._put(row._replace(state=State.WAITING))
@@ -57,7 +59,7 @@ class TakesTheHeld(MemoryStore):
 class TakesTheDecided(MemoryStore):
     """Claims rows of which it is decided how they ended."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> ClaimedAhead:
+    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
         for rows in self._rows.values():
             for row in list(rows.values()):
                 self._put(row._replace(outcome=b""))
@@ -67,7 +69,7 @@ class TakesTheDecided(MemoryStore):
 class LeasesFromNow(MemoryStore):
     """Counts leases from the claim."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> ClaimedAhead:
+    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
         claimed = super().claim_ahead(wants, **terms)
         jobs = []
         for job, start_us in claimed.jobs:
@@ -79,5 +81,5 @@ class LeasesFromNow(MemoryStore):
 class GreedyAhead(MemoryStore):
     """Takes one more than the limit says."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> ClaimedAhead:
+    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
         return super().claim_ahead(wants, **_but(terms, limit=1))

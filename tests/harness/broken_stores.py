@@ -20,7 +20,7 @@ from dueline.core.store_capabilities import LanesHeld
 from dueline.stores.memory.store import MemoryStore
 
 
-class Terms(TypedDict):
+class ConsumerOptions(TypedDict):
     """What a claim is told beside its wants."""
 
     limit: int
@@ -30,7 +30,7 @@ class Terms(TypedDict):
     token: Token
 
 
-def _at(terms: Terms, now_us: int) -> Terms:
+def _at(terms: ConsumerOptions, now_us: int) -> ConsumerOptions:
     return {**terms, "now_us": now_us}
 
 
@@ -47,7 +47,7 @@ class LateIsStale(MemoryStore):
 
     now_us = 0
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         self.now_us = max(self.now_us, terms["now_us"] + 10**9)
         return super().claim(wants, **terms)
 
@@ -85,7 +85,7 @@ class _ClaimChanged(MemoryStore):
     def changed(self, job: Job, was: Job | None) -> Job:
         raise NotImplementedError
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         claimed = super().claim(wants, **terms)
         jobs = [self.changed(job, claimed.died.get(job.id)) for job in claimed.jobs]
         for job in jobs:
@@ -117,14 +117,14 @@ class NoDeathIsACrash(_ClaimChanged):
 class Early(MemoryStore):
     """Claims a microsecond before the time."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         return super().claim(wants, **_at(terms, terms["now_us"] + 1))
 
 
 class Unordered(MemoryStore):
     """Gives the jobs of a claim by their ids alone."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         claimed = super().claim(wants, **terms)
         return claimed._replace(jobs=sorted(claimed.jobs, key=lambda job: (job.lane, job.id)))
 
@@ -132,14 +132,14 @@ class Unordered(MemoryStore):
 class OwnPreference(MemoryStore):
     """Visits the lanes in an order of its own."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         return super().claim(sorted(wants), **terms)
 
 
 class Greedy(MemoryStore):
     """Takes the limit for that of each lane."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         each = [super(Greedy, self).claim([want], **terms) for want in wants]
         return Claimed(
             [job for claimed in each for job in claimed.jobs],
@@ -151,14 +151,14 @@ class Greedy(MemoryStore):
 class Generous(MemoryStore):
     """Takes as many from a lane as the limit allows, whatever the want says."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         return super().claim([want._replace(most=10**6) for want in wants], **terms)
 
 
 class NextOmitsTheClaimed(MemoryStore):
     """Counts only waiting rows in `next_at_us`."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         claimed = super().claim(wants, **terms)
         waiting = {
             lane: min(
@@ -173,14 +173,14 @@ class NextOmitsTheClaimed(MemoryStore):
 class DeadInSilence(MemoryStore):
     """Does not tell whose claim died."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         return super().claim(wants, **terms)._replace(died={})
 
 
 class ClaimLooksAtTheClock(MemoryStore):
     """Claims nothing that the machine's clock does not hold due."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         now_us = min(terms["now_us"], self.clock_us())
         return super().claim(wants, **_at(terms, now_us))
 
@@ -367,7 +367,7 @@ class GroupsDepend(MemoryStore):
 class TwoHolders(MemoryStore):
     """Reads and writes a claim's rows without holding the lock in between."""
 
-    def claim(self, wants: Sequence[Want], **terms: Unpack[Terms]) -> Claimed:
+    def claim(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> Claimed:
         claimed = super().claim(wants, **terms)
         if len(claimed.jobs) > 1:  # what another thread would have taken too
             self._put(claimed.jobs[0]._replace(at_us=terms["now_us"], state=State.WAITING))

@@ -1,7 +1,7 @@
 """Workers that died, and the release of what they held."""
 
-from dueline.monitor.dead_workers import free
-from dueline.worker.heartbeat import Attendance, Load
+from dueline.monitor.dead_workers import release_dead_worker
+from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.world import LEASE_US, World
 
 SHORT_S = 30
@@ -12,7 +12,9 @@ LONG_US = 120 * LEASE_US
 
 def beat(world: World, worker: str = "w1", queues: tuple[str, ...] = ("q",)) -> None:
     """Have a worker beat, as workers do; it is on the roster from then on."""
-    Attendance(world.queues.engine, worker, serving=queues, tasks=()).tell(Load(slots=4, held=0))
+    PresenceReporter(world.queues.engine, worker, serving=queues, tasks=()).report(
+        Load(slots=4, held=0)
+    )
 
 
 def free_all(world: World, *gone: str) -> int:
@@ -20,7 +22,7 @@ def free_all(world: World, *gone: str) -> int:
     after: str | None = None
     freed = 0
     while True:
-        report = free(
+        report = release_dead_worker(
             world.queues.engine, after, has_ended=lambda member: member.worker in gone or None
         )
         freed += report.acts

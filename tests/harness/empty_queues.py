@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.monitor.empty_queues import WAIT_US, vanish
+from dueline.monitor.empty_queues import WAIT_US, remove_empty_queues
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import Claimer
@@ -28,7 +28,7 @@ def rounds(world: World, count: int = STAGES) -> list[int]:
     acts = []
     for _ in range(count):
         world.clock.advance(us=WAIT_US + 1)
-        acts.append(vanish(world.queues.engine, None).acts)
+        acts.append(remove_empty_queues(world.queues.engine, None).acts)
     return acts
 
 
@@ -67,7 +67,7 @@ def against_monitor(prepare: Prepare) -> int:
 
         def let_go() -> None:
             for _ in range(STAGES):
-                vanish(monitor.engine, None)
+                remove_empty_queues(monitor.engine, None)
                 clock.advance(us=WAIT_US + 1)
 
         turns.run([lambda: put(producer), let_go])
@@ -89,10 +89,12 @@ def hurried_against_monitor(prepare: Prepare) -> int:
             clock.advance(us=WAIT_US + 1)
             put(producer)
 
-        turns.run([put_late, lambda: [vanish(monitor.engine, None) for _ in range(STAGES)]])
+        turns.run(
+            [put_late, lambda: [remove_empty_queues(monitor.engine, None) for _ in range(STAGES)]]
+        )
         for _ in range(STAGES):
             clock.advance(us=WAIT_US + 1)
-            vanish(monitor.engine, None)
+            remove_empty_queues(monitor.engine, None)
         check_known(engine_of(clock, cluster, nothing))
 
     return every_order(lead, switches_max=3)

@@ -135,7 +135,7 @@ def spin(tag: str) -> None:
 
 
 @app.task(name="vanish")
-def vanish(tag: str) -> None:
+def remove_empty_queues(tag: str) -> None:
     """Take the process along."""
     note("start", tag)
     os._exit(3)

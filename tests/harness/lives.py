@@ -28,7 +28,7 @@ from dueline.jobs.queue import Queues
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.tasks.handler import Handler
-from dueline.tasks.progress import Report
+from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
 from dueline.worker.backoff import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.execution import Execution
@@ -328,7 +328,7 @@ class Runner:
         """Tell handlers that ask."""
         self._execution.controls.cancel(claims)
 
-    def reports(self) -> Mapping[Claim, Report]:
+    def reports(self) -> Mapping[Claim, ProgressReport]:
         """Take what handlers said."""
         return self._execution.controls.take_reports()
 

@@ -9,7 +9,7 @@ from dueline.core.attempt import Attempt, Outcome
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Job
 from dueline.jobs.history import attempts
-from dueline.schedules import schedule as recipe
+from dueline.schedules import schedule as definition
 from dueline.schedules.schedule import Schedule, Template
 from tests.harness.world import World, world_on
 
@@ -49,7 +49,7 @@ def end(world: World, job: Job) -> None:
 
 def found(world: World) -> Schedule:
     """Read the schedule."""
-    stored = recipe.stored(world.store, "s")
+    stored = definition.stored(world.store, "s")
     assert stored is not None
     return stored.schedule
 

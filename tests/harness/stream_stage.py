@@ -6,7 +6,7 @@ from typing import Any
 from dueline.core.clock import SECOND_US
 from dueline.core.queue_settings import StreamSettings
 from dueline.core.store import Store
-from dueline.streams.batch import Batch, Terms
+from dueline.streams.batch import Batch, ConsumerOptions
 from dueline.streams.consumer import Consumer
 from dueline.streams.stream import Stream
 from dueline.tasks.handler import Handler
@@ -55,7 +55,7 @@ class Stage:
             stream="orders",
             settings=self.stream(None).look if shards is None else lambda: StreamSettings(shards),
             group=group,
-            terms=Terms(batch, TTL_US, park_after),
+            terms=ConsumerOptions(batch, TTL_US, park_after),
             owner=self,
             from_us=from_us,
         )

@@ -2,7 +2,7 @@
 
 from dueline.core.clock import StoreTime
 from dueline.core.store import Store
-from dueline.core.wakeup import Waker
+from dueline.core.wakeup import Wakeups
 from dueline.jobs.history_recorder import telling
 from dueline.jobs.queue import Queues
 
@@ -11,7 +11,7 @@ def swap(
     queues: Queues,
     *,
     store: Store | None = None,
-    waker: Waker | None = None,
+    wakeups: Wakeups | None = None,
     time: StoreTime | None = None,
 ) -> None:
     """Replace a store, what wakes workers, or the store's time; None: it stays.
@@ -24,7 +24,7 @@ def swap(
         object.__setattr__(engine, "store", store)
         object.__setattr__(engine, "recording_store", recording_store)
         queues._store, queues._recording = store, recording_store
-    if waker is not None:
-        object.__setattr__(engine, "waker", waker)
+    if wakeups is not None:
+        object.__setattr__(engine, "wakeups", wakeups)
     if time is not None:
         object.__setattr__(engine, "time", time)

@@ -10,7 +10,7 @@ from dueline.core.retry import Retry
 from dueline.jobs.history import attempts
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
-from dueline.tasks.progress import Report
+from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.backoff import GAP_US_MAX_UNHEARD, Pace
 from dueline.worker.heartbeat import Beat
@@ -47,7 +47,7 @@ class HandRunner:
         self.submitted: list[Assignment] = []
         self.forgotten: list[Claim] = []
         self.cancelled: list[Claim] = []
-        self.told: dict[Claim, Report] = {}
+        self.told: dict[Claim, ProgressReport] = {}
         self.is_closed = False
         self._queues = queues
         self._store = getattr(
@@ -133,7 +133,7 @@ class HandRunner:
             ended = Ended(one.job, Cancelled("asked"), 0, self._queues.engine.time.latest_us())
             self._ended.append(ended)
 
-    def reports(self) -> Mapping[Claim, Report]:
+    def reports(self) -> Mapping[Claim, ProgressReport]:
         """Take what the test has handlers say."""
         told, self.told = self.told, {}
         return told
@@ -228,7 +228,7 @@ class Bench:
             ),
             clock=clock,
             wakeup=self.wakeup,
-            listener=queues.engine.waker.listen([*serving, "bench:1:0"], self.wakeup),
+            listener=queues.engine.wakeups.listen([*serving, "bench:1:0"], self.wakeup),
             pace=Pace(gap_us_max, lambda: 0.0),
         )
         # The beat is a thread in real time: a test that wants one calls `beat`.

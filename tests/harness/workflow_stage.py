@@ -23,7 +23,7 @@ from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
 from dueline.workflows.parts import Part, Step, StepCall, group, pipeline
 from dueline.workflows.release import is_parked
-from dueline.workflows.workflow import Look
+from dueline.workflows.workflow import WorkflowView
 from tests.harness.lives import AFTER_LEASES_US, LEASE_US, Runner, Stage, Stopped
 from tests.harness.queues import queues_on
 from tests.harness.world import store_on
@@ -120,10 +120,10 @@ class FlowStage(Stage):
         store = self.data or SteppedMemoryStore(self.clock, cluster=self.cluster)
         return queues_on(store, self.clock, self.settings)
 
-    def look(self) -> Look:
+    def look(self) -> WorkflowView:
         """Look at the workflow."""
         assert self.start is not None
-        return Look(self.onlooker().engine, self.start.flow)
+        return WorkflowView(self.onlooker().engine, self.start.flow)
 
     def row(self, name: str) -> Job | None:
         """Read the row of a step."""

@@ -15,7 +15,7 @@ from dueline.core.store import Extend, Move, Store, Want
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits import semaphore
-from dueline.limits.semaphore import Hold, Wish
+from dueline.limits.semaphore import Hold, PermitRequest
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
@@ -74,13 +74,15 @@ class World:
         """Let a worker hold so many permits of a limit from now on."""
         permits, version = semaphore.read(self.store, limit)
         hold = Hold(count, self.now_us + round(lasts_s * SECOND_US))
-        held = semaphore.held_then(permits, worker, hold, self.now_us)
+        held = semaphore.with_hold(permits, worker, hold, self.now_us)
         assert semaphore.write(self.store, limit, held, expect=version, ids=self.queues.engine.ids)
 
     def wait_for(self, limit: str, worker: str, count: int = 1, *, queue: str = "q") -> None:
         """Let a worker wait for so many permits of a limit."""
         permits, version = semaphore.read(self.store, limit)
-        asked = semaphore.asked(permits, worker, Wish(count, 0, self.now_us, queue), self.now_us)
+        asked = semaphore.with_wait(
+            permits, worker, PermitRequest(count, 0, self.now_us, queue), self.now_us
+        )
         assert asked is not None
         assert semaphore.write(self.store, limit, asked, expect=version, ids=self.queues.engine.ids)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from dueline import Dueline, Flow, group, pipeline
 from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from tests.kills.processes import told_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -171,7 +171,7 @@ class Flows:
                 ):
                     faults.append(f"{job} began before what it needs had ended")
         known = {
-            recipe.job_of(flow.look.flow, step).hex()
+            records.job_of(flow.look.flow, step).hex()
             for flow, _ in flows
             for step in range(len(flow.look.layout.nodes))
         }

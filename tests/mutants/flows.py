@@ -16,8 +16,7 @@ from dueline.worker import workflow_steps
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.workflow_steps import Sorted, Stepping
-from dueline.workflows import readiness, release, workflow
-from dueline.workflows import records as recipe
+from dueline.workflows import readiness, records, release, workflow
 from dueline.workflows.graph import Layout
 from dueline.workflows.records import Layouts
 from dueline.workflows.release import advance
@@ -53,8 +52,8 @@ def a_start_that_is_repeated_has_other_steps(patch: Patch) -> None:
 
 
 def an_end_is_not_recorded(patch: Patch) -> None:
-    patch.setattr(recipe, "record", lambda _job, _outcome: [])
-    patch.setattr(recipe, "record_done", lambda _done: [])
+    patch.setattr(records, "record", lambda _job, _outcome: [])
+    patch.setattr(records, "record_done", lambda _done: [])
 
 
 def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
@@ -65,7 +64,7 @@ def an_end_is_recorded_after_the_row_went(patch: Patch) -> None:
             an_end_is_not_recorded(inner)
             complete(store, ends)
         for job, end in ends:
-            for commit in recipe.record(job, end.outcome):
+            for commit in records.record(job, end.outcome):
                 store.commit(commit.partition, commit.writes)
 
     patch.setattr(completion, "complete", drop_first)
@@ -100,7 +99,7 @@ def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
     note = release._noted
 
     def read_first(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
-        known = recipe.full(engine.store, flow, step)
+        known = records.full(engine.store, flow, step)
         note(engine, flow, step, full)
         return known | full
 
@@ -136,7 +135,7 @@ def what_undoes_is_never_needless(patch: Patch) -> None:
 
 
 def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
-    whole = recipe.record
+    whole = records.record
 
     def record(job: Job, outcome: Outcome) -> list[Commit]:
         return [
@@ -150,7 +149,7 @@ def a_death_is_recorded_where_ends_are(patch: Patch) -> None:
             for commit in whole(job, outcome)
         ]
 
-    patch.setattr(recipe, "record", record)
+    patch.setattr(records, "record", record)
 
 
 def a_step_that_needs_others_is_born_without_a_time(patch: Patch) -> None:

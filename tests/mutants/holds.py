@@ -7,7 +7,7 @@ import pytest
 from dueline.core.job import Claim, JobId
 from dueline.core.store import Group
 from dueline.jobs import progress_records
-from dueline.limits.rate_meters import Meters
+from dueline.limits.rate_meters import RateMeters
 from dueline.tasks.progress import Progress
 from dueline.worker.buffer import Buffer
 from dueline.worker.context_controls import Controls
@@ -57,4 +57,4 @@ def a_later_claim_does_not_open_the_progress(patch: Patch) -> None:
 
 
 def a_late_start_counts_as_of_its_claim(patch: Patch) -> None:
-    patch.setattr(Meters, "started", lambda *_: None)
+    patch.setattr(RateMeters, "started", lambda *_: None)

@@ -2,21 +2,21 @@
 
 import pytest
 
-from dueline.limits import quota as recipe
+from dueline.limits import quota as quotas
 from dueline.limits.admission import Admission, _Gate
 
 Patch = pytest.MonkeyPatch
 
 
 def what_is_taken_is_written_whatever_was_read(patch: Patch) -> None:
-    write = recipe.write
+    write = quotas.write
 
     def over_anything(records, queue, quota, used, *, now_us, expect, ids):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         del expect
-        _, version = recipe.read(records, queue, quota)
+        _, version = quotas.read(records, queue, quota)
         return write(records, queue, quota, used, now_us=now_us, expect=version, ids=ids)
 
-    patch.setattr(recipe, "write", over_anything)
+    patch.setattr(quotas, "write", over_anything)
 
 
 def who_counts_reads_afterwards_how_many_were_taken(patch: Patch) -> None:
@@ -24,7 +24,7 @@ def who_counts_reads_afterwards_how_many_were_taken(patch: Patch) -> None:
 
     def late(self, queue, quota, used):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         counted = count(self, queue, quota, used)
-        return counted._replace(through=recipe.read(self._store, queue, quota)[0].taken)
+        return counted._replace(through=quotas.read(self._store, queue, quota)[0].taken)
 
     patch.setattr(Admission, "_count", late)
 

@@ -10,8 +10,8 @@ from dueline.core.store import Records
 from dueline.limits import rate, semaphore
 from dueline.limits.permits import HeldPermits
 from dueline.limits.rate import Meter, Rate
-from dueline.limits.rate_meters import Meters
-from dueline.limits.semaphore import Permits, Wish
+from dueline.limits.rate_meters import RateMeters
+from dueline.limits.semaphore import PermitRequest, Permits
 from dueline.worker.settler import Settler
 
 Patch = pytest.MonkeyPatch
@@ -19,7 +19,12 @@ Patch = pytest.MonkeyPatch
 
 def permits_of_others_do_not_count(patch: Patch) -> None:
     def spare(
-        _permits: Permits, capacity: int, _worker: str, _wish: Wish, _now_us: int, **_: bool
+        _permits: Permits,
+        capacity: int,
+        _worker: str,
+        _wish: PermitRequest,
+        _now_us: int,
+        **_: bool,
     ) -> int:
         return capacity
 
@@ -88,17 +93,17 @@ def a_meter_is_written_whatever_was_read(patch: Patch) -> None:
 
 
 def what_a_claim_did_not_bring_is_not_given_back(patch: Patch) -> None:
-    patch.setattr(Meters, "unused", lambda _self, _name, _count: None)
+    patch.setattr(RateMeters, "unused", lambda _self, _name, _count: None)
 
 
 def what_is_given_back_is_what_was_taken_last(patch: Patch) -> None:
-    returned = rate.returned
+    returned = rate.after_returning
 
     def back(meter: Meter, one: Rate, count: int, _taken_us: int, now_us: int) -> Meter:
         last_us = max([us for us, _ in meter.taken], default=now_us)
         return returned(meter, one, count, last_us, last_us)
 
-    patch.setattr(rate, "returned", back)
+    patch.setattr(rate, "after_returning", back)
 
 
 def nobody_closes_a_limit(patch: Patch) -> None:

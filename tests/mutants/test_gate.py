@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from dueline.store_tests.failing_store import Fault
-from dueline.stores.sqlite.wakeup import SocketWaker
+from dueline.stores.sqlite.wakeup import SocketWakeups
 from tests.harness import late_landing
 from tests.harness.clocks import HandClock
 from tests.harness.stream_stage import Stage
@@ -17,13 +17,13 @@ from tests.harness.world import World, store_on, world_on
 from tests.integration.wakeups import test_sockets as sockets
 from tests.mutants import (
     births,
-    chores,
     claims,
     endings,
     flows,
     holds,
     intake,
     lists,
+    maintenance,
     pauses,
     permits,
     requests,
@@ -206,7 +206,7 @@ MUTANTS = (
         lambda: ((world := world_on("memory", Path())).queues, world.clock))),
     Mutant("O1", wakeups.news_that_are_taken_at_once_are_the_last, Named(
         sockets.taken_at_once,
-        lambda: (SocketWaker(Path(tempfile.mkdtemp(), "jobs.db"), clock=HandClock()),))),
+        lambda: (SocketWakeups(Path(tempfile.mkdtemp(), "jobs.db"), clock=HandClock()),))),
     Mutant("P1", claims.an_unfenced_claim,
            Named(claim_races.test_two_who_claim_hold_each_job_once)),
     Mutant("P1", claims.a_claim_by_the_token_alone, LATE_EXTENSION),
@@ -250,9 +250,9 @@ MUTANTS = (
            Named(test_watermark.append_against_reader)),
     Mutant("F2", test_watermark.mark_that_goes_back, Named(test_watermark.two_readers)),
     Mutant("F2", lists.a_mark_that_is_raised_after_the_reading, LATE_APPEND),
-    Mutant("F6", chores.rows_go_whoever_came_when_that_was_said,
+    Mutant("F6", maintenance.rows_go_whoever_came_when_that_was_said,
            Named(expiring.monitor_against_a_new_group)),
-    Mutant("F6", chores.a_group_begins_with_rows_that_were_said_to_go,
+    Mutant("F6", maintenance.a_group_begins_with_rows_that_were_said_to_go,
            Named(expiring.monitor_against_a_seek)),
     Mutant("F7", trials.attempts_are_not_written_down, DEADLY),
     Mutant("F7", trials.what_ended_well_counts_as_a_death,
@@ -261,35 +261,35 @@ MUTANTS = (
     Mutant("F7", trials.whoever_leaves_says_that_all_is_well, BRIEF),
     Mutant("F7", trials.suspects_run_beside_others,
            on_a_stage(parking.test_a_suspect_runs_with_nothing_beside_it_in_its_process)),
-    Mutant("M1", chores.a_diary_that_anybody_writes,
+    Mutant("M1", maintenance.a_diary_that_anybody_writes,
            Named(monitor.test_a_stale_monitor_is_fenced_off_in_any_order)),
-    Mutant("M1", chores.claims_are_freed_without_a_look_whether_their_worker_is_back,
+    Mutant("M1", maintenance.claims_are_freed_without_a_look_whether_their_worker_is_back,
            in_a_world(departed.test_a_worker_that_comes_back_meanwhile_keeps_its_claims)),
-    Mutant("M3", chores.whoever_is_silent_is_dead, in_a_world(
+    Mutant("M3", maintenance.whoever_is_silent_is_dead, in_a_world(
         departed.test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent)),
-    Mutant("M3", chores.whoever_is_in_no_registry_is_dead, in_a_world(
+    Mutant("M3", maintenance.whoever_is_in_no_registry_is_dead, in_a_world(
         departed.test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster)),
-    Mutant("M3", chores.permits_are_given_back_without_a_look_whether_their_worker_is_back,
+    Mutant("M3", maintenance.permits_are_given_back_without_a_look_whether_their_worker_is_back,
            in_a_world(departed_permits.test_a_worker_that_comes_back_meanwhile_keeps_its_permits)),
-    Mutant("M4", chores.a_freed_claim_counts_no_crash, in_a_world(
+    Mutant("M4", maintenance.a_freed_claim_counts_no_crash, in_a_world(
         departed.test_what_a_dead_worker_held_is_due_long_before_its_lease_ends)),
-    Mutant("Q1", chores.nobody_looks_whether_a_queue_still_stands,
+    Mutant("Q1", maintenance.nobody_looks_whether_a_queue_still_stands,
            Named(vanishing.producer_against_monitor)),
-    Mutant("Q1", chores.nobody_looks_whether_a_queue_still_stands,
+    Mutant("Q1", maintenance.nobody_looks_whether_a_queue_still_stands,
            Named(leftovers.producer_against_monitor)),
-    Mutant("Q1", chores.a_queue_that_stands_has_all_its_shards,
+    Mutant("Q1", maintenance.a_queue_that_stands_has_all_its_shards,
            Named(leftovers.hurried_producer_against_monitor)),
-    Mutant("Q1", chores.a_mark_does_not_concern_who_puts_a_job,
+    Mutant("Q1", maintenance.a_mark_does_not_concern_who_puts_a_job,
            Named(leftovers.hurried_producer_against_monitor)),
-    Mutant("Q2", chores.a_mark_counts_from_before_it_is_seen,
+    Mutant("Q2", maintenance.a_mark_counts_from_before_it_is_seen,
            Named(leftovers.hurried_producer_against_monitor)),
-    Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
+    Mutant("Q2", maintenance.a_marked_queue_vanishes_whatever_is_in_it,
            Named(leftovers.hurried_producer_against_monitor)),
-    Mutant("Q2", chores.a_queue_vanishes_without_a_mark,
+    Mutant("Q2", maintenance.a_queue_vanishes_without_a_mark,
            Named(vanishing.producer_against_monitor)),
-    Mutant("Q2", chores.a_mark_counts_from_before_it_is_seen,
+    Mutant("Q2", maintenance.a_mark_counts_from_before_it_is_seen,
            Named(vanishing.hurried_producer_against_monitor)),
-    Mutant("Q2", chores.a_marked_queue_vanishes_whatever_is_in_it,
+    Mutant("Q2", maintenance.a_marked_queue_vanishes_whatever_is_in_it,
            Named(vanishing.hurried_producer_against_monitor)),
     Mutant("L2", holds.progress_is_written_over_a_later_claims, OLD_CLAIM),
     Mutant("L2", holds.a_later_claim_does_not_open_the_progress,

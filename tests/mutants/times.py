@@ -9,7 +9,7 @@ from dueline.core.clock import DAY_US
 from dueline.core.engine import Engine
 from dueline.core.job import JobId
 from dueline.jobs.queue import Queues
-from dueline.schedules import schedule as recipe
+from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, Step, Stored
 from dueline.schedules.timetable import Timetable
@@ -18,12 +18,12 @@ Patch = pytest.MonkeyPatch
 
 
 def a_time_has_another_job_each_try(patch: Patch) -> None:
-    named, numbers = recipe.job_id, count()
+    named, numbers = definition.job_id, count()
 
     def unlike(schedule: Schedule, nominal_us: int) -> JobId:
         return named(schedule, nominal_us + next(numbers))
 
-    patch.setattr(recipe, "job_id", unlike)
+    patch.setattr(definition, "job_id", unlike)
 
 
 def jobs_before_how_far_they_come(patch: Patch) -> None:
@@ -60,16 +60,16 @@ def births_are_sent_again_for_ever(patch: Patch) -> None:
 
 def what_is_to_be_withdrawn_is_not_written_down(patch: Patch) -> None:
     def at_once(queues: Queues, schedule: Schedule, now_us: int) -> tuple[bytes, ...]:
-        for us in recipe.times_after(schedule.timing, now_us):
+        for us in definition.times_after(schedule.timing, now_us):
             if us > schedule.through_us:
                 return ()
-            queues.cancel(recipe.job_id(schedule, us))
+            queues.cancel(definition.job_id(schedule, us))
         return ()
 
     put = scheduler._change
 
     def change(queues: Queues, name, how):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        patch.setattr(recipe, "withdrawn", lambda *terms: at_once(queues, *terms))
+        patch.setattr(definition, "withdrawn", lambda *terms: at_once(queues, *terms))
         return put(queues, name, how)
 
     patch.setattr(scheduler, "_change", change)
@@ -79,18 +79,18 @@ def a_decision_is_not_bound_to_its_record(patch: Patch) -> None:
     put = scheduler._put
 
     def over_anything(engine, name, schedule, over):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        return put(engine, name, schedule, over and recipe.stored(engine.store, name))
+        return put(engine, name, schedule, over and definition.stored(engine.store, name))
 
     patch.setattr(scheduler, "_put", over_anything)
 
 
 def a_time_is_decided_before_it_has_come(patch: Patch) -> None:
-    alone = recipe._alone
+    alone = definition._alone
 
     def early(overlap, times, now_us, *, is_free):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        return alone(overlap, times, now_us + recipe.AHEAD_US, is_free=is_free)
+        return alone(overlap, times, now_us + definition.AHEAD_US, is_free=is_free)
 
-    patch.setattr(recipe, "_alone", early)
+    patch.setattr(definition, "_alone", early)
 
 
 def the_job_before_is_looked_for_once(patch: Patch) -> None:
@@ -114,9 +114,9 @@ def no_worker_advances_what_the_monitor_left(patch: Patch) -> None:
 
 
 def the_next_one_comes_beside_the_one_it_replaces(patch: Patch) -> None:
-    alone = recipe._alone
+    alone = definition._alone
 
     def at_once(overlap, times, now_us, *, is_free):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return alone(overlap, times, now_us, is_free=is_free or overlap == "replace")
 
-    patch.setattr(recipe, "_alone", at_once)
+    patch.setattr(definition, "_alone", at_once)

@@ -4,9 +4,9 @@ import pytest
 
 from dueline.coordination.leases import Leases
 from dueline.streams import consumer
-from dueline.streams.batch import Hold
+from dueline.streams.batch import HeldShard
 from dueline.streams.consumer import Consumer
-from dueline.streams.trial import Quiet, Trial
+from dueline.streams.trial import HandlerIsolation, Trial
 
 Patch = pytest.MonkeyPatch
 
@@ -22,7 +22,7 @@ def what_ended_well_counts_as_a_death(patch: Patch) -> None:
 def whoever_leaves_takes_a_death_back(patch: Patch) -> None:
     end = Consumer._end_attempt
 
-    def end_any(self: Consumer, shard: int, hold: Hold) -> None:
+    def end_any(self: Consumer, shard: int, hold: HeldShard) -> None:
         trial = hold.note.trial
         if trial is not None:
             hold.epoch = trial.epoch
@@ -37,4 +37,4 @@ def whoever_leaves_says_that_all_is_well(patch: Patch) -> None:
 
 
 def suspects_run_beside_others(patch: Patch) -> None:
-    patch.setattr(Quiet, "enter", lambda *_, **__: True)
+    patch.setattr(HandlerIsolation, "enter", lambda *_, **__: True)

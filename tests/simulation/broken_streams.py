@@ -12,7 +12,7 @@ from dueline.log import checkpoint
 from dueline.log.checkpoint import Checkpoint
 from dueline.log.reader import ShardReader
 from dueline.streams import resharding
-from dueline.streams.shard_order import Course
+from dueline.streams.shard_order import ShardOrder
 from dueline.streams.stream import Stream
 
 Patch = pytest.MonkeyPatch
@@ -113,7 +113,7 @@ def a_product_is_stored_without_its_position(patch: Patch) -> None:
 
 
 def new_shards_are_begun_before_the_old_ones_are_read(patch: Patch) -> None:
-    patch.setattr(Course, "may_begin", lambda *_: True)
+    patch.setattr(ShardOrder, "may_begin", lambda *_: True)
 
 
 def an_old_shard_is_left_without_its_seal(patch: Patch) -> None:
@@ -133,7 +133,7 @@ def an_old_shard_is_left_without_its_seal(patch: Patch) -> None:
         finally:
             engine.store.close_until = close  # type: ignore[method-assign]
 
-    whole = resharding.recut
+    whole = resharding.reshard
     patch.setattr(resharding, "recut", recut)
 
 

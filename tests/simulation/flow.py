@@ -7,9 +7,9 @@ from typing import Final
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import DuelineError
 from dueline.streams import consumer_threads
-from dueline.streams.batch import Batch, Terms
+from dueline.streams.batch import Batch, ConsumerOptions
 from dueline.streams.consumer import Consumer
-from dueline.streams.consumer_threads import Consuming
+from dueline.streams.consumer_threads import ConsumerThreads
 from dueline.streams.stream import channel
 from simulation.streams.data import Data
 from simulation.streams.ledger import Ledger
@@ -98,10 +98,11 @@ class Flow:
     def _consume(self, process: Process, host: Host) -> None:
         consumer = Consumer(
             host.queues.engine, host.clock, process.name, stream=STREAM, settings=host.stream.look,
-            group=GROUP, terms=Terms(50, self._ttl_us), owner=host,
+            group=GROUP, terms=ConsumerOptions(50, self._ttl_us), owner=host,
         )  # fmt: skip
-        loop = Consuming(
-            consumer, self._handle, ttl_us=self._ttl_us, threads=1, waker=host.queues.engine.waker,
+        loop = ConsumerThreads(
+            consumer, self._handle, ttl_us=self._ttl_us, threads=1,
+            wakeups=host.queues.engine.wakeups,
             channel=channel(STREAM), tidy=lambda: None,
         )  # fmt: skip
         loop.start()

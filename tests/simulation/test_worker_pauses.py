@@ -16,7 +16,7 @@ from simulation.data import Data
 from simulation.green import planted
 from simulation.people import Town
 from simulation.scenario import QUEUE, Scenario
-from simulation.shop import Diary, Shop, opened
+from simulation.shop import RunLog, Shop, opened
 from simulation.tape import Tape
 from simulation.world import BEGIN_US, World
 from tests.simulation.outage import Away, Outage
@@ -43,7 +43,7 @@ class Queue:
         """Make a world of their own."""
         self.world = World(Tape(0, []))
         self.outage = Outage()
-        self.diary = Diary()
+        self.diary = RunLog()
         data = Data(self.world, "steps" if is_stepped else "memory")
         self.town = Town(
             self.world,

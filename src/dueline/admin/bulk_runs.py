@@ -34,7 +34,7 @@ Change = Callable[[Sequence[Job]], Iterator[BulkResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class BulkProgress:
     """How far one has come.
 
     began_us: jobs that were enqueued later, or died later, are not touched. lane, after: up to
@@ -59,7 +59,7 @@ class Errand:
         return self.page[-1][0] if self.page else self.after
 
 
-class Errands:
+class BulkRun:
     """One errand: what is done to which jobs. Whoever words it alike goes on with it."""
 
     def __init__(self, engine: Engine, like: JobFilter, words: str) -> None:
@@ -71,28 +71,28 @@ class Errands:
         self._like = like
         self._key = sha256(encode([words, like])).hexdigest()[:32]
         self._version = NO_VERSION
-        self._errand = Errand(engine.time.latest_us())
+        self._progress = BulkProgress(engine.time.latest_us())
         record = record_at(engine.store, PARTITION, self._key)
         self.is_begun = record is not None
         if record is not None:
-            self._errand = decode(record.value, Errand)
+            self._progress = decode(record.value, BulkProgress)
             self._version = record.version
 
     @property
     def began_us(self) -> int:
         """When it was begun: jobs that were enqueued or died later are not touched."""
-        return self._errand.began_us
+        return self._progress.began_us
 
     @property
     def come_to(self) -> int:
         """How many jobs were come to."""
-        return self._errand.come_to
+        return self._progress.come_to
 
     def count(self, most: int | None = None) -> int:
         """Count the jobs that are still to be come to; up to `most` and one more."""
         found = len(self._unchanged())
         for lane in self._lanes():
-            for _ in self._rows(lane, self._errand.last(lane)):
+            for _ in self._rows(lane, self._progress.last(lane)):
                 found += 1
                 if most is not None and found > most:
                     return found
@@ -113,7 +113,7 @@ class Errands:
         for lane in self._lanes():
             for ids in self._pages(lane):
                 if left is not None and left <= 0:
-                    self._note(self._errand.lane or lane, ())
+                    self._note(self._progress.lane or lane, ())
                     return
                 page = self._fitting(ids[:left])
                 if page:
@@ -126,8 +126,8 @@ class Errands:
 
     def _note(self, lane: Lane, page: Sequence[Job]) -> None:
         """Write down which jobs are changed next; those of the page before were come to."""
-        last = self._errand
-        self._errand = replace(
+        last = self._progress
+        self._progress = replace(
             last,
             lane=lane,
             after=last.last(lane),
@@ -136,7 +136,7 @@ class Errands:
         )
         version = self._engine.ids.token()
         expires_us = self._engine.time.latest_us() + KEEP_US
-        put = Put(self._key, version, encode(self._errand), self._version, expires_us)
+        put = Put(self._key, version, encode(self._progress), self._version, expires_us)
         if not self._engine.store.commit(PARTITION, (put,)):
             raise Conflict(
                 "Somebody else has begun to do the same, or goes on with it.",
@@ -146,18 +146,18 @@ class Errands:
 
     def _unchanged(self) -> list[Job]:
         """Find the jobs that were being changed when it was stopped, and are as they were."""
-        tokens = dict(self._errand.page)
+        tokens = dict(self._progress.page)
         fitting = self._fitting([JobId(bytes.fromhex(one)) for one in tokens])
         return [row for row in fitting if row.token.hex() == tokens[row.id.hex()]]
 
     def _lanes(self) -> list[Lane]:
         """List the lanes that are not left behind, in order."""
         found = set(lanes_like(self._engine, self._like))
-        return sorted(lane for lane in found if not self._errand.is_behind(lane))
+        return sorted(lane for lane in found if not self._progress.is_behind(lane))
 
     def _pages(self, lane: Lane) -> Iterator[list[JobId]]:
         """Read the ids of a lane's jobs that are to be come to, in order, page by page."""
-        after = self._errand.last(lane)
+        after = self._progress.last(lane)
         while True:
             ids = heapq.nsmallest(IDS_MAX, (row.id for row in self._rows(lane, after)))
             yield from (ids[start : start + PAGE] for start in range(0, len(ids), PAGE))

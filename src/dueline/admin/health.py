@@ -7,10 +7,8 @@ from itertools import islice
 from dueline.admin.search import JobFilter, search
 from dueline.admin.store_checks import SKEW_US_MAX, judged
 from dueline.admin.unreadable import unreadable_in
-from dueline.coordination.election import holder_of
-from dueline.coordination.live_workers import live_workers
-from dueline.coordination.monitor_records import findings
-from dueline.coordination.worker_registry import Presence
+from dueline.coordination.leases import holder_of
+from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.check import Check, Verdict
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import instant_text, span_text
@@ -23,8 +21,9 @@ from dueline.core.store_capabilities import ComparesIndexes
 from dueline.jobs.counts import count
 from dueline.jobs.shard_status import LATE_US, neglected
 from dueline.limits.usage import Waiting
+from dueline.monitor.audit import findings
 from dueline.schedules import scheduler
-from dueline.streams.group_health import standing
+from dueline.streams.group_health import stuck_groups
 
 PROBES = "probes"
 PROBE_KEPT_US = 60 * SECOND_US
@@ -89,7 +88,7 @@ def examine(engine: Engine, *, compare_us: int = COMPARE_US) -> Report:
         lambda: _written_ahead(engine),
         lambda: _shortened(list(_unserved(engine, workers)), "queues"),
         lambda: neglected(engine, engine.catalog.names(), workers),
-        lambda: standing(engine, max_age_us=LATE_US, verdict="warning"),
+        lambda: stuck_groups(engine, max_age_us=LATE_US, verdict="warning"),
     )
     for look in more:
         try:
@@ -174,7 +173,7 @@ def is_ready(engine: Engine, *, max_age_us: int, within_us: int = READY_WITHIN_U
         finding = f"{checked} of {len(names)} were checked within {span_text(within_us)}"
         advice = "Repeat the command: each time it begins with other queues."
         checks.append(Check("queues", "warning", finding, advice))
-    checks += standing(engine, max_age_us=max_age_us, verdict="bad")
+    checks += stuck_groups(engine, max_age_us=max_age_us, verdict="bad")
     checks += _overdue(engine, max_age_us, "bad")
     return checks or [Check("queues", "good", "all that is ready is served in time")]
 
@@ -255,7 +254,7 @@ def recurring(engine: Engine, workers: Sequence[Presence]) -> Iterator[Check]:
     """Find schedules whose jobs nobody stores: any worker does, so none is there, or it fails."""
     if found := list(_overdue(engine, OVERDUE_US, "warning")):
         yield from found
-    elif not workers and (names := [one.name for one in scheduler.everything(engine)]):
+    elif not workers and (names := [one.name for one in scheduler.all_schedules(engine)]):
         yield Check(
             "schedules",
             "warning",

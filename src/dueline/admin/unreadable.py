@@ -5,11 +5,9 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 
-from dueline.coordination import worker_registry, worker_roster
-from dueline.coordination.election import OFFICES
-from dueline.coordination.leases import Grant
-from dueline.coordination.worker_registry import Presence
-from dueline.coordination.worker_roster import Member
+from dueline.coordination import worker_registry
+from dueline.coordination.leases import ELECTIONS, Grant
+from dueline.coordination.worker_registry import Presence, Registration
 from dueline.core.call_options import read_options
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreCorrupt
@@ -41,10 +39,10 @@ def unreadable_in(engine: Engine, *, most: int) -> Iterator[Unreadable]:
     store = engine.store
     yield from unreadable(store, SETTINGS_PARTITION, QueueSettings)
     yield from unreadable(store, worker_registry.PARTITION, Presence)
-    yield from unreadable(store, worker_roster.PARTITION, Member)
+    yield from unreadable(store, worker_registry.REGISTRATIONS, Registration)
     yield from unreadable(store, schedule.PARTITION, Schedule)
     yield from unreadable(store, resharding.PARTITION, StreamSettings)
-    yield from unreadable(store, OFFICES, Grant)
+    yield from unreadable(store, ELECTIONS, Grant)
     limits = _limits(engine)
     yield from semaphore.unreadable_of(store, limits)
     yield from rate.unreadable_of(store, limits)

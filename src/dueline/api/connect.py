@@ -13,7 +13,7 @@ from dueline.core.errors import ConfigError
 from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Store
-from dueline.core.wakeup import LocalWaker, NoWakeups, Waker
+from dueline.core.wakeup import LocalWakeups, NoWakeups, Wakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 
@@ -80,26 +80,26 @@ def _sqlite(url: str, path: str, options: dict[str, str], clock: Clock) -> Store
     )
 
 
-def open_waker(url: str, *, clock: Clock) -> Waker:
+def open_wakeups(url: str, *, clock: Clock) -> Wakeups:
     """Make what wakes the workers of the store that an address names; it must be a store's.
 
     Memory's workers are in this process, SQLite's on this machine; Cassandra's cannot be reached.
     """
     parts = split_address(url)
     if parts.scheme == "memory":
-        return LocalWaker()
+        return LocalWakeups()
     if parts.scheme == "sqlite":
-        from dueline.stores.sqlite.wakeup import SocketWaker  # noqa: PLC0415  (see above)
+        from dueline.stores.sqlite.wakeup import SocketWakeups  # noqa: PLC0415  (see above)
 
-        return SocketWaker(Path(unquote(parts.path)[1:]).absolute(), clock=clock)
+        return SocketWakeups(Path(unquote(parts.path)[1:]).absolute(), clock=clock)
     return NoWakeups()
 
 
 def open_queues(url: str, store: Store, *, clock: Clock) -> Queues:
     """Make the engine on a store, the one that the address names."""
-    waker = open_waker(url, clock=clock)
+    wakeups = open_wakeups(url, clock=clock)
     return Queues(
-        open_engine(store, clock=clock, ids=Ids(), defaults=queue_defaults(url), waker=waker)
+        open_engine(store, clock=clock, ids=Ids(), defaults=queue_defaults(url), wakeups=wakeups)
     )
 
 

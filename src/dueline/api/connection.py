@@ -14,9 +14,9 @@ from dueline.core.store import Store
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import (
-    Adding,
     EnqueueEvent,
     EnqueueName,
+    HookDecorator,
     Hooks,
     RanEvent,
     RanName,
@@ -138,14 +138,14 @@ class Connection:
         return self._hooks
 
     @overload
-    def on(self, name: EnqueueName, /) -> Adding[EnqueueEvent]: ...
+    def on(self, name: EnqueueName, /) -> HookDecorator[EnqueueEvent]: ...
     @overload
-    def on(self, name: RunName, /) -> Adding[RunEvent]: ...
+    def on(self, name: RunName, /) -> HookDecorator[RunEvent]: ...
     @overload
-    def on(self, name: RanName, /) -> Adding[RanEvent]: ...
+    def on(self, name: RanName, /) -> HookDecorator[RanEvent]: ...
     @overload
-    def on(self, name: SettleName, /) -> Adding[SettleEvent]: ...
-    def on(self, name: Any, /) -> Adding[Any]:
+    def on(self, name: SettleName, /) -> HookDecorator[SettleEvent]: ...
+    def on(self, name: Any, /) -> HookDecorator[Any]:
         """Register a hook: `@app.on("dead")`, or `app.on("dead")(function)`.
 
         Hooks only see what this process does. To see every event, read the history.

@@ -17,10 +17,10 @@ from dueline.core.logging import log
 from dueline.core.process_identity import worker_name
 from dueline.core.queue_settings import check_queue_name
 from dueline.streams.consumer import Consumer
-from dueline.streams.consumer_threads import Consuming
+from dueline.streams.consumer_threads import ConsumerThreads
 from dueline.streams.event import Position
 from dueline.streams.stream import Registered, Stream, channel
-from dueline.streams.trial import Quiet
+from dueline.streams.trial import HandlerIsolation
 
 DRAIN_S: Final = 25.0
 LEASE_S: Final = 30.0
@@ -111,7 +111,7 @@ class CoordinationMethods(Connection):
             BadInput: `threads` is less than 1.
         """
         names = self._consumer_names() if consumers is None else consumers
-        quiet = Quiet(self.clock)
+        quiet = HandlerIsolation(self.clock)
         made = [self._make_consumer(*self._find_consumer(name), threads, quiet) for name in names]
         if not made:
             raise NotFound("No consumer is registered.", hint='Write @stream.consumer("group").')
@@ -166,8 +166,8 @@ class CoordinationMethods(Connection):
         return found, found.consumers[group]
 
     def _make_consumer(
-        self, stream: Stream, registered: Registered, threads: int, quiet: Quiet
-    ) -> tuple[Consumer, Consuming]:
+        self, stream: Stream, registered: Registered, threads: int, quiet: HandlerIsolation
+    ) -> tuple[Consumer, ConsumerThreads]:
         if threads < 1:
             raise BadInput(f"threads={threads} handle nothing.")
         queues, (group, handle, terms, start) = self.queues, registered
@@ -184,12 +184,12 @@ class CoordinationMethods(Connection):
             from_us=queues.engine.time.earliest_us() if start == "newest" else from_us,
             quiet=quiet,
         )
-        loop = Consuming(
+        loop = ConsumerThreads(
             consumer,
             handle,
             ttl_us=terms.ttl_us,
             threads=threads,
-            waker=queues.engine.waker,
+            wakeups=queues.engine.wakeups,
             channel=channel(stream.name),
             tidy=stream.expire,
         )
@@ -254,7 +254,7 @@ class CoordinationMethods(Connection):
             ids=queues.engine.ids,
         )
         give_up_us = clock.monotonic_us() + wait_us
-        while (epoch := leases.stand(name)) is None:
+        while (epoch := leases.hold_or_take(name)) is None:
             if clock.monotonic_us() >= give_up_us:
                 raise Conflict(f"The lease {name} is held by {leases.look()[name].holder}.")
             clock.sleep(_LOOK_S)

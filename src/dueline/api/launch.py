@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dueline.api.config import place_of
 from dueline.api.connection import Connection
-from dueline.api.maintenance import make_watch
+from dueline.api.maintenance import make_maintenance_threads
 from dueline.api.signals import passed_on
 from dueline.api.worker_plan import Plan
 from dueline.core.errors import ConfigError, SchemaMismatch, StoreCorrupt
@@ -68,7 +68,7 @@ def make_worker(
     wakeup = threading.Event()
     name = worker_name()
     channels = [*plan.serving, name]  # permits call it by its name
-    listener = queues.engine.waker.listen(channels, wakeup)
+    listener = queues.engine.wakeups.listen(channels, wakeup)
     log.info("worker %s serves %s", name, ", ".join(plan.serving))
     return Worker(
         queues.engine,
@@ -112,7 +112,7 @@ def _without_unreadable(queues: Queues, plan: Plan) -> Plan:
 
 def run(app: Connection, plan: Plan, worker: Worker) -> None:
     """Run a worker in this thread until it is stopped, and maintenance in threads next to it."""
-    watch = make_watch(app.queues, worker.name, is_monitor=plan.monitor)
+    watch = make_maintenance_threads(app.queues, worker.name, is_monitor=plan.monitor)
     if plan.burst:  # what is due is to be stored before it looks whether something is
         watch.check_schedules()
     with watch:

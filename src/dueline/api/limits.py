@@ -11,7 +11,8 @@ from dueline.core.queue_settings import Quota, check_queue_name, check_quota
 from dueline.core.validation import check_tenant
 from dueline.jobs import pauses
 from dueline.jobs.queue import Queues
-from dueline.limits import quota_settings, rate, semaphore
+from dueline.limits import rate, semaphore
+from dueline.limits.quota import set_quota
 from dueline.limits.rate import Rate, check_rate
 
 
@@ -109,7 +110,7 @@ class LimitMethods(Connection):
         quota = asked_quota(tenant, depth, rate, per, each_tenant=each_tenant)
         check_queue_name(queue)
         if self.is_open:
-            quota_settings.put(self.engine, queue, quota)
+            set_quota(self.engine, queue, quota)
         else:
             self._quotas.append((queue, quota))
 
@@ -152,7 +153,7 @@ class LimitMethods(Connection):
         super().declare(queues)
         engine = queues.engine
         for queue, quota in self._quotas:
-            quota_settings.put(engine, queue, quota)
+            set_quota(engine, queue, quota)
         for name, capacity in self._semaphores.items():
             semaphore.define(engine.store, name, capacity, ids=engine.ids)
         for name, declared in self._rates.items():

@@ -3,33 +3,35 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dueline.core.chore import Chore, Report
 from dueline.core.engine import Engine
+from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.jobs.queue import Queues
-from dueline.monitor.monitor import CHORES
-from dueline.monitor.thread import Watch
-from dueline.schedules import enqueue
+from dueline.monitor.monitor import TASKS
+from dueline.monitor.thread import MaintenanceThreads
+from dueline.schedules import scheduler
 from dueline.schedules.timetable import Timetable
-from dueline.streams import expiry, late_groups
+from dueline.streams import group_health, retention
 
 STREAMS: Final = (
-    Chore("expire", expiry.EVERY_US, expiry.expire),
-    Chore("late groups", late_groups.EVERY_US, late_groups.report_late_groups),
+    MaintenanceTask("expire", retention.EVERY_US, retention.trim_streams),
+    MaintenanceTask("late groups", group_health.EVERY_US, group_health.report_late_groups),
 )
 
 
-def tasks_of(queues: Queues) -> Sequence[Chore]:
-    """Return the tasks of the monitor."""
+def tasks_of(queues: Queues) -> Sequence[MaintenanceTask]:
+    """Return the maintenance tasks."""
 
-    def store_jobs(_: Engine, after: str | None) -> Report:
-        return enqueue.recur(queues, after)
+    def store_jobs(_: Engine, after: str | None) -> StepResult:
+        return scheduler.store_scheduled_jobs(queues, after)
 
-    return (Chore("recur", enqueue.EVERY_US, store_jobs), *CHORES, *STREAMS)
+    return (MaintenanceTask("recur", scheduler.EVERY_US, store_jobs), *TASKS, *STREAMS)
 
 
-def make_watch(queues: Queues, worker: str, *, is_monitor: bool = True) -> Watch:
-    """Return the threads of maintenance next to a worker, as `Watch`."""
-    return Watch(
+def make_maintenance_threads(
+    queues: Queues, worker: str, *, is_monitor: bool = True
+) -> MaintenanceThreads:
+    """Return the maintenance threads of a worker."""
+    return MaintenanceThreads(
         queues.engine,
         worker,
         check_schedules=Timetable(queues, worker).step,

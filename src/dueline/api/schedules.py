@@ -52,7 +52,7 @@ class Schedules:
 
     def names(self) -> list[str]:
         """Return the names of the stored schedules."""
-        return [one.name for one in scheduler.everything(self._host.engine)]
+        return [one.name for one in scheduler.all_schedules(self._host.engine)]
 
     def next(self, name: str, count: int = 1) -> list[datetime]:
         """Return the next occurrences of a schedule in UTC; none while it is paused.

@@ -12,12 +12,12 @@ from dueline.core.job import JobId
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import Transaction, expect_transaction
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from dueline.workflows import workflow as flows
 from dueline.workflows.graph import lay_out
 from dueline.workflows.parts import Part
 from dueline.workflows.readiness import Failure
-from dueline.workflows.workflow import FlowProgress, Look, Start
+from dueline.workflows.workflow import FlowProgress, Start, WorkflowView
 
 
 class Flow:
@@ -29,7 +29,7 @@ class Flow:
         self._id = flow
         self._queues = queues
         self._clock = clock
-        self._look: Look | None = None
+        self._look: WorkflowView | None = None
 
     def __repr__(self) -> str:
         return f"<Flow {self.id}>"
@@ -46,13 +46,13 @@ class Flow:
         return self._id.hex()
 
     @property
-    def look(self) -> Look:
+    def look(self) -> WorkflowView:
         """What reads it.
 
         Raises: NotFound: there is no such workflow, or nothing is kept of it.
         """
         if self._look is None:
-            self._look = Look(self._queues.engine, self._id)
+            self._look = WorkflowView(self._queues.engine, self._id)
         return self._look
 
     @property
@@ -78,7 +78,7 @@ class Flow:
     def step(self, number: int) -> Job[Any]:
         """Make a handle on the job of a step; they are numbered from 0, as they were given."""
         self.look.branch(number)
-        return Job(recipe.job_of(self._id, number), self._queues, self._clock)
+        return Job(records.job_of(self._id, number), self._queues, self._clock)
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401  (of the last part)
         """Wait for the last part to end, and answer what it gives.
@@ -223,5 +223,5 @@ class WorkflowMethods(Connection):
     def flows(self) -> Iterator[tuple[Flow, str]]:
         """Yield the stored workflows with their names, newest first."""
         queues, clock = self.queues, self.clock
-        for flow, name in recipe.listed(queues.engine.store):
+        for flow, name in records.listed(queues.engine.store):
             yield Flow(flow, queues, clock), name

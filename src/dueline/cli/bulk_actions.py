@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from dueline.admin.bulk_runs import Change, Errands
+from dueline.admin.bulk_runs import BulkRun, Change
 from dueline.admin.search import ENDED_STATES, JobFilter
 from dueline.cli.confirm import is_agreed, refuse
 from dueline.cli.errors import Exit
@@ -58,16 +58,16 @@ def change_matching(
     """
     (verb, past), limit = words, bulk.limit
     with session_of(context).queues() as queues:
-        errand = Errands(queues.engine, like, f"{verb} {how}")
-        found = errand.count(limit)
+        bulk_run = BulkRun(queues.engine, like, f"{verb} {how}")
+        found = bulk_run.count(limit)
         matching = found if limit is None else min(found, limit)
-        tell(errand, "Jobs that match", matching, more=found > matching)
+        tell(bulk_run, "Jobs that match", matching, more=found > matching)
         question = f"{verb.capitalize()} them?"
         if matching and not bulk.dry_run and not is_agreed(question, yes=bulk.yes):
             return refuse(past, matching)
         changed = BulkResult()
         if not bulk.dry_run:
-            changed = run(errand, change(queues, errand.began_us), verb, matching, limit=limit)
+            changed = run(bulk_run, change(queues, bulk_run.began_us), verb, matching, limit=limit)
         entry: Entry = {
             "matching": matching,
             past: changed.done,
@@ -79,24 +79,24 @@ def change_matching(
     return Exit.DONE
 
 
-def tell(errand: Errands, what: str, matching: int, *, more: bool = False) -> None:
-    """Print how many jobs match, and of an errand that was begun before, how far it had come."""
+def tell(bulk_run: BulkRun, what: str, matching: int, *, more: bool = False) -> None:
+    """Print how many jobs match, and of an bulk_run that was begun before, how far it had come."""
     note(f"{what}: {matching}{', and more: repeat this' if more else ''}.")
-    if errand.is_begun:
-        began = to_datetime(errand.began_us)
+    if bulk_run.is_begun:
+        began = to_datetime(bulk_run.began_us)
         note(
             f"This goes on with what was begun at {began:%Y-%m-%dT%H:%M:%SZ}, and came to "
-            f"{errand.come_to} jobs; for those that were enqueued since, repeat it."
+            f"{bulk_run.come_to} jobs; for those that were enqueued since, repeat it."
         )
 
 
 def run(
-    errand: Errands, change: Change, verb: str, matching: int, *, limit: int | None = None
+    bulk_run: BulkRun, change: Change, verb: str, matching: int, *, limit: int | None = None
 ) -> BulkResult:
     """Change the jobs, and show how far that has come."""
     changed = BulkResult()
     with bar(verb, matching) as show_done:
-        for page in errand.run(change, limit=limit):
+        for page in bulk_run.run(change, limit=limit):
             changed = changed.plus(page)
             show_done(sum(changed))
     return changed

@@ -25,8 +25,13 @@ MARGIN_US_MIN: Final = SECOND_US
 BEATS_A_TTL: Final = 4
 """How often a lease should be renewed while it lasts."""
 
-LAPSED_US: Final = 1
+EXPIRED_US: Final = 1
 """When a lease lapsed that its holder could have given back: long ago, so it is free."""
+
+ELECTIONS: Final = "offices"
+"""The scope of the leases of elected leaders."""
+
+MONITOR: Final = "monitor"
 
 _ROUND_TRIPS: Final = 100
 
@@ -36,7 +41,7 @@ class Grant:
     """What a lease's record says.
 
     epoch: how often the lease was granted. until_us: when it lapses by the store's clock;
-    0 where its holder gave it back, LAPSED_US where it did so for a holder that could not.
+    0 where its holder gave it back, EXPIRED_US where it did so for a holder that could not.
     """
 
     epoch: int
@@ -48,6 +53,11 @@ class Grant:
 def grants(records: Records, scope: str) -> Mapping[str, Grant]:
     """Read all leases of a scope that were ever granted, by name, without holding any."""
     return {record.key: decode(record.value, Grant) for record in records_in(records, scope)}
+
+
+def holder_of(records: Records) -> Grant | None:
+    """Return the lease of the maintenance leader that was elected last; None: never any."""
+    return grants(records, ELECTIONS).get(MONITOR)
 
 
 def set_free(
@@ -121,7 +131,7 @@ class Leases:
         self._ids = ids
         self._seen: dict[str, _Sight] = {}
         self._held: dict[str, _Holding] = {}
-        self._lapsed: set[str] = set()
+        self._expired: set[str] = set()
         self._round_trips_us: deque[int] = deque(maxlen=_ROUND_TRIPS)
 
     # What is known
@@ -168,13 +178,13 @@ class Leases:
             return None
         return one.grant.epoch
 
-    def has_lapsed(self, name: str) -> bool:
-        """Return whether the holder before did not give the lease back, up to `forget_lapse`."""
-        return name in self._lapsed
+    def has_expired(self, name: str) -> bool:
+        """Return whether the holder before did not give the lease back, up to `clear_expired`."""
+        return name in self._expired
 
-    def forget_lapse(self, name: str) -> None:
+    def clear_expired(self, name: str) -> None:
         """Note that what the holder before was at has been done since."""
-        self._lapsed.discard(name)
+        self._expired.discard(name)
 
     def sure_us(self, name: str) -> int:
         """Tell for how long a lease is held beyond doubt, if no beat comes through."""
@@ -197,9 +207,9 @@ class Leases:
         grant = Grant(epoch, self.holder, self.ttl_us, 0)
         expect = NO_VERSION if sight is None else sight.version
         if sight is None or not sight.grant.until_us:
-            self._lapsed.discard(name)
+            self._expired.discard(name)
         else:
-            self._lapsed.add(name)
+            self._expired.add(name)
         if self._write({name: _Holding(grant, expect, 0)}):
             return epoch
         self._read_back(name)
@@ -221,7 +231,7 @@ class Leases:
                 self._write(dict(self._held))
         return sorted(before - set(self.held))
 
-    def release(self, names: Collection[str], *, lapsed: Collection[str] = ()) -> None:
+    def release(self, names: Collection[str], *, expired: Collection[str] = ()) -> None:
         """Give leases back, so that others need not wait until they lapse.
 
         Args: lapsed: those that for the next holder are to have lapsed; see `has_lapsed`.
@@ -229,14 +239,14 @@ class Leases:
         for name in names:
             one = self._held.pop(name, None)
             if one is not None:
-                until_us = LAPSED_US if name in lapsed else 0
+                until_us = EXPIRED_US if name in expired else 0
                 put = self._put(name, replace(one.grant, until_us=until_us), one.version)
                 self._records.commit(self._scope, (put,))
 
-    def stand(self, name: str) -> int | None:
-        """Stand for an office: hold it, or take it if it is free.
+    def hold_or_take(self, name: str) -> int | None:
+        """Renew the leases, and take this one if it is not held and free.
 
-        Returns: the epoch of the one who holds it; None where that is somebody else.
+        Returns: the epoch; None where another holder has it.
         """
         self.renew()
         if self.epoch(name) is None:

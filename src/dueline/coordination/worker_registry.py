@@ -1,21 +1,30 @@
-"""Which workers are alive."""
+"""The workers of a store.
+
+Two partitions of records: heartbeats, which expire after three missed ones, and registrations,
+which stay until the claims of the worker are released. So a worker that is registered and has no
+heartbeat died or stalled.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dueline.core.codec import encode
+from dueline.core.engine import Engine
 from dueline.core.pagination import records_in
+from dueline.core.process_identity import Whereabouts, is_gone, own
 from dueline.core.readable_records import readable
 from dueline.core.store import Delete, Put, Records
 from dueline.core.version import VERSION
 
 PARTITION = "workers"
+REGISTRATIONS = "roster"
 BEATS_MISSED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What a worker says of itself with each heartbeat.
+    """What a worker reports with each heartbeat.
 
     worker: `<host>:<pid>:<random>`. queues, tasks: the names that it serves and knows.
     slots, held: jobs that it can run at once, and has claimed now. clock_skew_us: its wall clock
@@ -45,20 +54,20 @@ class Presence:
 
 
 def announce(records: Records, presence: Presence, *, version: bytes, beat_every_us: int) -> None:
-    """Write a beat, with dueline's version; it reads as absent once three beats were missed."""
+    """Write a heartbeat with the version of dueline; it expires after three missed heartbeats."""
     expires_us = presence.beat_us + BEATS_MISSED_MAX * beat_every_us
-    said = replace(presence, version=VERSION)
-    put = Put(presence.worker, version, encode(said), expires_us=expires_us)
+    value = encode(replace(presence, version=VERSION))
+    put = Put(presence.worker, version, value, expires_us=expires_us)
     records.commit(PARTITION, (put,))
 
 
 def leave(records: Records, worker: str) -> None:
-    """Take a worker that stops out of the registry."""
+    """Delete the heartbeat of a worker that stops."""
     records.commit(PARTITION, (Delete(worker),))
 
 
 def count(records: Records) -> int:
-    """Count who is alive."""
+    """Return how many workers are alive."""
     return sum(1 for _ in records_in(records, PARTITION))
 
 
@@ -68,5 +77,56 @@ def names(records: Records) -> Sequence[str]:
 
 
 def present(records: Records) -> Sequence[Presence]:
-    """Read who is alive, by worker id."""
+    """Read the heartbeats of the workers that are alive, by worker id."""
     return [presence for _, presence in readable(records, PARTITION, Presence)]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A worker that started. space, pid, born: its process, see `Whereabouts`."""
+
+    worker: str
+    queues: tuple[str, ...]
+    space: str = ""
+    pid: int = 0
+    born: str = ""
+
+    def has_ended(self, here: Whereabouts) -> bool:
+        """Return whether the process of the worker has certainly ended, as seen from `here`."""
+        return is_gone(Whereabouts(self.space, self.pid, self.born), here)
+
+
+class StoredRegistration(NamedTuple):
+    """A registration as it was read."""
+
+    registration: Registration
+    version: bytes
+
+
+def register(records: Records, registration: Registration, *, version: bytes) -> None:
+    """Register a worker: after its first heartbeat, and before that can expire."""
+    records.commit(REGISTRATIONS, (Put(registration.worker, version, encode(registration)),))
+
+
+def unregister(records: Records, worker: str, *, version: bytes | None = None) -> bool:
+    """Delete a registration. version: only if it is still this one; the worker may be back."""
+    return records.commit(REGISTRATIONS, (Delete(worker, expect=version),))
+
+
+def registrations(records: Records) -> Sequence[StoredRegistration]:
+    """Read all registrations, by worker id."""
+    return [
+        StoredRegistration(one, record.version)
+        for record, one in readable(records, REGISTRATIONS, Registration)
+    ]
+
+
+def live_workers(engine: Engine) -> list[Presence]:
+    """Return the workers that are alive, by id.
+
+    A worker that was killed counts as alive until it missed three heartbeats. If its process ran on
+    this machine, it is omitted at once.
+    """
+    here = own()
+    ended = {one.worker for one, _ in registrations(engine.store) if one.has_ended(here)}
+    return [one for one in present(engine.store) if one.worker not in ended]

@@ -12,7 +12,7 @@ from dueline.core.pagination import EVER, jobs_in, lane_pages
 from dueline.core.queue_catalog import Catalog
 from dueline.core.store import LanePage, Store
 from dueline.core.tuples import field
-from dueline.core.wakeup import Waker, wake_before
+from dueline.core.wakeup import Wakeups, wake_before
 
 _when_of = field(Job, "lane", "at_us")
 
@@ -29,7 +29,7 @@ class Engine:
       time: The store's time.
       ids: Source of ids and tokens.
       catalog: The queues and their settings.
-      waker: Wakes workers of the store.
+      wakeups: Wakes workers of the store.
     """
 
     store: Store
@@ -38,11 +38,11 @@ class Engine:
     time: StoreTime
     ids: Ids
     catalog: Catalog
-    waker: Waker
+    wakeups: Wakeups
 
     def wake(self, places: Iterable[tuple[str, int]]) -> None:
         """Wake the workers of queues in which a job may soon be claimed: queue and `at_us`."""
-        wake_before(self.waker, places, now_us=self.time.latest_us())
+        wake_before(self.wakeups, places, now_us=self.time.latest_us())
 
     def announce(self, jobs: Sequence[Job]) -> None:
         """Wake the workers of jobs that were stored, and keep their queues in the catalog.

@@ -38,7 +38,7 @@ class WakeupListener(Protocol):
         ...
 
 
-class Waker(Protocol):
+class Wakeups(Protocol):
     """What wakes the workers of a store."""
 
     def wake(self, queues: Collection[str]) -> None:
@@ -58,7 +58,7 @@ def place_of(move: Move) -> tuple[str, int]:
     return (move.to or move.job.lane).queue, move.at_us
 
 
-def wake_before(waker: Waker, places: Iterable[tuple[str, int]], *, now_us: int) -> None:
+def wake_before(wakeups: Wakeups, places: Iterable[tuple[str, int]], *, now_us: int) -> None:
     """Wake the workers of queues in which a job may be claimed before their next look.
 
     Args: places: queue and `at_us` of jobs that were stored or moved.
@@ -66,7 +66,7 @@ def wake_before(waker: Waker, places: Iterable[tuple[str, int]], *, now_us: int)
     until_us = now_us + WAKE_AHEAD_US
     queues = {queue for queue, at_us in places if at_us <= until_us}
     if queues:
-        waker.wake(queues)
+        wakeups.wake(queues)
 
 
 class NoListener:
@@ -94,11 +94,11 @@ class NoWakeups:
         return NoListener()
 
 
-class Deferred:
+class DeferredWakeups:
     """Wakes nobody until it is told to: for jobs that nobody else can see yet."""
 
-    def __init__(self, waker: Waker) -> None:
-        self._waker = waker
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
         self._queues: set[str] = set()
 
     def wake(self, queues: Collection[str]) -> None:
@@ -108,14 +108,14 @@ class Deferred:
     def release(self) -> None:
         """Wake those who serve what is remembered."""
         if self._queues:
-            self._waker.wake(self._queues)
+            self._wakeups.wake(self._queues)
 
     def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
         """Open a listener for these queues."""
-        return self._waker.listen(queues, wakeup)
+        return self._wakeups.listen(queues, wakeup)
 
 
-class LocalWaker:
+class LocalWakeups:
     """Wakes the workers of this process."""
 
     def __init__(self) -> None:
@@ -145,8 +145,10 @@ class _LocalListener:
 
     is_open = True
 
-    def __init__(self, waker: LocalWaker, queues: frozenset[str], wakeup: threading.Event) -> None:
-        self._waker = waker
+    def __init__(
+        self, wakeups: LocalWakeups, queues: frozenset[str], wakeup: threading.Event
+    ) -> None:
+        self._wakeups = wakeups
         self._queues = queues
         self._wakeup = wakeup
         self._heard = False
@@ -161,4 +163,4 @@ class _LocalListener:
         return heard
 
     def close(self) -> None:
-        self._waker.forget(self)
+        self._wakeups.forget(self)

@@ -38,18 +38,18 @@ class StreamShard(NamedTuple):
     shard: int
 
 
-class Shelves(Protocol):
+class MarkStorage(Protocol):
     """Where rows and marks lie, in steps that stand alone; each has happened when it returns."""
 
-    def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
+    def marks_of(self, shards: Sequence[StreamShard]) -> Sequence[int]:
         """Read the mark of each shard; NOTHING_CLOSED where it has none."""
         ...
 
-    def mark_of(self, shelf: StreamShard) -> int:
+    def mark_of(self, shard: StreamShard) -> int:
         """Read a mark, no older than any write of it that has returned."""
         ...
 
-    def raise_mark(self, shelf: StreamShard, *, old: int, new: int) -> bool:
+    def raise_mark(self, shard: StreamShard, *, old: int, new: int) -> bool:
         """Write a mark if it still is `old`."""
         ...
 
@@ -59,13 +59,13 @@ class Shelves(Protocol):
 
 
 class Frontier:
-    """The two algorithms over shelves; threads may share it.
+    """The two algorithms over shards; threads may share it.
 
     It remembers the marks that it has seen, so that a late row is seldom written twice.
     """
 
-    def __init__(self, shelves: Shelves) -> None:
-        self._shelves = shelves
+    def __init__(self, shards: MarkStorage) -> None:
+        self._marks = shards
         self._seen: dict[StreamShard, int] = {}
 
     def append(self, rows: Sequence[Row]) -> list[int | None]:
@@ -83,7 +83,7 @@ class Frontier:
                 break
             waiting = {}
             for number, row in written.items():
-                if marks.get(_shelf_of(row), NOTHING_CLOSED) > MARK_MAX:
+                if marks.get(_shard_of(row), NOTHING_CLOSED) > MARK_MAX:
                     continue
                 moved = _above(row, marks)
                 if moved is row:
@@ -94,19 +94,19 @@ class Frontier:
                 break
         return places
 
-    def close_until(self, shelf: StreamShard, at_us: int) -> int:
+    def close_until(self, shard: StreamShard, at_us: int) -> int:
         """Raise a mark to at least `at_us`; give up where others raise it all the time."""
         for _ in range(ROUNDS_MAX):
-            present = self._shelves.mark_of(shelf)
-            self._note(shelf, present)
-            if at_us <= present or self._shelves.raise_mark(shelf, old=present, new=at_us):
-                self._note(shelf, at_us)
+            present = self._marks.mark_of(shard)
+            self._note(shard, present)
+            if at_us <= present or self._marks.raise_mark(shard, old=present, new=at_us):
+                self._note(shard, at_us)
                 return max(at_us, present)
         return present
 
     def _insert(self, rows: dict[int, Row], *, is_first: bool) -> set[int]:
         try:
-            sure = self._shelves.put_rows(list(rows.values()))
+            sure = self._marks.put_rows(list(rows.values()))
         except StoreUnavailable:
             if is_first:
                 raise
@@ -115,28 +115,28 @@ class Frontier:
 
     def _look(self, rows: Iterable[Row]) -> Mapping[StreamShard, int] | None:
         """Read the marks of the shards of rows; None: they could not be read."""
-        shelves = sorted({_shelf_of(row) for row in rows})
-        if not shelves:
+        shards = sorted({_shard_of(row) for row in rows})
+        if not shards:
             return {}
         with suppress(StoreUnavailable):  # after the write, that is no worse than unknown
-            marks = dict(zip(shelves, self._shelves.marks_of(shelves), strict=True))
-            for shelf, mark in marks.items():
-                self._note(shelf, mark)
+            marks = dict(zip(shards, self._marks.marks_of(shards), strict=True))
+            for shard, mark in marks.items():
+                self._note(shard, mark)
             return marks
         return None
 
-    def _note(self, shelf: StreamShard, mark: int) -> None:
+    def _note(self, shard: StreamShard, mark: int) -> None:
         if len(self._seen) > SHARDS_KNOWN_MAX:
             self._seen.clear()
-        if self._seen.get(shelf, NOTHING_CLOSED) < mark <= MARK_MAX:
-            self._seen[shelf] = mark
+        if self._seen.get(shard, NOTHING_CLOSED) < mark <= MARK_MAX:
+            self._seen[shard] = mark
 
 
 def _above(row: Row, marks: Mapping[StreamShard, int]) -> Row:
     """Place a row above the mark of its shard."""
-    mark = marks.get(_shelf_of(row), NOTHING_CLOSED)
+    mark = marks.get(_shard_of(row), NOTHING_CLOSED)
     return row if row.at_us > mark else row._replace(at_us=mark + 1)
 
 
-def _shelf_of(row: Row) -> StreamShard:
+def _shard_of(row: Row) -> StreamShard:
     return StreamShard(row.stream, row.shard)

@@ -7,8 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Final, NamedTuple
 
-from dueline.coordination.live_workers import live_workers
-from dueline.coordination.worker_registry import Presence
+from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.attempt import read_epitaph
 from dueline.core.call_options import read_options
 from dueline.core.engine import Engine
@@ -40,11 +39,11 @@ from dueline.jobs.explanation import (
 from dueline.jobs.paused_tasks import is_aside
 from dueline.jobs.queue import Queues
 from dueline.limits import usage
-from dueline.workflows import records as recipe
-from dueline.workflows.readiness import Broken, Fit, Held, Waits
+from dueline.workflows import records
+from dueline.workflows.readiness import Broken, Held, Runnable, Waits
 from dueline.workflows.release import is_parked
-from dueline.workflows.status import missing, named, stands, word_on
-from dueline.workflows.workflow import Look
+from dueline.workflows.status import missing, named, readiness_of, step_statuses
+from dueline.workflows.workflow import WorkflowView
 
 CLAIMS_MAX: Final = 10_000
 """Maximum number of claimed jobs that are counted."""
@@ -373,19 +372,19 @@ def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
 
     One that needs nothing does not ask its workflow.
     """
-    found, place = recipe.step_of(job), recipe.place_of(job)
+    found, place = records.step_of(job), records.place_of(job)
     if found is None or place is None or (job.task and not place.parked_us):
         return None
     flow, step = found
     try:
-        look = Look(engine, flow)
+        look = WorkflowView(engine, flow)
     except NotFound as error:
         return Explanation(
             "steps",
             f"It is a step of a workflow of which nothing is known. {error.message} The next "
             "worker that comes to it puts it to the dead.",
         )
-    word = word_on(engine, look, step)
+    word = readiness_of(engine, look, step)
     of = f"of the workflow {flow.hex()}"
     if isinstance(word, Waits):
         return _waiting_step(engine, look, step, word)
@@ -404,7 +403,7 @@ def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
             f"{named(look.layout, word.failure.step)} {of} failed.",
             {"failed_step": word.failure.step},
         )
-    if not isinstance(word, Fit) or not is_parked(job):
+    if not isinstance(word, Runnable) or not is_parked(job):
         return None
     return explain_signal(look.layout, job, place.until_us, now_us) or Explanation(
         "steps",
@@ -414,8 +413,8 @@ def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
     )
 
 
-def _waiting_step(engine: Engine, look: Look, step: int, word: Waits) -> Explanation:
-    first = stands(engine, look, [word.first])[0]
+def _waiting_step(engine: Engine, look: WorkflowView, step: int, word: Waits) -> Explanation:
+    first = step_statuses(engine, look, [word.first])[0]
     facts: Facts = {
         "steps_left": word.steps,
         "first_step": word.first,

@@ -13,8 +13,8 @@ from dueline.core.job_status import ahead_of
 from dueline.core.limit_names import semaphore_of
 from dueline.core.retry import CRASHES_MAX
 from dueline.jobs.claim_order import Ahead
-from dueline.limits.usage import LimitUsage, Metered, rate_text
-from dueline.workflows import records as recipe
+from dueline.limits.usage import ExhaustedRate, LimitUsage, rate_text
+from dueline.workflows import records
 from dueline.workflows.graph import Layout
 
 Reason = Literal[
@@ -155,7 +155,7 @@ def position_text(queue: str, position: int, ahead: Ahead) -> str:
 # Limits
 
 
-def explain_rate(job: Job, one: Metered, now_us: int) -> Explanation:
+def explain_rate(job: Job, one: ExhaustedRate, now_us: int) -> Explanation:
     """Explain that a rate delays a job, and when the next job starts."""
     facts: Facts = {"queue": job.lane.queue, "limit": one.name, "at_us": one.next_us}
     return Explanation(
@@ -225,7 +225,7 @@ def _list_text(texts: Sequence[str]) -> str:
 
 def with_step(job: Job, explanation: Explanation) -> Explanation:
     """Add the workflow of a job, if it is a step of one."""
-    found = recipe.step_of(job)
+    found = records.step_of(job)
     if found is None:
         return explanation
     flow, step = found[0].hex(), found[1]
@@ -238,7 +238,7 @@ def with_step(job: Job, explanation: Explanation) -> Explanation:
 
 def explain_signal(layout: Layout, job: Job, until_us: int, now_us: int) -> Explanation | None:
     """Explain that a step waits for a signal; None if it waits for none."""
-    found = recipe.step_of(job)
+    found = records.step_of(job)
     assert found is not None
     flow, step = found[0].hex(), found[1]
     name = layout.nodes[step].signal

@@ -111,7 +111,7 @@ def rows_of_done(done: Sequence[Ended]) -> list[Row]:
 def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
     """Put attempts together that may share a row."""
     jobs = list(map(_job_of, done))
-    kinds = zip(map(_claim_of, jobs), map(_shelf_of, map(_lane_of, jobs)), strict=True)
+    kinds = zip(map(_claim_of, jobs), map(_shard_of, map(_lane_of, jobs)), strict=True)
     alike: dict[tuple[Any, ...], list[Ended]] = {}
     rest = iter(done)
     for kind, run in groupby(kinds):  # mostly one, or two
@@ -122,7 +122,7 @@ def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
 _job_of = field(Ended, "job")
 _claim_of = field(Job, "task", "fence", "worker", "claimed_us")
 _lane_of = field(Job, "lane")
-_shelf_of = field(Lane, "queue", "shard")
+_shard_of = field(Lane, "queue", "shard")
 
 
 def _row_of_some(done: Sequence[Ended]) -> Row:
@@ -178,7 +178,7 @@ def forget(store: Store, queue: str, shards: int, *, before_us: int, version: by
     Args: version: random, for what says so.
     """
     for shard in range(shards):
-        trimming.let_go(store, queue + HISTORY_SUFFIX, shard, before_us=before_us, version=version)
+        trimming.trim(store, queue + HISTORY_SUFFIX, shard, before_us=before_us, version=version)
 
 
 class Follower:

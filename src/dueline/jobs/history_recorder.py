@@ -19,7 +19,7 @@ from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
 from dueline.core.tuples import field
-from dueline.core.wakeup import NoWakeups, Waker
+from dueline.core.wakeup import NoWakeups, Wakeups
 from dueline.jobs.history import happened, row_of_birth, row_of_happening
 
 _lane_of = field(Job, "lane")
@@ -115,22 +115,22 @@ def telling(
 
 
 def open_engine(
-    store: Store, *, clock: Clock, ids: Ids, defaults: QueueSettings, waker: Waker | None = None
+    store: Store, *, clock: Clock, ids: Ids, defaults: QueueSettings, wakeups: Wakeups | None = None
 ) -> Engine:
     """Return an engine on a store; reads nothing yet.
 
     Args:
       clock: This machine's clock.
       defaults: Settings of a new queue.
-      waker: Wakes workers of the store; None where they cannot be reached.
+      wakeups: Wakes workers of the store; None where they cannot be reached.
     """
     catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
     time = StoreTime(store.clock_us, clock)
     recording_store = telling(store, catalog.settings, time.latest_us)
-    return Engine(store, recording_store, clock, time, ids, catalog, waker or NoWakeups())
+    return Engine(store, recording_store, clock, time, ids, catalog, wakeups or NoWakeups())
 
 
-def inside_engine(engine: Engine, store: Store, waker: Waker) -> Engine:
+def inside_engine(engine: Engine, store: Store, wakeups: Wakeups) -> Engine:
     """Return the same engine on the store as an open transaction sees it.
 
     It reads settings for itself: what it sees may be rolled back.
@@ -138,5 +138,5 @@ def inside_engine(engine: Engine, store: Store, waker: Waker) -> Engine:
     catalog = engine.catalog.inside(store)
     recording_store = telling(store, catalog.settings, engine.time.latest_us)
     return replace(
-        engine, store=store, recording_store=recording_store, catalog=catalog, waker=waker
+        engine, store=store, recording_store=recording_store, catalog=catalog, wakeups=wakeups
     )

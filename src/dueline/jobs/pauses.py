@@ -36,7 +36,7 @@ def pause(
         )
 
     settings = engine.catalog.change(queue, change)
-    engine.waker.wake([queue])  # who is idle reads the settings when it looks
+    engine.wakeups.wake([queue])  # who is idle reads the settings when it looks
     return settings
 
 
@@ -61,5 +61,5 @@ def resume(
     if tasks:
         since_us = engine.time.earliest_us() - 2 * ASIDE_US
         bring_back(engine, engine.lanes_of(queue), frozenset(tasks), since_us)
-    engine.waker.wake([queue])
+    engine.wakeups.wake([queue])
     return settings

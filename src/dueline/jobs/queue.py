@@ -15,7 +15,7 @@ from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.store import Group, Jobs, LanePage, Move, Store
 from dueline.core.tuples import field
 from dueline.core.validation import check_call, check_due, check_options, check_priority
-from dueline.core.wakeup import Waker, place_of
+from dueline.core.wakeup import Wakeups, place_of
 from dueline.jobs import cancel_requests, results
 from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
@@ -106,9 +106,9 @@ class Queues:
             self._store, time=time, clock=engine.clock, ids=ids, catalog=catalog, lends=lends
         )
 
-    def inside(self, store: Store, waker: Waker) -> "Queues":
+    def inside(self, store: Store, wakeups: Wakeups) -> "Queues":
         """Make the same queues on the store as an open transaction sees it."""
-        return Queues(inside_engine(self.engine, store, waker), lends=False)
+        return Queues(inside_engine(self.engine, store, wakeups), lends=False)
 
     # Enqueue
 

@@ -11,7 +11,7 @@ from dueline.core.codec import encode_result
 from dueline.core.errors import BadInput, CommitUnknown, ConfigError, LeaseLost, Unknown
 from dueline.core.job import Job
 from dueline.core.store import Bindings, Transactional, TransactionView
-from dueline.core.wakeup import Deferred
+from dueline.core.wakeup import DeferredWakeups
 from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.jobs.history import attempt_of
 from dueline.jobs.queue import Queues
@@ -28,7 +28,7 @@ class Transaction:
     """
 
     __slots__ = (
-        "_inside", "_owner", "_queues", "_tasks", "_thread", "_waker", "is_committed", "is_open",
+        "_inside", "_owner", "_queues", "_tasks", "_thread", "_wakeups", "is_committed", "is_open",
     )  # fmt: skip
 
     def __init__(
@@ -46,8 +46,8 @@ class Transaction:
         self._owner = owner
         self._tasks = tasks
         self._inside = inside
-        self._waker = Deferred(queues.engine.waker)
-        self._queues = queues.inside(inside.store, self._waker)
+        self._wakeups = DeferredWakeups(queues.engine.wakeups)
+        self._queues = queues.inside(inside.store, self._wakeups)
         self._thread = threading.get_ident()
 
     def execute(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
@@ -98,7 +98,7 @@ class Transaction:
 
     def wake(self) -> None:
         """Wake the workers for the jobs that were committed."""
-        self._waker.release()
+        self._wakeups.release()
 
     def _expect_mine(self) -> None:
         if not self.is_open:

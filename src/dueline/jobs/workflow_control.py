@@ -5,14 +5,14 @@ from typing import Final
 from dueline.core.job import JobId
 from dueline.jobs.bulk import BulkResult, cancel_all, retry_all
 from dueline.jobs.queue import Queues
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, Layout
-from dueline.workflows.workflow import Look
+from dueline.workflows.workflow import WorkflowView
 
 _PAGE: Final = 500
 
 
-def cancel(queues: Queues, look: Look, step: int | None = None) -> BulkResult:
+def cancel(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkResult:
     """End the steps of a branch that wait, and ask for the end of those that run."""
     total = BulkResult()
     for changed in cancel_all(queues, look.rows(reversed(look.branch(step)))):
@@ -24,17 +24,17 @@ def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None
     """End the steps of a group that have not ended; `step` is what gathers it (rule W8)."""
     steps = range(layout.nodes[step].cancels_from, step)
     blocks = {one // BLOCK for one in steps}
-    ends = recipe.ends(queues.engine.store, flow, blocks, with_values=False)
+    ends = records.ends(queues.engine.store, flow, blocks, with_values=False)
     left = [one for one in steps if one not in ends]
     for begin in range(0, len(left), _PAGE):
-        ids = [recipe.job_of(flow, one) for one in left[begin : begin + _PAGE]]
+        ids = [records.job_of(flow, one) for one in left[begin : begin + _PAGE]]
         for _ in cancel_all(
             queues, [row for row in queues.engine.store.find(ids) if row is not None]
         ):
             pass
 
 
-def retry(queues: Queues, look: Look, step: int | None = None) -> BulkResult:
+def retry(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkResult:
     """Run the dead steps of a branch anew; what waits for them goes on then."""
     dead = [one for one, end in look.ends().items() if not end.is_final]
     branch = set(look.branch(step))

@@ -22,9 +22,9 @@ from dueline.core.pagination import EVER, jobs_in, lane_pages
 from dueline.core.queue_catalog import Catalog
 from dueline.core.queue_settings import Quota, quotas_on
 from dueline.core.store import Store
-from dueline.limits import quota as recipe
+from dueline.limits import quota as quotas
 from dueline.limits import rate
-from dueline.limits.quota import Used
+from dueline.limits.quota import QuotaRecord
 
 COUNTING_IN: Final = 20
 """Jobs are counted at most for one part in so many of the time."""
@@ -127,17 +127,17 @@ class Admission:
         gate, now_us = self._gate(queue, quota), self._time.latest_us()
         if gate.left >= count and gate.until_us >= now_us:
             return
-        used, _ = recipe.read(self._store, queue, quota)
-        if recipe.is_to_be_counted(used, quota, count, now_us):
+        used, _ = quotas.read(self._store, queue, quota)
+        if quotas.is_to_be_counted(used, quota, count, now_us):
             return
-        if recipe.left(used, quota, now_us) < count:
+        if quotas.left(used, quota, now_us) < count:
             raise _refused(queue, quota, used, count, now_us)
 
     def _take(self, queue: str, quota: Quota, count: int) -> None:
         gate, now_us = self._gate(queue, quota), self._time.latest_us()
         with gate.lock:
-            until_us = recipe.grain_end_us(quota, now_us)
-            gate.move_on(now_us, until_us, recipe.grain_us(quota))
+            until_us = quotas.grain_end_us(quota, now_us)
+            gate.move_on(now_us, until_us, quotas.grain_us(quota))
             if gate.left < count:
                 # As much ahead as it used just before: what it does not use, nobody does.
                 ahead = max(0, gate.before - gate.used - count) if self._lends else 0
@@ -148,7 +148,7 @@ class Admission:
             gate.used += count
 
     def _gate(self, queue: str, quota: Quota) -> _Gate:
-        key = (queue, recipe.key_of(quota))
+        key = (queue, quotas.key_of(quota))
         if len(self._gates) >= GATES_MAX and key not in self._gates:
             self._gates.clear()
         return self._gates.setdefault(key, _Gate())
@@ -157,10 +157,10 @@ class Admission:
         self, queue: str, quota: Quota, need: int, count: int, ahead: int
     ) -> tuple[int, int]:
         """Take what is needed of a quota, and some more ahead: how much, and until when."""
-        most = min(ahead, recipe.ahead_most(quota))
+        most = min(ahead, quotas.ahead_most(quota))
         counted: _Counted | None = None
         for _ in range(_ROUNDS_MAX):
-            used, version = recipe.read(self._store, queue, quota)
+            used, version = quotas.read(self._store, queue, quota)
             now_us = self._time.latest_us()
             if counted is not None and used.counted_us == counted.over_us:
                 used = replace(
@@ -170,31 +170,33 @@ class Admission:
                     counted_us=counted.counted_us,
                     again_us=counted.again_us,
                 )
-            elif recipe.is_to_be_counted(used, quota, need, now_us):
+            elif quotas.is_to_be_counted(used, quota, need, now_us):
                 counted = self._count(queue, quota, used)
                 continue
-            room = recipe.left(used, quota, now_us)
+            room = quotas.left(used, quota, now_us)
             if room < need:
                 if counted is not None:  # so that others do not count as well
                     self._write(queue, quota, used, now_us, version)
                 raise _refused(queue, quota, used, count, now_us)
-            until_us = recipe.grain_end_us(quota, now_us)
+            until_us = quotas.grain_end_us(quota, now_us)
             more = min(most, room - need)
-            after = recipe.less(used, quota, need, now_us, more=more, until_us=until_us)
+            after = quotas.after_taking(used, quota, need, now_us, more=more, until_us=until_us)
             if self._write(queue, quota, after, now_us, version):
                 return more, until_us
         raise Conflict(f"The quota of the queue {queue} keeps changing.", hint="Try again.")
 
-    def _write(self, queue: str, quota: Quota, used: Used, now_us: int, expect: bytes) -> bool:
-        return recipe.write(
+    def _write(
+        self, queue: str, quota: Quota, used: QuotaRecord, now_us: int, expect: bytes
+    ) -> bool:
+        return quotas.write(
             self._store, queue, quota, used, now_us=now_us, expect=expect, ids=self._ids
         )
 
-    def _count(self, queue: str, quota: Quota, used: Used) -> _Counted:
+    def _count(self, queue: str, quota: Quota, used: QuotaRecord) -> _Counted:
         """Count what waits, up to what is allowed (rule D2)."""
         began_us = self._clock.monotonic_us()
         now_us = self._time.latest_us()
-        through = recipe.surely_used(used, now_us)
+        through = quotas.surely_used(used, now_us)
         jobs = waiting_jobs(self._store, queue, self._catalog.settings(queue).shards_read, quota)
         waiting = sum(1 for _ in islice((job for job in jobs if _waits(job, now_us)), quota.depth))
         took_us = self._clock.monotonic_us() - began_us
@@ -219,19 +221,19 @@ def _waits(job: Job, now_us: int) -> bool:
     return not job.outcome and not (job.is_claimed() and job.at_us > now_us)
 
 
-def _refused(queue: str, quota: Quota, used: Used, count: int, now_us: int) -> QuotaExceeded:
+def _refused(queue: str, quota: Quota, used: QuotaRecord, count: int, now_us: int) -> QuotaExceeded:
     """Say which quota leaves no room, and when it may."""
     whose = f"The queue {queue}"
     if quota.scope != "queue":
         whose = f"The tenant {quota.tenant or '(none)'} of the queue {queue}"
     again_us: int | None = used.again_us
-    if quota.depth and recipe.depth_left(used, quota) < count:
-        most, has = quota.depth, min(recipe.waiting(used), quota.depth)
+    if quota.depth and quotas.depth_left(used, quota) < count:
+        most, has = quota.depth, min(quotas.waiting(used), quota.depth)
         told = f"{whose} may have {most} job(s) that wait, and has {has}."
     else:
         most, span = quota.rate, span_text(quota.per_us)
         told = f"{whose} may be given {quota.rate} job(s) in {span}, and was."
-        again_us = rate.next_us(used.meter, recipe.rate_of(quota), now_us)
+        again_us = rate.next_us(used.meter, quotas.rate_of(quota), now_us)
     hint = "Try again later, or let the call wait for room: using(wait=5)."
     if count > most:
         told += f" These are {count} at once."

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dueline.core.lane import Lane
 
 
-class Blocked:
+class BlockedLanes:
     """Which limits allowed nothing more when they were asked, and the lanes that wait for that.
 
     since_us: since when the first jobs of such lanes wait, where it was known: they age meanwhile.
@@ -32,7 +32,7 @@ class Blocked:
         """Learn which limits allow nothing more, and when they are to be asked again."""
         self._until_us.update(until_us)
 
-    def let_be(
+    def block(
         self, lanes: Collection[Lane], limits: Collection[str], heads: Mapping[Lane, int | None]
     ) -> int:
         """Let lanes be because of these limits, which were refused; tell until when.

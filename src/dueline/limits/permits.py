@@ -9,19 +9,20 @@ again.
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
-from dueline.core.errors import StoreCorrupt
+from dueline.core.errors import Conflict, StoreCorrupt
 from dueline.core.job import Claim, Job
 from dueline.core.lane import LIMIT_MARK, limits_of
 from dueline.core.limit_names import semaphore_of
 from dueline.core.logging import log
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate
-from dueline.limits.rate_meters import Meters
-from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, Permits, Wish
+from dueline.limits.rate_meters import RateMeters
+from dueline.limits.semaphore import CAPACITY_DEFAULT, Hold, PermitRequest, Permits
 
 RETRY_US: Final = SECOND_US // 4
 """So long after a refusal a worker asks again that nobody has woken."""
@@ -46,7 +47,7 @@ class Granted(NamedTuple):
     lacking: Mapping[str, int]
 
 
-class Permitting(Protocol):
+class PermitSource(Protocol):
     """What a claim asks for permits."""
 
     def take(
@@ -68,7 +69,7 @@ class Permitting(Protocol):
         ...
 
 
-class _Seen(NamedTuple):
+class _PermitsRead(NamedTuple):
     """A record as it was read."""
 
     permits: Permits
@@ -94,7 +95,7 @@ class HeldPermits:
         self._waiting: dict[str, set[tuple[tuple[str, ...], int]]] = {}
         self._capacities: Mapping[str, int] = {}
         self._rates: Mapping[str, Rate] = {}
-        self._meters = Meters(engine)
+        self._meters = RateMeters(engine)
         self._read_us: int | None = None
 
     # A claim
@@ -139,7 +140,7 @@ class HeldPermits:
         count = min([count, *(reading.left for reading in readings.values())])
         if lacking:
             return Granted(0, now_us, lacking)
-        wish = Wish(count, priority, self._since(limits, priority, now_us), queue)
+        wish = PermitRequest(count, priority, self._since(limits, priority, now_us), queue)
         least, lacking = self._take_permits(names, wish, lease_us)
         most: dict[str, int] = {}
         for name, one in rates.items() if least else ():
@@ -158,7 +159,7 @@ class HeldPermits:
         return Granted(least, until_us, lacking)
 
     def _take_permits(
-        self, names: Sequence[str], wish: Wish, lease_us: int
+        self, names: Sequence[str], wish: PermitRequest, lease_us: int
     ) -> tuple[int, dict[str, int]]:
         """Take permits of semaphores; tell for how many jobs, and where not, when to ask again."""
         if not names:
@@ -216,7 +217,7 @@ class HeldPermits:
         """Tell whether a limit allows anything at all, as was last seen."""
         return semaphore_of(name) in self._rates or self._capacity(name) > 0
 
-    def _more(self, name: str, seen: _Seen, wish: Wish) -> int:
+    def _more(self, name: str, seen: _PermitsRead, wish: PermitRequest) -> int:
         """Tell how many permits more than are used may be held, up to what is wished for."""
         free = semaphore.spare(
             seen.permits, seen.capacity, self._worker, wish, seen.now_us,
@@ -224,13 +225,13 @@ class HeldPermits:
         )  # fmt: skip
         return max(0, min(wish.more, free - self._used[name]))
 
-    def _ask(self, name: str, seen: _Seen, wish: Wish, lease_us: int) -> int:
+    def _ask(self, name: str, seen: _PermitsRead, wish: PermitRequest, lease_us: int) -> int:
         """Hold so many more permits than are used, as far as there are; tell how many more."""
         for _ in range(_ROUNDS_MAX):
             more = self._more(name, seen, wish)
             if not more:
                 break
-            permits = semaphore.turned(seen.permits, self._worker, wish, seen.now_us)
+            permits = semaphore.after_turn(seen.permits, self._worker, wish, seen.now_us)
             total, before = self._used[name] + more, self._told.get(name, 0)
             if self._hold(name, seen, permits, total, lease_us):
                 self._raised[name] += max(0, total - before)
@@ -239,7 +240,9 @@ class HeldPermits:
             seen = self._see(name)
         return 0
 
-    def _wait_for(self, lacking: Collection[str], seen: Mapping[str, _Seen], wish: Wish) -> None:
+    def _wait_for(
+        self, lacking: Collection[str], seen: Mapping[str, _PermitsRead], wish: PermitRequest
+    ) -> None:
         """Say what is waited for, so that who gives permits back leaves them to those in turn.
 
         Where the worker waited for some and others are lacking now, it lets them go: nobody
@@ -252,10 +255,10 @@ class HeldPermits:
             if name not in lacking:
                 waits.discard(kind)
                 if not waits and self._worker in one.permits.waiting:
-                    permits = semaphore.turned(one.permits, self._worker, wish, one.now_us)
+                    permits = semaphore.after_turn(one.permits, self._worker, wish, one.now_us)
             elif one.permits.in_use(one.now_us) > one.permits.held(self._worker, one.now_us):
                 waits.add(kind)
-                permits = semaphore.asked(one.permits, self._worker, wish, one.now_us)
+                permits = semaphore.with_wait(one.permits, self._worker, wish, one.now_us)
             if permits is not None:  # where that fails, all is asked again soon
                 semaphore.write(
                     self._engine.store, name, permits, expect=one.version, ids=self._engine.ids
@@ -298,8 +301,8 @@ class HeldPermits:
                     seen = self._see(name)
                 except StoreCorrupt:  # the wait lapses by itself
                     continue
-                nothing = Wish(0, 0, seen.now_us, "")
-                permits = semaphore.turned(seen.permits, self._worker, nothing, seen.now_us)
+                nothing = PermitRequest(0, 0, seen.now_us, "")
+                permits = semaphore.after_turn(seen.permits, self._worker, nothing, seen.now_us)
                 semaphore.write(  # where it fails, the wait lapses by itself
                     self._engine.store, name, permits, expect=seen.version, ids=self._engine.ids
                 )
@@ -314,7 +317,7 @@ class HeldPermits:
                 free = capacity - others - count
                 workers = semaphore.next_in_turn(permits, free, self._worker, now_us)
                 if wakes and workers:
-                    self._engine.waker.wake(workers)
+                    self._engine.wakeups.wake(workers)
                 return
 
     # The beat
@@ -365,11 +368,11 @@ class HeldPermits:
 
     # Records
 
-    def _see(self, name: str) -> _Seen:
+    def _see(self, name: str) -> _PermitsRead:
         now_us = self._engine.time.earliest_us()  # nobody's hold lapses early
         self._read_definitions(now_us)
         permits, version = semaphore.read(self._engine.store, name)
-        return _Seen(permits, version, self._capacity(name), now_us)
+        return _PermitsRead(permits, version, self._capacity(name), now_us)
 
     def _read_definitions(self, now_us: int) -> None:
         if self._read_us is None or now_us - self._read_us > DEFINITIONS_AGE_US:
@@ -388,7 +391,7 @@ class HeldPermits:
     def _hold(
         self,
         name: str,
-        seen: _Seen,
+        seen: _PermitsRead,
         permits: Permits,
         count: int,
         lease_us: int,
@@ -409,7 +412,7 @@ class HeldPermits:
         if is_said and not always and mine.until_us >= until_us - lease_us // 3:
             until_us = mine.until_us
         else:
-            held = semaphore.held_then(permits, self._worker, Hold(count, until_us), seen.now_us)
+            held = semaphore.with_hold(permits, self._worker, Hold(count, until_us), seen.now_us)
             self._told[name] = max(count, self._told.get(name, 0))
             if not semaphore.write(
                 self._engine.store, name, held, expect=seen.version, ids=self._engine.ids
@@ -421,7 +424,7 @@ class HeldPermits:
         return True
 
 
-def _again_us(seen: _Seen) -> int:
+def _again_us(seen: _PermitsRead) -> int:
     """Tell when a limit that allows nothing is to be asked again."""
     return max(seen.now_us + RETRY_US, seen.permits.closed_us)
 
@@ -429,3 +432,42 @@ def _again_us(seen: _Seen) -> int:
 def used_by(jobs: Iterable[Job]) -> Counter[str]:
     """Count the permits that jobs need, by limit."""
     return Counter(name for job in jobs for name in limits_of(job.lane))
+
+
+# Limits that allow nothing for a while, because a handler asked for it
+
+
+def suspend(engine: Engine, limits: Iterable[str], until_us: int) -> None:
+    """Let no job of these limits start before a timestamp, or before a later one already set.
+
+    Raises: Conflict: a limit keeps changing. Unknown: some may be suspended; repeating is safe.
+    """
+    rates = rate.rates(engine.store)
+    for name in limits:
+        one = rates.get(semaphore_of(name))
+        for _ in range(_ROUNDS_MAX):
+            is_suspended = (
+                _suspend_semaphore(engine, name, until_us)
+                if one is None
+                else _suspend_rate(engine, name, one, until_us)
+            )
+            if is_suspended:
+                break
+        else:
+            raise Conflict(f"The limit {name} keeps changing.", hint="Try again.")
+
+
+def _suspend_semaphore(engine: Engine, name: str, until_us: int) -> bool:
+    permits, version = semaphore.read(engine.store, name)
+    closed = replace(permits, closed_us=max(permits.closed_us, until_us))
+    return closed == permits or semaphore.write(
+        engine.store, name, closed, expect=version, ids=engine.ids
+    )
+
+
+def _suspend_rate(engine: Engine, name: str, one: Rate, until_us: int) -> bool:
+    meter, version = rate.read(engine.store, name)
+    closed = replace(meter, closed_us=max(meter.closed_us, until_us))
+    return closed == meter or rate.write(
+        engine.store, name, closed, one, expect=version, ids=engine.ids
+    )

@@ -6,13 +6,14 @@ depth, how many jobs waited when they were counted, and how many were taken befo
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode, encode
+from dueline.core.engine import Engine
 from dueline.core.ids import Ids
 from dueline.core.pagination import record_at
-from dueline.core.queue_settings import Quota
+from dueline.core.queue_settings import QueueSettings, Quota, with_quota
 from dueline.core.readable_records import Unreadable, unreadable
 from dueline.core.store import NO_VERSION, Put, Records
 from dueline.limits import rate
@@ -32,7 +33,7 @@ AHEAD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class QuotaRecord:
     """What was taken of a quota.
 
     meter: of a rate. taken: how many were, since the record was made. waiting: how many jobs
@@ -56,24 +57,24 @@ def rate_of(quota: Quota) -> Rate:
     return Rate(quota.rate, quota.per_us)
 
 
-def waiting(used: Used) -> int:
+def waiting(used: QuotaRecord) -> int:
     """Tell how many jobs wait at most: each that was taken since they were counted, too."""
     return used.waiting + used.taken - used.through
 
 
-def depth_left(used: Used, quota: Quota) -> int:
+def depth_left(used: QuotaRecord, quota: Quota) -> int:
     """Tell for how many jobs there is room; none until jobs were counted."""
     return max(0, quota.depth - waiting(used)) if used.counted_us else 0
 
 
-def is_to_be_counted(used: Used, quota: Quota, need: int, now_us: int) -> bool:
+def is_to_be_counted(used: QuotaRecord, quota: Quota, need: int, now_us: int) -> bool:
     """Tell whether jobs are to be counted again: where there is no room, or it was long ago."""
     if not quota.depth or now_us < used.again_us:
         return False
     return depth_left(used, quota) < need or now_us - used.counted_us > COUNTED_US_MAX
 
 
-def left(used: Used, quota: Quota, now_us: int) -> int:
+def left(used: QuotaRecord, quota: Quota, now_us: int) -> int:
     """Tell how many may be taken now."""
     lefts = []
     if quota.depth:
@@ -99,11 +100,13 @@ def grain_end_us(quota: Quota, now_us: int) -> int:
     return -(-now_us // span_us) * span_us
 
 
-def less(used: Used, quota: Quota, count: int, now_us: int, *, more: int, until_us: int) -> Used:
+def after_taking(
+    used: QuotaRecord, quota: Quota, count: int, now_us: int, *, more: int, until_us: int
+) -> QuotaRecord:
     """Take so many, and some more ahead."""
     meter = used.meter
     if quota.rate:
-        meter = rate.less(meter, rate_of(quota), count + more, now_us)
+        meter = rate.after_taking(meter, rate_of(quota), count + more, now_us)
     lent = used.lent if now_us <= used.lent_us else 0
     return replace(
         used,
@@ -114,7 +117,7 @@ def less(used: Used, quota: Quota, count: int, now_us: int, *, more: int, until_
     )
 
 
-def surely_used(used: Used, now_us: int) -> int:
+def surely_used(used: QuotaRecord, now_us: int) -> int:
     """Tell how many of those taken are not to be used any more."""
     return used.taken - (used.lent if now_us <= used.lent_us else 0)
 
@@ -131,21 +134,28 @@ def _partition(queue: str) -> str:
     return f"quotas/{queue}"
 
 
-def read(records: Records, queue: str, quota: Quota) -> tuple[Used, bytes]:
+def read(records: Records, queue: str, quota: Quota) -> tuple[QuotaRecord, bytes]:
     """Read what was taken of a quota, and the version of what was read."""
     record = record_at(records, _partition(queue), key_of(quota))
     if record is None:
-        return Used(), NO_VERSION
-    return decode(record.value, Used), record.version
+        return QuotaRecord(), NO_VERSION
+    return decode(record.value, QuotaRecord), record.version
 
 
 def unreadable_of(records: Records, queue: str) -> Iterator[Unreadable]:
     """Yield the damaged records of a queue's quotas."""
-    return unreadable(records, _partition(queue), Used)
+    return unreadable(records, _partition(queue), QuotaRecord)
 
 
 def write(
-    records: Records, queue: str, quota: Quota, used: Used, *, now_us: int, expect: bytes, ids: Ids
+    records: Records,
+    queue: str,
+    quota: Quota,
+    used: QuotaRecord,
+    *,
+    now_us: int,
+    expect: bytes,
+    ids: Ids,
 ) -> bool:
     """Write what was taken of a quota, if it stands as it was read.
 
@@ -159,3 +169,48 @@ def write(
         expires_us=now_us + max(quota.per_us, KEEP_US),
     )
     return records.commit(_partition(queue), (put,))
+
+
+# Settings and usage of a queue
+
+
+class QuotaUsage(NamedTuple):
+    """A quota, and how many jobs it admits now; without counts for the quota of each tenant.
+
+    waiting: maximum number of its jobs that wait; None where there is no count. left: None where
+    jobs would be counted first.
+    """
+
+    quota: Quota
+    waiting: int | None = None
+    left: int | None = None
+
+
+def set_quota(engine: Engine, queue: str, quota: Quota) -> QueueSettings:
+    """Set a quota of a queue, in place of the one with the same scope; an empty one is removed.
+
+    Raises: as `Catalog.change`.
+    """
+    return engine.catalog.change(
+        queue, lambda old: replace(old, quotas=with_quota(old.quotas, quota))
+    )
+
+
+def usage_of(engine: Engine, queue: str) -> list[QuotaUsage]:
+    """Read how much of each quota of a queue is used."""
+    now_us = engine.time.latest_us()
+    found = []
+    for one in engine.catalog.settings(queue).quotas:
+        if one.scope == "each":
+            found.append(QuotaUsage(one))
+            continue
+        used, _ = read(engine.store, queue, one)
+        is_open = is_to_be_counted(used, one, 1, now_us)
+        found.append(
+            QuotaUsage(
+                one,
+                waiting(used) if one.depth and used.counted_us else None,
+                None if is_open else left(used, one, now_us),
+            )
+        )
+    return found

@@ -87,7 +87,7 @@ def next_us(meter: Meter, rate: Rate, now_us: int) -> int:
     return now_us
 
 
-def less(
+def after_taking(
     meter: Meter, rate: Rate, count: int, now_us: int, *, earliest_us: int | None = None
 ) -> Meter:
     """Take so many.
@@ -104,7 +104,7 @@ def less(
     return replace(meter, taken=tuple(within.items()))
 
 
-def returned(meter: Meter, rate: Rate, count: int, taken_us: int, now_us: int) -> Meter:
+def after_returning(meter: Meter, rate: Rate, count: int, taken_us: int, now_us: int) -> Meter:
     """Give so many back that were taken at an instant, as if they had never been.
 
     Into a bucket less by as much as has flowed in since: without them it may have been full, and
@@ -123,7 +123,7 @@ def are_apart(rate: Rate, taken_us: int, started_us: int) -> bool:
     return not rate.burst and _grain_end(rate, started_us) > _grain_end(rate, taken_us)
 
 
-def moved(meter: Meter, rate: Rate, taken_us: int, started_us: int) -> Meter:
+def after_start(meter: Meter, rate: Rate, taken_us: int, started_us: int) -> Meter:
     """Count one that was taken at some time as of when its job started."""
     if not are_apart(rate, taken_us, started_us):
         return meter

@@ -17,7 +17,7 @@ LATE_US_MIN: Final = SECOND_US // 2
 """A job starts at most half its rate's span after the claim, or this long if that is more."""
 
 
-class Reading(NamedTuple):
+class MeterReading(NamedTuple):
     """A meter as it was read, and as it is once what is not needed is given back.
 
     left: how many may be taken. next_us: when at least one may.
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
     next_us: int
 
 
-class Meters:
+class RateMeters:
     """One worker's part in rates; for its loop alone.
 
     What was taken and not used is given back, as of when it was taken. If that fails, or the
@@ -46,19 +46,19 @@ class Meters:
         self._taken_for: dict[Claim, dict[str, int]] = {}  # by limit, when
         self.start_by_us: dict[Claim, int] = {}
 
-    def look(self, name: str, one: Rate) -> Reading:
+    def look(self, name: str, one: Rate) -> MeterReading:
         """Read a meter."""
         now_us = self._engine.time.earliest_us()
         meter, version = rate.read(self._engine.store, name)
         latest_us = self._engine.time.latest_us()
         for count, taken_us in self._unused.get(name, ()):
-            meter = rate.returned(meter, one, count, taken_us, latest_us)
+            meter = rate.after_returning(meter, one, count, taken_us, latest_us)
         for taken_us, started_us in self._moved.get(name, ()):
-            meter = rate.moved(meter, one, taken_us, started_us)
+            meter = rate.after_start(meter, one, taken_us, started_us)
         left = rate.left(meter, one, now_us)
-        return Reading(meter, version, left, rate.next_us(meter, one, now_us))
+        return MeterReading(meter, version, left, rate.next_us(meter, one, now_us))
 
-    def take(self, name: str, one: Rate, reading: Reading, count: int) -> tuple[int, int]:
+    def take(self, name: str, one: Rate, reading: MeterReading, count: int) -> tuple[int, int]:
         """Take up to so many; tell how many, and when there is more.
 
         Raises: Unknown: they may be taken; then they count as used.
@@ -69,7 +69,7 @@ class Meters:
                 break
             now_us = self._engine.time.latest_us()  # what is taken comes back a little later
             earliest_us = self._engine.time.earliest_us()
-            meter = rate.less(reading.meter, one, count, now_us, earliest_us=earliest_us)
+            meter = rate.after_taking(reading.meter, one, count, now_us, earliest_us=earliest_us)
             back = self._unused.pop(name, [])  # where nobody knows what came of it: as used
             later = self._moved.pop(name, [])
             if self._write(name, one, reading, meter):
@@ -130,7 +130,7 @@ class Meters:
         except (StoreUnavailable, StoreCorrupt):  # it counts as used
             return
 
-    def _write(self, name: str, one: Rate, reading: Reading, meter: Meter) -> bool:
+    def _write(self, name: str, one: Rate, reading: MeterReading, meter: Meter) -> bool:
         return rate.write(
             self._engine.store, name, meter, one, expect=reading.version, ids=self._engine.ids
         )

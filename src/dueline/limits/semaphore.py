@@ -35,7 +35,7 @@ WAIT_US: Final = 10 * SECOND_US
 _SEMAPHORES: Final = "semaphores"
 
 
-class Wish(NamedTuple):
+class PermitRequest(NamedTuple):
     """What a worker would like: so many permits more, for jobs of this priority and queue.
 
     since_us: when it first asked.
@@ -88,7 +88,7 @@ class Permits:
         return sum(hold.count for hold in self.holders.values() if hold.until_us > now_us)
 
 
-def before(permits: Permits, worker: str, wish: Wish, now_us: int) -> Sequence[str]:
+def before(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Sequence[str]:
     """List the workers whose turn comes before this one's: more urgent jobs, then a longer wait.
 
     What the worker waits for already counts for it, whatever it asks for now: which of its jobs
@@ -105,7 +105,7 @@ def before(permits: Permits, worker: str, wish: Wish, now_us: int) -> Sequence[s
     ]
 
 
-def _turn(wait: Wish | Wait, worker: str) -> tuple[int, int, str]:
+def _turn(wait: PermitRequest | Wait, worker: str) -> tuple[int, int, str]:
     """Say when a worker's turn is: more urgent jobs, then a longer wait, then its name."""
     return (-wait.priority, wait.since_us, worker)
 
@@ -114,7 +114,7 @@ def spare(
     permits: Permits,
     capacity: int,
     worker: str,
-    wish: Wish,
+    wish: PermitRequest,
     now_us: int,
     *,
     has_unused: bool = False,
@@ -136,7 +136,7 @@ def spare(
     return max(0, free)
 
 
-def held_then(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits:
+def with_hold(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits:
     """Say what a worker holds from now on; what others held and has lapsed is left out."""
     holders = {
         name: one
@@ -150,7 +150,7 @@ def held_then(permits: Permits, worker: str, hold: Hold, now_us: int) -> Permits
     return replace(permits, holders=holders, freed_us=freed_us, closed_us=closed_us)
 
 
-def turned(permits: Permits, worker: str, wish: Wish, now_us: int) -> Permits:
+def after_turn(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Permits:
     """Let a worker wait no more, since it takes what it wished for.
 
     Nor do those wait whose turn it was while permits were kept for them: they did not come, and
@@ -163,7 +163,7 @@ def turned(permits: Permits, worker: str, wish: Wish, now_us: int) -> Permits:
     return _without(permits, gone, now_us)
 
 
-def asked(permits: Permits, worker: str, wish: Wish, now_us: int) -> Permits | None:
+def with_wait(permits: Permits, worker: str, wish: PermitRequest, now_us: int) -> Permits | None:
     """Let a worker wait for what it wishes; None: that is said already."""
     known = permits.waiting.get(worker)
     if known is not None and known.until_us > now_us:
@@ -172,7 +172,7 @@ def asked(permits: Permits, worker: str, wish: Wish, now_us: int) -> Permits | N
         if is_fresh and comes_first:
             return None
         if comes_first:
-            wish = Wish(known.count, known.priority, known.since_us, known.queue)
+            wish = PermitRequest(known.count, known.priority, known.since_us, known.queue)
     wait = Wait(wish.more, wish.priority, wish.since_us, wish.queue, now_us + WAIT_US)
     others = _without(permits, {worker}, now_us)
     return replace(others, waiting={**others.waiting, worker: wait})
@@ -197,11 +197,11 @@ def next_in_turn(permits: Permits, free: int, worker: str, now_us: int) -> list[
     return names
 
 
-def departed(permits: Permits, worker: str, now_us: int) -> Permits | None:
+def without_worker(permits: Permits, worker: str, now_us: int) -> Permits | None:
     """Leave out a worker that is no more; None: it holds nothing, and waits for nothing."""
     if worker not in permits.holders and worker not in permits.waiting:
         return None
-    return _without(held_then(permits, worker, Hold(0, 0), now_us), {worker}, now_us)
+    return _without(with_hold(permits, worker, Hold(0, 0), now_us), {worker}, now_us)
 
 
 def _without(permits: Permits, gone: Collection[str], now_us: int) -> Permits:

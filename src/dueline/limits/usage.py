@@ -42,13 +42,13 @@ class LimitUsage(NamedTuple):
         return self.is_full or bool(self.waiting)
 
 
-def use_of(engine: Engine, name: str) -> LimitUsage:
+def usage_of(engine: Engine, name: str) -> LimitUsage:
     """Look at one limit."""
     permits, _ = semaphore.read(engine.store, name)
     return _use(engine, name, permits, semaphore.capacities(engine.store))
 
 
-def uses_of(engine: Engine, name: str) -> list[LimitUsage]:
+def usages_of(engine: Engine, name: str) -> list[LimitUsage]:
     """Look at all limits of a semaphore of which permits are held, or waited for."""
     capacities = semaphore.capacities(engine.store)
     found = semaphore.in_use(engine.store, name)
@@ -69,7 +69,7 @@ def semaphores(engine: Engine) -> Mapping[str, int | None]:
     return dict(sorted({**found, **semaphore.capacities(engine.store)}.items()))
 
 
-class Metered(NamedTuple):
+class ExhaustedRate(NamedTuple):
     """A limit that is a rate, at an instant: when at least one job may start."""
 
     name: str
@@ -77,10 +77,10 @@ class Metered(NamedTuple):
     next_us: int
 
 
-def look(engine: Engine, names: Iterable[str]) -> tuple[list[Metered], list[LimitUsage]]:
+def look(engine: Engine, names: Iterable[str]) -> tuple[list[ExhaustedRate], list[LimitUsage]]:
     """Look at limits: those that are rates and allow nothing now, and all others."""
     rates, capacities = rate.rates(engine.store), semaphore.capacities(engine.store)
-    slow: list[Metered] = []
+    slow: list[ExhaustedRate] = []
     uses: list[LimitUsage] = []
     for name in names:
         one = rates.get(semaphore_of(name))
@@ -92,13 +92,13 @@ def look(engine: Engine, names: Iterable[str]) -> tuple[list[Metered], list[Limi
     return slow, uses
 
 
-def _metered(engine: Engine, name: str, one: Rate) -> Metered | None:
+def _metered(engine: Engine, name: str, one: Rate) -> ExhaustedRate | None:
     """Look at a rate; None: it lets a job start now."""
     meter, _ = rate.read(engine.store, name)
     now_us = engine.time.earliest_us()
     if rate.left(meter, one, now_us) > 0:
         return None
-    return Metered(name, one, rate.next_us(meter, one, now_us))
+    return ExhaustedRate(name, one, rate.next_us(meter, one, now_us))
 
 
 def rate_text(one: Rate) -> str:
@@ -133,7 +133,10 @@ class Waiting:
                 self._slow[name] = _metered(self._engine, name, one) is not None
             return self._slow[name]
         if key not in self._uses:
-            uses: Sequence[LimitUsage] = [use_of(self._engine, key), *uses_of(self._engine, key)]
+            uses: Sequence[LimitUsage] = [
+                usage_of(self._engine, key),
+                *usages_of(self._engine, key),
+            ]
             self._uses[key] = {use.name: use for use in uses}
         known = self._uses[key]
         return known[name].is_busy if name in known else known[key].capacity == 0

@@ -73,7 +73,9 @@ def open_under(
     raise Conflict(f"The checkpoint {partition}/{key} keeps changing.", hint="Try again.")
 
 
-def moved(present: Checkpoint, place: Place, *, rows: int, version: bytes, note: str) -> Checkpoint:
+def with_place(
+    present: Checkpoint, place: Place, *, rows: int, version: bytes, note: str
+) -> Checkpoint:
     """Say how a checkpoint is to be; it never moves back (rule L5).
 
     Args: rows: how many were read since.
@@ -82,7 +84,9 @@ def moved(present: Checkpoint, place: Place, *, rows: int, version: bytes, note:
     return present._replace(version=version, place=place, rows=present.rows + rows, note=note)
 
 
-def sought(present: Checkpoint, place: Place, *, version: bytes, note: str) -> Checkpoint:
+def with_sought_place(
+    present: Checkpoint, place: Place, *, version: bytes, note: str
+) -> Checkpoint:
     """Say that a checkpoint is to be elsewhere, even before: an operator's word alone (rule L6)."""
     return present._replace(version=version, place=place, note=note)
 

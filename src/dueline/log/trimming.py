@@ -30,7 +30,7 @@ class _Stored:
         return self.at_us, bytes.fromhex(self.id)
 
 
-def gone_at(stream: str) -> str:
+def partition_of(stream: str) -> str:
     """Name the partition that says where the last rows lay that went, a key for each shard."""
     return f"stream-gone/{stream}"
 
@@ -39,22 +39,22 @@ def places(records: Records, stream: str) -> Mapping[int, Place]:
     """Tell where the last row lay that each shard has let go of; not of those that lost none."""
     return {
         int(one.key): decode(one.value, _Stored).place
-        for one in records_in(records, gone_at(stream))
+        for one in records_in(records, partition_of(stream))
     }
 
 
-def let_go(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> None:
+def trim(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> None:
     """Close a shard up to an instant, and let go of the rows below it, in whole buckets.
 
     Anyone may call this, as often as they like, where no group is registered.
 
     Args: version: random, for the record that says so first.
     """
-    if say(store, stream, shard, before_us=before_us, version=version):
+    if announce(store, stream, shard, before_us=before_us, version=version):
         store.expire(stream, shard, before_us=before_us)
 
 
-def say(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> bool:
+def announce(store: Store, stream: str, shard: int, *, before_us: int, version: bytes) -> bool:
     """Close a shard up to an instant, and say that the rows below it go; they are there yet.
 
     Args: version: random, for the record that says so.
@@ -66,7 +66,7 @@ def say(store: Store, stream: str, shard: int, *, before_us: int, version: bytes
     return last is not None and _say(store, stream, shard, last, version)
 
 
-def passed(
+def move_past_trimmed(
     records: Records, stream: str, shard: int, present: Checkpoint, *,
     begin: Place, note: str, version: bytes,
 ) -> Checkpoint | None:  # fmt: skip
@@ -78,11 +78,11 @@ def passed(
 
     Returns: the checkpoint as it stands now; None: somebody else has written it since.
     """
-    record = record_at(records, gone_at(stream), _key(shard))
+    record = record_at(records, partition_of(stream), _key(shard))
     last = begin if record is None else decode(record.value, _Stored).place
     if last <= (present.place or begin):
         return present
-    wanted = checkpoint.moved(present, last, rows=0, version=version, note=note)
+    wanted = checkpoint.with_place(present, last, rows=0, version=version, note=note)
     return wanted if checkpoint.write(records, present, wanted) else None
 
 
@@ -90,11 +90,11 @@ def _say(records: Records, stream: str, shard: int, last: Place, version: bytes)
     """Write where the last row lies, unless a later one is written; False: others keep writing."""
     key, value = _key(shard), encode(_Stored(last[0], last[1].hex()))
     for _ in range(_ROUNDS_MAX):
-        present = record_at(records, gone_at(stream), key)
+        present = record_at(records, partition_of(stream), key)
         if present is not None and decode(present.value, _Stored).place >= last:
             return True
         expect = NO_VERSION if present is None else present.version
-        if records.commit(gone_at(stream), (Put(key, version, value, expect=expect),)):
+        if records.commit(partition_of(stream), (Put(key, version, value, expect=expect),)):
             return True
     return False
 

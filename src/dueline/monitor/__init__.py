@@ -1,1 +1,1 @@
-"""What is good to be done now and then, by anybody: nothing waits for it."""
+"""Periodic maintenance by an elected leader. Correctness never depends on it."""

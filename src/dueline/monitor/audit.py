@@ -5,18 +5,20 @@ By the protocols there is none but where an enqueue that was never acknowledged 
 each one is told of.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from dueline.coordination.monitor_records import Finding, added
-from dueline.core.chore import Report
-from dueline.core.clock import SECOND_US
+from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import Lane, bucket_of, living_queue
+from dueline.core.maintenance import StepResult
 from dueline.core.pagination import EVER, lane_pages
-from dueline.core.store import Move
+from dueline.core.store import Move, Put, Records
 from dueline.core.store_capabilities import Census
 from dueline.core.wakeup import place_of
+from dueline.monitor import notes
 
 EVERY_US = 600 * SECOND_US
 LANES_A_STEP = 500
@@ -28,12 +30,30 @@ dear, a round takes longer, and is no more than a tenth of the work of one conne
 OVERDUE_US = 60 * SECOND_US
 """Jobs due for less are not looked at: what is being listed now is nobody's error."""
 
+FINDINGS_MAX = 20
+KEEP_US = 30 * DAY_US
+_KIND, _NAME = "audit", "findings"
 
-def audit(engine: Engine, after: str | None) -> Report:
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A lane that was listed nowhere. job: the id of its first job, due since `due_us`."""
+
+    at_us: int
+    queue: str
+    shard: int
+    bucket: int
+    priority: int
+    tenant: str
+    job: str
+    due_us: int
+
+
+def audit(engine: Engine, after: str | None) -> StepResult:
     """Look through some lanes, those that hold rows, and list again what is listed nowhere."""
     store = engine.store
     if not isinstance(store, Census):
-        return Report()
+        return StepResult()
     began_us = engine.time.earliest_us()
     page = store.lanes_held(after=after, limit=LANES_A_STEP)
     overdue = {job.lane: job for job in _overdue(engine, page.lanes)}
@@ -42,9 +62,9 @@ def audit(engine: Engine, after: str | None) -> Report:
     now_us = engine.time.latest_us()
     rest_us = RESTS * max(0, now_us - began_us)
     if not found:
-        return Report(after=page.after, rest_us=rest_us)
-    note = added(store, found, engine.ids.token(), now_us=now_us)
-    return Report(len(found), page.after, (note,), rest_us)
+        return StepResult(after=page.after, rest_us=rest_us)
+    note = _added(store, found, engine.ids.token(), now_us=now_us)
+    return StepResult(len(found), page.after, (note,), rest_us)
 
 
 def _overdue(engine: Engine, lanes: Iterable[Lane]) -> Iterator[Job]:
@@ -81,3 +101,15 @@ def _list_again(engine: Engine, job: Job) -> bool:
 
 def _finding(engine: Engine, job: Job) -> Finding:
     return Finding(engine.time.latest_us(), *job.lane, job=job.id.hex(), due_us=job.due_us)
+
+
+def findings(records: Records) -> list[Finding]:
+    """Read what audits have found, the last one last."""
+    record = notes.read(records, _KIND, _NAME)
+    return [] if record is None else decode(record.value, list[Finding])
+
+
+def _added(records: Records, found: Sequence[Finding], version: bytes, *, now_us: int) -> Put:
+    """Make the note that adds to what was found."""
+    kept = [*findings(records), *found][-FINDINGS_MAX:]
+    return notes.put(_KIND, _NAME, encode(kept), version, expires_us=now_us + KEEP_US)

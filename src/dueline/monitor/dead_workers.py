@@ -1,96 +1,103 @@
-"""Free what the dead hold, sooner than their leases.
+"""Release what dead workers hold, before their leases expire.
 
-Dead is who is on the roster and not in the registry (rule M3): three beats were missed, by the
-store's clock, or its process has ended for certain. That may be wrong: whoever only stood still
-finds the token changed, and its verdicts refused, as after a lease. Its permits go the same way.
+A worker is dead if it is registered and has no heartbeat (rule M3): it missed three by the clock of
+the store, or its process has certainly ended. That may be wrong: a worker that only stalled finds
+the token changed, and its outcomes are refused, as after an expired lease.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
+from typing import Final
 
-from dueline.coordination import worker_registry, worker_roster
-from dueline.coordination.worker_registry import Presence, present
-from dueline.coordination.worker_roster import Member
-from dueline.core.chore import Report
+from dueline.coordination import worker_registry
+from dueline.coordination.worker_registry import Registration, present
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import Lane, bucket_of, limits_of
 from dueline.core.limit_names import semaphore_of
-from dueline.core.process_identity import Whereabouts, is_gone, own
+from dueline.core.maintenance import StepResult
+from dueline.core.process_identity import Whereabouts, own
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move
 from dueline.core.store_capabilities import AHEAD_US
 from dueline.core.wakeup import place_of
 from dueline.jobs.claims import claims_in, lanes_with_claims
-from dueline.monitor import dead_permits
+from dueline.limits import semaphore
+from dueline.limits.semaphore import CAPACITY_DEFAULT, Permits
 
-EVERY_US = 2 * SECOND_US
+EVERY_US: Final = 2 * SECOND_US
+_ROUNDS_MAX: Final = 5
 
-HasEnded = Callable[[Member], bool | None]
+HasEnded = Callable[[Registration], bool | None]
 
 
-def has_ended_here(member: Member) -> bool | None:
-    """Tell whether a worker's process has ended, as far as can be seen from this one.
+def has_ended_here(one: Registration) -> bool | None:
+    """Return whether the process of a worker has ended, as far as this process can see.
 
-    Returns: False of this process, which goes on; None where nothing is known for certain.
+    Returns: False for this process; None where nothing is known for certain.
     """
-    there, here = Whereabouts(member.space, member.pid, member.born), own()
-    if there == here and here.space:
+    here = own()
+    if here.space and Whereabouts(one.space, one.pid, one.born) == here:
         return False
-    return is_gone(there, here) or None
+    return one.has_ended(here) or None
 
 
-def free(engine: Engine, after: str | None, *, has_ended: HasEnded = has_ended_here) -> Report:
-    """Free what one dead worker holds, the first behind `after`, and strike it off the roster.
+def release_dead_worker(
+    engine: Engine, after: str | None, *, has_ended: HasEnded = has_ended_here
+) -> StepResult:
+    """Release the claims and permits of the first dead worker past `after`, and unregister it.
 
-    Those of this process are let be: if they are silent, it stood still, and goes on now.
-
-    Its permits come last: who is woken for its jobs then waits for them, and is woken again.
+    Workers of this process are skipped: if they missed heartbeats, the process stalled and
+    continues now. Permits come last: a worker that is woken for the jobs then waits for the
+    permits, and is woken again.
     """
     store = engine.store
     entries = [
-        one for one in worker_roster.members(store) if after is None or one.member.worker > after
+        one
+        for one in worker_registry.registrations(store)
+        if after is None or one.registration.worker > after
     ]
-    alive = {one.worker: one for one in present(store)}  # read later: who is enrolled was there
-    for member, version in entries:
-        said, ended = alive.get(member.worker), has_ended(member)
+    alive = {one.worker for one in present(store)}  # read later: the registered were in it
+    for registration, version in entries:
+        worker, ended = registration.worker, has_ended(registration)
         if ended is False:
             continue
-        if said is not None and not (ended and _sign_off(engine, said)):
+        if worker in alive and not (ended and _sign_off(engine, worker)):
             continue
         freed, semaphores = 0, set[str]()
         for lane in chain.from_iterable(
-            lanes_with_claims(engine, queue) for queue in member.queues
+            lanes_with_claims(engine, queue) for queue in registration.queues
         ):
-            freed += _free(engine, member.worker, lane)
+            freed += _release_claims(engine, worker, lane)
             semaphores.update(map(semaphore_of, limits_of(lane)))
-        freed += dead_permits.give_back(engine, member.worker, semaphores)
-        worker_roster.strike(store, member.worker, version=version)  # not if it has come back
-        return Report(freed, after=member.worker)
-    return Report()
+        freed += release_permits(engine, worker, semaphores)
+        worker_registry.unregister(store, worker, version=version)  # not if it is back
+        return StepResult(freed, after=worker)
+    return StepResult()
 
 
-def _sign_off(engine: Engine, said: Presence) -> bool:
-    """Take one whose process has ended out of the registry."""
-    return engine.store.commit(worker_registry.PARTITION, (Delete(said.worker),))
+def _sign_off(engine: Engine, worker: str) -> bool:
+    """Delete the heartbeat of a worker whose process has ended."""
+    return engine.store.commit(worker_registry.PARTITION, (Delete(worker),))
 
 
-def _free(engine: Engine, worker: str, lane: Lane) -> int:
-    """Free what a worker holds in a lane; answer how many jobs."""
+def _release_claims(engine: Engine, worker: str, lane: Lane) -> int:
+    """Expire the claims that a worker holds in a lane; return how many."""
     freed = 0
     for claimed in claims_in(engine, lane):
         jobs = [job for job in claimed if job.worker == worker]
-        freed += _let_lapse(engine, worker, jobs) if jobs else 0
+        freed += _expire_claims(engine, worker, jobs) if jobs else 0
     return freed
 
 
-def _let_lapse(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
-    """Let claims lapse now: the rows say what they would say then (rule M4).
+def _expire_claims(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
+    """Expire claims now, with the rows that an expired lease would leave (rule M4).
 
-    Not where the worker is back: as one with the verdict where there are transactions, else
-    looked at right before it.
+    Nothing is written if the worker is back: that is a condition of the write where there are
+    transactions; elsewhere the registry is read right before it.
     """
-    moves = [_lapsing(engine, job) for job in jobs if not job.outcome]
+    now_us = engine.time.earliest_us()
+    moves = [_expired(engine, job, now_us) for job in jobs if not job.outcome]
     store = engine.store
     if store.transactional:
         is_absent = Commit(worker_registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
@@ -103,9 +110,54 @@ def _let_lapse(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
     return sum(held)
 
 
-def _lapsing(engine: Engine, job: Job) -> Move:
-    """Make the verdict; what was claimed before its time is not due before it."""
-    at_us = max(engine.time.earliest_us(), job.claimed_us + AHEAD_US)
+def _expired(engine: Engine, job: Job, now_us: int) -> Move:
+    """Return the move of an expired claim; a job claimed ahead of its time is not due before it."""
+    at_us = max(now_us, job.claimed_us + AHEAD_US)
     bucket = bucket_of(at_us, engine.catalog.settings(job.lane.queue).width_us)
     return Move(job, at_us, engine.ids.token(), bucket, job.errors, job.crashes, job.alone,
                 state=job.state, error=job.error)  # fmt: skip
+
+
+def release_permits(engine: Engine, worker: str, semaphores: Collection[str]) -> int:
+    """Release the permits of a dead worker for these semaphores, and for all that were set.
+
+    Returns: how many limits had any.
+    """
+    capacities = semaphore.capacities(engine.store)
+    names = {*semaphores, *capacities}
+    return sum(
+        _release_permits(engine, worker, limit, capacities)
+        for name in sorted(names)
+        for limit, permits in semaphore.in_use(engine.store, name).items()
+        if worker in permits.holders or worker in permits.waiting
+    )
+
+
+def _release_permits(
+    engine: Engine, worker: str, limit: str, capacities: Mapping[str, int]
+) -> bool:
+    """Release the permits of one limit, and wake the workers that are next (rules M3, N3)."""
+    for _ in range(_ROUNDS_MAX):
+        permits, version = semaphore.read(engine.store, limit)
+        now_us = engine.time.earliest_us()
+        left = semaphore.without_worker(permits, worker, now_us)
+        if left is None:
+            return False
+        if _write_permits(engine, worker, limit, left, version):
+            capacity = capacities.get(semaphore_of(limit), CAPACITY_DEFAULT)
+            free = capacity - left.in_use(now_us)
+            engine.wakeups.wake(semaphore.next_in_turn(left, free, worker, now_us))
+            return True
+    return False  # the worker is back, or the permits expire before this succeeds
+
+
+def _write_permits(engine: Engine, worker: str, limit: str, left: Permits, version: bytes) -> bool:
+    """Write the remaining permits if they are unchanged and the worker is not back."""
+    store = engine.store
+    change = semaphore.change_of(limit, left, expect=version, ids=engine.ids)
+    if store.transactional:
+        is_absent = Commit(worker_registry.PARTITION, (Delete(worker, expect=NO_VERSION),))
+        return store.together([Group(commits=(is_absent, change))])[0]
+    if any(one.worker == worker for one in worker_registry.present(store)):
+        return False
+    return store.commit(change.partition, change.writes)

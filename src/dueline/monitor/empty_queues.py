@@ -9,10 +9,10 @@ read of it before have come to their end (rule Q2).
 from collections.abc import Iterable, Iterator
 
 from dueline.coordination.worker_registry import present
-from dueline.core.chore import Report
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.lane import dead_queue
+from dueline.core.maintenance import StepResult
 from dueline.core.pagination import EVER
 from dueline.jobs.history import HISTORY_SUFFIX
 
@@ -23,7 +23,7 @@ WAIT_US = 600 * SECOND_US
 """From when a queue is seen to be marked; far longer than `catalog.LATE_US`."""
 
 
-def vanish(engine: Engine, after: str | None) -> Report:
+def remove_empty_queues(engine: Engine, after: str | None) -> StepResult:
     """Bring some queues, or what is left over of them, a stage closer to their end.
 
     One that somebody has set to something stays: that would be lost. One that vanished is made
@@ -32,7 +32,7 @@ def vanish(engine: Engine, after: str | None) -> Report:
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     served = {queue for one in present(engine.store) for queue in one.queues}
     acts = sum(_advance(engine, name, is_served=name in served) for name in names)
-    return Report(acts, after=names[-1] if len(names) == QUEUES_A_STEP else None)
+    return StepResult(acts, after=names[-1] if len(names) == QUEUES_A_STEP else None)
 
 
 def _advance(engine: Engine, name: str, *, is_served: bool) -> bool:

@@ -1,16 +1,16 @@
 """Unlist lanes that are past and empty, also where no worker looks."""
 
-from dueline.core.chore import Report
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.lane import bucket_of, dead_queue
+from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import QueueSettings
 
 EVERY_US = 60 * SECOND_US
 QUEUES_A_STEP = 50
 
 
-def retire(engine: Engine, after: str | None) -> Report:
+def sweep_lanes(engine: Engine, after: str | None) -> StepResult:
     """Sweep some queues, and their dead jobs' lanes, where a past lane is listed."""
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     swept = 0
@@ -21,7 +21,7 @@ def retire(engine: Engine, after: str | None) -> Report:
             for queue in (name, dead_queue(name))
             for shard in range(settings.shards_read)
         )
-    return Report(swept, after=names[-1] if len(names) == QUEUES_A_STEP else None)
+    return StepResult(swept, after=names[-1] if len(names) == QUEUES_A_STEP else None)
 
 
 def _sweep(engine: Engine, queue: str, shard: int, settings: QueueSettings) -> bool:

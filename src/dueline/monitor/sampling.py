@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dueline.coordination.worker_registry import Presence, present
-from dueline.core import monitor_notes
-from dueline.core.chore import Report
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
+from dueline.core.maintenance import StepResult
 from dueline.core.store import Put, Records
 from dueline.jobs.counts import count
+from dueline.monitor import notes
 
 EVERY_US = 60 * SECOND_US
 QUEUES_A_STEP = 20
@@ -37,17 +37,17 @@ class Sample:
     is_capped: bool
 
 
-def sample(engine: Engine, after: str | None) -> Report:
+def sample(engine: Engine, after: str | None) -> StepResult:
     """Sample some queues. One that is idle, and was, leaves nothing: a million cost no room."""
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     workers = present(engine.store)
     found = [put for name in names if (put := _sampled(engine, name, workers)) is not None]
-    return Report(len(found), names[-1] if len(names) == QUEUES_A_STEP else None, found)
+    return StepResult(len(found), names[-1] if len(names) == QUEUES_A_STEP else None, found)
 
 
 def samples_of(records: Records, queue: str) -> list[Sample]:
     """Read a queue's samples, the last one last."""
-    record = monitor_notes.read(records, _KIND, queue)
+    record = notes.read(records, _KIND, queue)
     return [] if record is None else decode(record.value, list[Sample])
 
 
@@ -69,6 +69,4 @@ def _sampled(engine: Engine, name: str, workers: Sequence[Presence]) -> Put | No
         counts.is_capped,
     )
     kept = [*before, taken][-SAMPLES_MAX:]
-    return monitor_notes.put(
-        _KIND, name, encode(kept), engine.ids.token(), expires_us=now_us + DAY_US
-    )
+    return notes.put(_KIND, name, encode(kept), engine.ids.token(), expires_us=now_us + DAY_US)

@@ -12,14 +12,14 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from dueline.coordination.worker_registry import present
-from dueline.core import monitor_notes
-from dueline.core.chore import Report
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode, encode
 from dueline.core.engine import Engine
 from dueline.core.lane import Lane, bucket_of
+from dueline.core.maintenance import StepResult
 from dueline.core.pagination import jobs_in
 from dueline.core.queue_settings import QueueSettings, with_shards
+from dueline.monitor import notes
 
 EVERY_US: Final = 60 * SECOND_US
 QUEUES_A_STEP: Final = 20
@@ -43,10 +43,10 @@ class Span(NamedTuple):
     shards: int
 
 
-def spread(engine: Engine, after: str | None) -> Report:
+def autoscale_shards(engine: Engine, after: str | None) -> StepResult:
     """Look at some queues, and change how many shards they have where load asks for it."""
     if engine.store.scope != "network":
-        return Report()
+        return StepResult()
     names = engine.catalog.names_after(after, QUEUES_A_STEP)
     workers = present(engine.store)
     acts, puts = 0, []
@@ -61,10 +61,8 @@ def spread(engine: Engine, after: str | None) -> Report:
                 acts += 1
             expires_us = span.since_us + 2 * CALM_US
             version = engine.ids.token()
-            puts.append(
-                monitor_notes.put(_KIND, name, encode(span), version, expires_us=expires_us)
-            )
-    return Report(acts, names[-1] if len(names) == QUEUES_A_STEP else None, puts)
+            puts.append(notes.put(_KIND, name, encode(span), version, expires_us=expires_us))
+    return StepResult(acts, names[-1] if len(names) == QUEUES_A_STEP else None, puts)
 
 
 def _chosen(
@@ -103,5 +101,5 @@ def _in_place_of(chosen: int, known: int, old: QueueSettings) -> QueueSettings:
 
 
 def _read(engine: Engine, name: str) -> Span | None:
-    record = monitor_notes.read(engine.store, _KIND, name)
+    record = notes.read(engine.store, _KIND, name)
     return None if record is None else decode(record.value, Span)

@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from dueline.core.chore import Chore
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError
 from dueline.core.logging import log
+from dueline.core.maintenance import MaintenanceTask
 from dueline.monitor.monitor import Monitor
 
 FAILED_S = 2.0
-"""How long to wait after the store could not be had, or a step failed."""
+"""Wait in seconds after the store was unavailable, or a step failed."""
 
 
-class Watch:
-    """Takes the steps of the monitor and of schedules while a `with` lasts.
+class MaintenanceThreads:
+    """Runs the maintenance leader and checks schedules, in threads, while a `with` block lasts.
 
-    Whatever fails in it is logged and tried again: no worker ends, or waits, because of it.
+    All failures are logged and retried: no worker ends, or waits, because of them.
     """
 
     def __init__(
@@ -28,16 +28,16 @@ class Watch:
         holder: str,
         *,
         check_schedules: Callable[[], int],
-        tasks: Sequence[Chore],
+        tasks: Sequence[MaintenanceTask],
         is_monitor: bool = True,
     ) -> None:
-        """Take the engine, and the worker in whose name it acts.
+        """Take the engine, and the worker in whose name this acts.
 
         Args:
-          check_schedules: Stores the jobs of schedules that are overdue, and returns after how
-            many microseconds to do so again.
-          tasks: What the monitor does.
-          is_monitor: Whether it stands for election as the monitor. Schedules are checked in
+          check_schedules: Stores the overdue jobs of schedules, and returns after how many
+            microseconds to do so again.
+          tasks: The maintenance tasks.
+          is_monitor: Whether this is a candidate for maintenance leader. Schedules are checked in
             any case.
         """
         self._monitor: Monitor | None = None
@@ -50,7 +50,7 @@ class Watch:
                 holder,
                 clock=engine.clock,
                 chance=random.random,
-                chores=tasks,
+                tasks=tasks,
                 warn=log.warning,
             )
             self._threads.append(self._thread("dueline-monitor", self._step))
@@ -76,7 +76,7 @@ class Watch:
                 log.info("the monitor's lease expires by itself: %s", failure)
 
     def stop(self) -> None:
-        """End after the present steps. Any thread may call."""
+        """Stop after the current steps. Any thread may call this."""
         self._over.set()
 
     def _thread(self, name: str, step: Callable[[], float]) -> threading.Thread:
@@ -93,16 +93,16 @@ class Watch:
         before = monitor.epoch
         wait_s = _guarded(monitor.step, "the monitor")
         if monitor.epoch not in (None, before):
-            log.info("this worker is the monitor, epoch %d", monitor.epoch)
+            log.info("this worker is the maintenance leader, epoch %d", monitor.epoch)
         return wait_s
 
     def check_schedules(self) -> float:
-        """Store the jobs of schedules that are overdue; return after how many s to do so again."""
+        """Store the overdue jobs of schedules; return after how many seconds to do so again."""
         return _guarded(self._check, "a check of schedules")
 
 
 def _guarded(step: Callable[[], int], what: str) -> float:
-    """Take a step; return after how many seconds to take the next."""
+    """Run a step; return after how many seconds to run the next."""
     try:
         return step() / 1e6
     except DuelineError as error:

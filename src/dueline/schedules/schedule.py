@@ -84,7 +84,7 @@ class Timing:
     overlap: Overlap = "allow"
 
 
-class Birth(NamedTuple):
+class PlannedJob(NamedTuple):
     """The key that the job of a time was given: a repeat comes to the same row."""
 
     nominal_us: int
@@ -121,7 +121,7 @@ class Schedule:
     through_us: int
     is_paused: bool = False
     is_leaving: bool = False
-    births: tuple[Birth, ...] = ()
+    births: tuple[PlannedJob, ...] = ()
     sent_us: int = 0
     recalled: tuple[bytes, ...] = ()
     stored: int = 0
@@ -293,7 +293,7 @@ def _left_out(why: str, times: list[int]) -> list[Skip]:
     return [Skip(why, len(times), times[0], times[-1])] if times else []
 
 
-def next_look_us(schedule: Schedule, now_us: int) -> int | None:
+def next_decision_us(schedule: Schedule, now_us: int) -> int | None:
     """Tell when it is decided whether a time makes a job; None where that does not wait for it."""
     if schedule.timing.overlap == "allow" or schedule.is_paused or schedule.is_leaving:
         return None
@@ -302,7 +302,7 @@ def next_look_us(schedule: Schedule, now_us: int) -> int | None:
     return max(now_us, next(times_after(schedule.timing, schedule.through_us)))
 
 
-def let_go(schedule: Schedule) -> Schedule:
+def without_held(schedule: Schedule) -> Schedule:
     """Leave out the time that waits, if there is one."""
     if not schedule.held_us:
         return schedule

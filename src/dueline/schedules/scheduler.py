@@ -13,20 +13,27 @@ from typing import Final, NamedTuple
 
 from dueline.core import features
 from dueline.core.call_options import CallOptions
-from dueline.core.clock import DAY_US
+from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.durations import instant_text
 from dueline.core.engine import Engine
 from dueline.core.errors import Conflict, NotFound
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import Lane, bucket_of, lane_tenant
+from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import NO_VERSION, Commit, Group, Row
 from dueline.core.validation import check_call
 from dueline.jobs.history import happened, row_of_happening
 from dueline.jobs.moves import spread
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.schedules import schedule as recipe
-from dueline.schedules.schedule import Birth, Schedule, Skip, Stored, Template, Timing
+from dueline.schedules import schedule as definition
+from dueline.schedules.schedule import PlannedJob, Schedule, Skip, Stored, Template, Timing
+
+EVERY_US: Final = 10 * SECOND_US
+"""How often the maintenance leader advances schedules: jobs are stored a minute ahead."""
+
+SOONEST_US: Final = SECOND_US
+"""Minimum wait for a schedule that decides about an occurrence at its time."""
 
 _ROUNDS_MAX: Final = 20
 
@@ -41,8 +48,8 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
 
     Raises: BadInput: something is out of range; nothing was written.
     """
-    recipe.check_name(name)
-    recipe.check(timing)
+    definition.check_name(name)
+    definition.check(timing)
     now_us = queues.engine.time.latest_us()
     check_call(template.queue, None, template.priority, template.tenant, now_us=now_us)
     queues.engine.catalog.adopt(features.SCHEDULES)
@@ -57,10 +64,10 @@ def put(queues: Queues, name: str, template: Template, timing: Timing) -> bool:
         return replace(
             new,
             is_paused=old.is_paused and not old.is_leaving,
-            recalled=recipe.withdrawn(old, now_us),
+            recalled=definition.withdrawn(old, now_us),
             stored=old.stored,
             skipped=old.skipped,
-            last=recipe.before_change(old, now_us),
+            last=definition.before_change(old, now_us),
             held_us=old.held_us,
             ended=old.ended,
         )
@@ -85,7 +92,7 @@ def pause(queues: Queues, name: str) -> None:
         old = _expect(name, old)
         if old.is_paused:
             return old
-        recalled = recipe.withdrawn(old, now_us)
+        recalled = definition.withdrawn(old, now_us)
         idle = _idle(queues.engine, old, now_us)
         return replace(idle, is_paused=True, seed=queues.engine.ids.token(), recalled=recalled)
 
@@ -94,7 +101,7 @@ def pause(queues: Queues, name: str) -> None:
 
 def _idle(engine: Engine, old: Schedule, now_us: int) -> Schedule:
     """Leave out the time that waits for a job to end, and tell so."""
-    idle = recipe.let_go(old)
+    idle = definition.without_held(old)
     untold = _to_tell(engine, idle)
     return replace(idle, untold=untold, sent_us=now_us if untold else 0)
 
@@ -121,7 +128,7 @@ def remove(queues: Queues, name: str) -> None:
     now_us = queues.engine.time.latest_us()
 
     def change(old: Schedule | None) -> Schedule:
-        recalled = recipe.withdrawn(_expect(name, old), now_us)
+        recalled = definition.withdrawn(_expect(name, old), now_us)
         return replace(
             _idle(queues.engine, _expect(name, old), now_us), is_leaving=True, recalled=recalled
         )
@@ -156,13 +163,13 @@ def find(engine: Engine, name: str) -> Schedule:
 
     Raises: NotFound: there is none of the name.
     """
-    found = recipe.stored(engine.store, name)
+    found = definition.stored(engine.store, name)
     return _expect(name, found and found.schedule)
 
 
-def everything(engine: Engine) -> list[Stored]:
+def all_schedules(engine: Engine) -> list[Stored]:
     """Read all schedules, by name."""
-    return [one for one in recipe.all_stored(engine.store) if not one.schedule.is_leaving]
+    return [one for one in definition.all_stored(engine.store) if not one.schedule.is_leaving]
 
 
 def advance(queues: Queues, name: str) -> int:
@@ -174,7 +181,7 @@ def advance(queues: Queues, name: str) -> int:
     """
     count = 0
     for _ in range(_ROUNDS_MAX):
-        found = recipe.stored(queues.engine.store, name)
+        found = definition.stored(queues.engine.store, name)
         if found is None:
             return count
         if found.schedule.is_sending():
@@ -182,7 +189,7 @@ def advance(queues: Queues, name: str) -> int:
         elif found.schedule.recalled or found.schedule.ended:
             _recall(queues, found)
         elif found.schedule.is_leaving:
-            _commit(queues.engine, recipe.remove(found))
+            _commit(queues.engine, definition.remove(found))
         else:
             step = _step(queues.engine, found.schedule)
             if step.schedule == found.schedule:
@@ -191,29 +198,39 @@ def advance(queues: Queues, name: str) -> int:
     return count
 
 
-class Seen(NamedTuple):
-    """What came of seeing to all schedules.
+class Advanced(NamedTuple):
+    """What advancing all schedules did.
 
-    jobs: how many that stored. look_us: when some schedule decides whether a time makes a
+    jobs: how many were stored. next_us: when a schedule decides whether an occurrence makes a
     job; None where none has to.
     """
 
     jobs: int
-    look_us: int | None
+    next_us: int | None
 
 
-def see_to_all(queues: Queues) -> Seen:
-    """Advance all schedules; they are read once, and again only those that have something to do."""
-    jobs, looks = 0, list[int | None]()
-    for name, schedule, _ in recipe.all_stored(queues.engine.store):
+def advance_all(queues: Queues) -> Advanced:
+    """Advance all schedules; reads them once, and again only those that have work."""
+    jobs, next_us = 0, list[int | None]()
+    for name, schedule, _ in definition.all_stored(queues.engine.store):
         present: Schedule | None = schedule
         if _has_work(queues.engine, schedule):
             jobs += advance(queues, name)
-            found = recipe.stored(queues.engine.store, name)
+            found = definition.stored(queues.engine.store, name)
             present = found and found.schedule
         if present is not None:
-            looks.append(recipe.next_look_us(present, queues.engine.time.latest_us()))
-    return Seen(jobs, min((us for us in looks if us is not None), default=None))
+            next_us.append(definition.next_decision_us(present, queues.engine.time.latest_us()))
+    return Advanced(jobs, min((us for us in next_us if us is not None), default=None))
+
+
+def store_scheduled_jobs(queues: Queues, after: str | None) -> StepResult:
+    """Advance all schedules, as one maintenance step."""
+    del after  # all of them are one step
+    jobs, next_us = advance_all(queues)
+    rest_us = EVERY_US if next_us is None else next_us - queues.engine.time.earliest_us()
+    if rest_us >= EVERY_US:
+        return StepResult(jobs)
+    return StepResult(jobs, after="", rest_us=max(rest_us, SOONEST_US))
 
 
 class Overdue(NamedTuple):
@@ -227,17 +244,12 @@ def overdue(engine: Engine, by_us: int) -> list[Overdue]:
     """Return the schedules that are behind by more than `by_us`, by name."""
     before_us = engine.time.earliest_us() - by_us
     found = []
-    for name, schedule, _ in everything(engine):
+    for name, schedule, _ in all_schedules(engine):
         if not schedule.is_paused:
-            due_us = next(recipe.times_after(schedule.timing, schedule.through_us))
+            due_us = next(definition.times_after(schedule.timing, schedule.through_us))
             if due_us < before_us:
                 found.append(Overdue(name, due_us))
     return found
-
-
-def advance_all(queues: Queues) -> int:
-    """Advance all schedules; answer how many jobs this call stored."""
-    return see_to_all(queues).jobs
 
 
 def _has_work(engine: Engine, schedule: Schedule) -> bool:
@@ -246,8 +258,8 @@ def _has_work(engine: Engine, schedule: Schedule) -> bool:
     return _step(engine, schedule).schedule != schedule
 
 
-def _step(engine: Engine, schedule: Schedule) -> recipe.Step:
-    return recipe.step(schedule, engine.time.latest_us(), lambda last: _lives(engine, last))
+def _step(engine: Engine, schedule: Schedule) -> definition.Step:
+    return definition.step(schedule, engine.time.latest_us(), lambda last: _lives(engine, last))
 
 
 def _lives(engine: Engine, job_id: bytes) -> bool:
@@ -263,7 +275,7 @@ def _lives(engine: Engine, job_id: bytes) -> bool:
     return False
 
 
-def _store(engine: Engine, found: Stored, step: recipe.Step) -> int:
+def _store(engine: Engine, found: Stored, step: definition.Step) -> int:
     """Store the jobs of a step with how far the schedule has come; 0 where another did so."""
     births = [_birth(engine, found.schedule, us) for us in step.times_us]
     now_us = engine.time.latest_us()
@@ -306,7 +318,7 @@ def _send(engine: Engine, found: Stored) -> int:
         rows = _rows(engine, schedule, schedule.sent_us)
         if rows and None in engine.store.append(rows):
             return 0
-        jobs = [_job(schedule, Birth(*birth), schedule.sent_us) for birth in schedule.births]
+        jobs = [_job(schedule, PlannedJob(*birth), schedule.sent_us) for birth in schedule.births]
         if not all(engine.recording_store.add(jobs)):
             return 0
         engine.announce(jobs)
@@ -332,13 +344,13 @@ def _recall(queues: Queues, found: Stored) -> None:
     _commit(queues.engine, _put(queues.engine, found.name, done, found))
 
 
-def _birth(engine: Engine, schedule: Schedule, nominal_us: int) -> Birth:
+def _birth(engine: Engine, schedule: Schedule, nominal_us: int) -> PlannedJob:
     """Give the job of a time the key that it keeps."""
     settings = engine.catalog.settings(schedule.template.queue)
     pos_us = max(nominal_us, engine.time.latest_us())
-    job_id = recipe.job_id(schedule, nominal_us)
+    job_id = definition.job_id(schedule, nominal_us)
     shard = shard_of(job_id, settings.shards)
-    birth = Birth(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
+    birth = PlannedJob(nominal_us, pos_us, shard, bucket_of(pos_us, settings.width_us))
     if schedule.template.window_us:
         job = spread(
             _job(schedule, birth, 0), schedule.template.window_us, width_us=settings.width_us
@@ -347,14 +359,14 @@ def _birth(engine: Engine, schedule: Schedule, nominal_us: int) -> Birth:
     return birth
 
 
-def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
+def _job(schedule: Schedule, birth: PlannedJob, sent_us: int) -> Job:
     call = schedule.template
     expires_us = birth.nominal_us + call.expires_us if call.expires_us else None
     opts = CallOptions(expires_us, None, call.tags).to_bytes()
     tenant = lane_tenant(call.tenant, call.limits)
     lane = Lane(call.queue, birth.shard, birth.bucket, call.priority, tenant)
     return Job(
-        lane, birth.pos_us, recipe.job_id(schedule, birth.nominal_us), 0, birth.nominal_us,
+        lane, birth.pos_us, definition.job_id(schedule, birth.nominal_us), 0, birth.nominal_us,
         sent_us, call.task, call.codec, call.body, opts, birth.pos_us,
     )  # fmt: skip
 
@@ -362,7 +374,7 @@ def _job(schedule: Schedule, birth: Birth, sent_us: int) -> Job:
 def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Schedule]) -> bool:
     """Change a schedule as it is now, and see to what follows; tell whether that was anything."""
     for _ in range(_ROUNDS_MAX):
-        found = recipe.stored(queues.engine.store, name)
+        found = definition.stored(queues.engine.store, name)
         if found is not None and found.schedule.is_sending():  # its keys are of the former shape
             advance(queues, name)
             continue
@@ -377,7 +389,7 @@ def _change(queues: Queues, name: str, change: Callable[[Schedule | None], Sched
 def _put(engine: Engine, name: str, schedule: Schedule, over: Stored | None) -> Commit:
     """Make the write of a schedule over what was read, or over nothing."""
     expect = NO_VERSION if over is None else over.version
-    return recipe.put(name, schedule, version=engine.ids.token(), expect=expect)
+    return definition.put(name, schedule, version=engine.ids.token(), expect=expect)
 
 
 def _commit(engine: Engine, commit: Commit) -> bool:

@@ -10,14 +10,14 @@ from typing import Final
 from dueline.coordination import worker_registry
 from dueline.core.clock import SECOND_US
 from dueline.jobs.queue import Queues
-from dueline.schedules import schedule as recipe
+from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Schedule, Stored
 
 OVERDUE_US: Final = SECOND_US // 2
 """How long the monitor has for an occurrence that is decided at its time."""
 
-SPARE_US: Final = recipe.AHEAD_US // 2
+SPARE_US: Final = definition.AHEAD_US // 2
 """A job that is stored ahead of its time and is missing so shortly before it is overdue."""
 
 CHECK_US: Final = SECOND_US
@@ -47,7 +47,7 @@ class Timetable:
           After how many microseconds to check again.
         """
         queues = self._queues
-        found = recipe.all_stored(queues.engine.store)
+        found = definition.all_stored(queues.engine.store)
         now_us = queues.engine.time.latest_us()
         self._left = {one.name: self._left[one.name] for one in found if one.name in self._left}
         next_us: int | None = None
@@ -66,9 +66,9 @@ class Timetable:
 
     def _advance(self, name: str) -> int | None:
         """Advance one schedule; return when it is overdue next."""
-        before = recipe.stored(self._queues.engine.store, name)
+        before = definition.stored(self._queues.engine.store, name)
         scheduler.advance(self._queues, name)
-        after = recipe.stored(self._queues.engine.store, name)
+        after = definition.stored(self._queues.engine.store, name)
         if after is None:
             return None
         if before is None or after.version != before.version:
@@ -85,7 +85,7 @@ class Timetable:
             return 0
         if schedule.is_paused:
             return None
-        next_us = next(recipe.times_after(schedule.timing, schedule.through_us))
+        next_us = next(definition.times_after(schedule.timing, schedule.through_us))
         if schedule.timing.overlap == "allow":
             return next_us - SPARE_US
         return next_us if self._left.get(one.name) == one.version else next_us + OVERDUE_US

@@ -92,7 +92,7 @@ def _primitive(
 class Node:
     """The primitives of a cluster, as one client uses them.
 
-    It is the `LaneIndexStorage` of its lane lists, and the `Shelves` of its streams.
+    It is the `LaneIndexStorage` of its lane lists, and the `MarkStorage` of its streams.
     """
 
     def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
@@ -270,50 +270,50 @@ class Node:
 
     # Streams
 
-    def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
+    def marks_of(self, shards: Sequence[StreamShard]) -> Sequence[int]:
         """Read the mark of each shard of a stream."""
-        return [self.mark_of(shelf) for shelf in shelves]
+        return [self.mark_of(shard) for shard in shards]
 
     @_primitive
-    def mark_of(self, shelf: StreamShard) -> int:
+    def mark_of(self, shard: StreamShard) -> int:
         """Read the mark of a stream's shard."""
-        return self.cluster.closed.get(shelf, NOTHING)
+        return self.cluster.closed.get(shard, NOTHING)
 
     @_primitive
-    def raise_mark(self, shelf: StreamShard, *, old: int, new: int) -> bool:
+    def raise_mark(self, shard: StreamShard, *, old: int, new: int) -> bool:
         """Write a mark if it still is `old`."""
-        is_old = self.cluster.closed.get(shelf, NOTHING) == old
+        is_old = self.cluster.closed.get(shard, NOTHING) == old
         if is_old:
-            self.cluster.closed[shelf] = new
+            self.cluster.closed[shard] = new
         return is_old
 
     def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
         """Append rows, shard by shard; one that is there is not added again."""
-        by_shelf: dict[StreamShard, list[Row]] = {}
+        by_shard: dict[StreamShard, list[Row]] = {}
         for row in rows:
-            by_shelf.setdefault(StreamShard(row.stream, row.shard), []).append(row)
-        for shelf, some in by_shelf.items():
-            self.append(shelf, some)
+            by_shard.setdefault(StreamShard(row.stream, row.shard), []).append(row)
+        for shard, some in by_shard.items():
+            self.append(shard, some)
         return [True] * len(rows)
 
     @_primitive
-    def append(self, shelf: StreamShard, rows: Sequence[Row]) -> None:
+    def append(self, shard: StreamShard, rows: Sequence[Row]) -> None:
         """Append rows to one shard of a stream."""
-        table = self.cluster.streams.setdefault(shelf, {})
+        table = self.cluster.streams.setdefault(shard, {})
         for row in rows:
             table.setdefault((row.at_us, row.id), row)
 
     @_primitive
     def tail(
-        self, shelf: StreamShard, after: tuple[int, bytes] | None, limit: int, until_us: int | None
+        self, shard: StreamShard, after: tuple[int, bytes] | None, limit: int, until_us: int | None
     ) -> list[Row]:
         """Read a shard's rows in order."""
-        return page_of(self.cluster.streams.get(shelf, {}), after, limit, until_us)
+        return page_of(self.cluster.streams.get(shard, {}), after, limit, until_us)
 
     @_primitive
-    def expire(self, shelf: StreamShard, before_us: int) -> None:
+    def expire(self, shard: StreamShard, before_us: int) -> None:
         """Let go of the rows of a shard below an instant."""
-        table = self.cluster.streams.get(shelf, {})
+        table = self.cluster.streams.get(shard, {})
         for place in [place for place in table if place[0] < before_us]:
             del table[place]
 

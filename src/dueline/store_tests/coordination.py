@@ -52,7 +52,7 @@ def opened(store: Records, epoch: int) -> Checkpoint | None:
 
 def step(store: Records, present: Checkpoint, place: checkpoint.Place) -> Checkpoint | None:
     """Move a checkpoint on by a row; None: it was refused."""
-    wanted = checkpoint.moved(present, place, rows=1, version=IDS.token(), note="")
+    wanted = checkpoint.with_place(present, place, rows=1, version=IDS.token(), note="")
     return wanted if checkpoint.write(store, present, wanted) else None
 
 
@@ -139,8 +139,8 @@ class CoordinationLaws:
         one, two = (leases_of(store, holder, clock) for holder in ("one", "two"))
         epochs = []
         for turn in range(30):
-            stands = [] if 10 <= turn < 20 else [one.stand("monitor")]
-            stands.append(two.stand("monitor"))
+            stands = [] if 10 <= turn < 20 else [one.hold_or_take("monitor")]
+            stands.append(two.hold_or_take("monitor"))
             assert len([epoch for epoch in stands if epoch]) <= 1
             epochs += [epoch for epoch in stands if epoch]
             clock.sleep(TTL_US / SECOND_US / 4)

@@ -1,4 +1,4 @@
-"""Adding, and adding again."""
+"""HookDecorator, and adding again."""
 
 from dueline.core.job import Job, State
 from dueline.core.store import Drop, Extend, Store

@@ -485,8 +485,8 @@ class SteppedMemoryStore:
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
         """Let go of the rows below an instant that is closed."""
-        shelf = StreamShard(stream, shard)
-        self._node.expire(shelf, min(before_us, self._node.mark_of(shelf) + 1))
+        place = StreamShard(stream, shard)
+        self._node.expire(place, min(before_us, self._node.mark_of(place) + 1))
 
     # The store
 

@@ -18,7 +18,7 @@ BATCH: Final = 500
 TTL_US: Final = 10 * SECOND_US
 
 
-class Terms(NamedTuple):
+class ConsumerOptions(NamedTuple):
     """How a group consumes.
 
     batch: how many events at most are handled at once. ttl_us: how long a shard stays held
@@ -32,7 +32,7 @@ class Terms(NamedTuple):
 
 
 @dataclass(slots=True)
-class Hold:
+class HeldShard:
     """A shard that is held, and how far it was read.
 
     handed: what was read and is not yet behind the checkpoint. careful_until: up to there events
@@ -51,7 +51,7 @@ class Hold:
     noted: tuple[Place, str] | None = None
 
 
-class Keeper(Protocol):
+class BatchOwner(Protocol):
     """What a batch asks of the member that has it."""
 
     owner: object
@@ -72,7 +72,9 @@ class Batch:
     than that of whoever held the shard before, so it fences writes to outside systems.
     """
 
-    def __init__(self, keeper: Keeper, rows: Sequence[Row], hold: Hold, *, key: str | None) -> None:
+    def __init__(
+        self, owner: BatchOwner, rows: Sequence[Row], hold: HeldShard, *, key: str | None
+    ) -> None:
         """Take what was read. key: whose parked events these are, None for new ones."""
         self.events = [Event(row) for row in rows]
         self.shard = rows[0].shard
@@ -83,7 +85,7 @@ class Batch:
         self.key = key
         self.tx: Transaction | None = None
         self.wanted: Checkpoint | None = None
-        self._keeper = keeper
+        self._owner = owner
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self.events)} in shard {self.shard}>"
@@ -96,7 +98,7 @@ class Batch:
     @property
     def is_held(self) -> bool:
         """Tell whether the shard is held beyond doubt."""
-        return self._keeper.is_sure(self.shard, self.epoch)
+        return self._owner.is_sure(self.shard, self.epoch)
 
     def check(self) -> None:
         """Stop here if the shard may be another member's by now.
@@ -113,8 +115,8 @@ class Batch:
         """
         self.check()
         open_tx = expect_transaction(tx)
-        store = open_tx.queues_of(self._keeper.owner).engine.store
-        self.wanted = self._keeper.wanted(self)
+        store = open_tx.queues_of(self._owner.owner).engine.store
+        self.wanted = self._owner.wanted(self)
         commit = checkpoint.commit_of(self.hold.present, self.wanted)
         if not store.commit(commit.partition, commit.writes):
             raise LeaseLost(f"Shard {self.shard} is another member's; nothing may be committed.")

@@ -22,11 +22,11 @@ from dueline.log import checkpoint, trimming
 from dueline.log.checkpoint import Checkpoint, Place
 from dueline.log.reader import ShardReader
 from dueline.streams import dead_letters, groups, resharding
-from dueline.streams.batch import Batch, Hold, Terms
+from dueline.streams.batch import Batch, ConsumerOptions, HeldShard
 from dueline.streams.dead_letters import Note
 from dueline.streams.groups import Member
-from dueline.streams.shard_order import RECUT_US, Course
-from dueline.streams.trial import Quiet, begun
+from dueline.streams.shard_order import RESHARD_CHECK_US, ShardOrder
+from dueline.streams.trial import HandlerIsolation, begun
 
 log = logging.getLogger("dueline.streams.consumer")
 
@@ -46,10 +46,10 @@ class Consumer:
         stream: str,
         settings: Callable[[], StreamSettings],
         group: str,
-        terms: Terms,
+        terms: ConsumerOptions,
         owner: object = None,
         from_us: int = 0,
-        quiet: Quiet | None = None,
+        quiet: HandlerIsolation | None = None,
     ) -> None:
         """Take the engine and who this is; reads nothing yet.
 
@@ -64,7 +64,7 @@ class Consumer:
         self._engine = engine
         self._clock = clock
         self._stream = stream
-        self._course = Course(engine.store, stream, group, settings=settings, clock=clock)
+        self._order = ShardOrder(engine.store, stream, group, settings=settings, clock=clock)
         self._group = group
         self._terms = terms
         self._from_us = from_us
@@ -77,9 +77,9 @@ class Consumer:
             clock=clock,
             ids=engine.ids,
         )
-        self._quiet = quiet or Quiet(clock)
+        self._quiet = quiet or HandlerIsolation(clock)
         self._lock = threading.Lock()
-        self._holds: dict[int, Hold] = {}
+        self._holds: dict[int, HeldShard] = {}
         self._busy: dict[int, int] = {}
         self._leaving: set[int] = set()
         self._has_let_go = False
@@ -102,7 +102,7 @@ class Consumer:
         """Beat, give away what is too much, take what is free and due to this member.
 
         To be called BEATS_A_TTL times while a lease lasts. A member that is alone holds all; a
-        dead member's shards are free once its leases have lapsed.
+        dead member's shards are free once its leases have expired.
         """
         store, ids = self._engine.store, self._engine.ids
         if self._registered is None:
@@ -113,11 +113,11 @@ class Consumer:
         self._leases.renew()
         self._say()
         self._leases.look()
-        self._course.look()
+        self._order.look()
         names = [one.name for one in groups.members(store, self._stream, self._group)]
-        wanted = groups.share(names, self.name, len(self._course.shards))
+        wanted = groups.share(names, self.name, len(self._order.shards))
         self._give_away(wanted)
-        for shard in groups.preferred(self.name, self._course.shards):
+        for shard in groups.preferred(self.name, self._order.shards):
             if len(self._leases.held) >= wanted:
                 break
             if str(shard) not in self._leases.held and self._leases.is_free(str(shard)):
@@ -131,17 +131,17 @@ class Consumer:
         The stream was cut anew, a shard that goes away is no longer read, or some shard is free:
         its member left, or died.
         """
-        return self._has_let_go or self._course.is_changed() or self._is_some_free()
+        return self._has_let_go or self._order.is_changed() or self._is_some_free()
 
     def _is_some_free(self) -> bool:
         now_us = self._clock.monotonic_us()
-        if now_us - self._sought_us < RECUT_US:
+        if now_us - self._sought_us < RESHARD_CHECK_US:
             return False
         self._sought_us = now_us
         known = grants(self._engine.store, groups.leases_at(self._stream, self._group))
         until_us = {int(key): grant.until_us for key, grant in known.items()}
         present_us = self._engine.time.earliest_us()
-        return any(until_us.get(shard, 0) <= present_us for shard in self._course.shards)
+        return any(until_us.get(shard, 0) <= present_us for shard in self._order.shards)
 
     def _say(self) -> None:
         now_us = self._engine.time.latest_us()
@@ -161,9 +161,9 @@ class Consumer:
         """Release what is held beyond the share; shards whose batch is under way come later."""
         with self._lock:
             held = [int(key) for key in self._leases.held]
-            mine = [shard for shard in held if shard in self._course.shards]
+            mine = [shard for shard in held if shard in self._order.shards]
             surplus = groups.preferred(self.name, mine)[wanted:]
-            surplus += [shard for shard in held if shard not in self._course.shards]
+            surplus += [shard for shard in held if shard not in self._order.shards]
             self._leaving = set(surplus)
             free = [shard for shard in surplus if shard not in self._busy]
         self._release(free)
@@ -176,8 +176,8 @@ class Consumer:
                     self._end_attempt(shard, hold)
             self._holds.pop(shard, None)
         names = [str(shard) for shard in shards]
-        lapsed = [name for name in names if self._leases.has_lapsed(name)]
-        self._leases.release(names, lapsed=lapsed)  # the next one goes on to suspect (rule F7)
+        expired = [name for name in names if self._leases.has_expired(name)]
+        self._leases.release(names, expired=expired)  # the next one goes on to suspect (rule F7)
         self._leaving.difference_update(shards)
 
     def leave(self) -> None:
@@ -211,7 +211,7 @@ class Consumer:
         if hold is None or self._clock.monotonic_us() < hold.again_us:
             return None
         for key in sorted(self._wishes & hold.note.parked.keys()):
-            batch = None if self._course.waits(shard, key) else self._parked(hold, shard, key)
+            batch = None if self._order.waits(shard, key) else self._parked(hold, shard, key)
             if batch is not None:
                 return batch
         if not hold.handed and not self._read_on(hold, shard):
@@ -226,27 +226,27 @@ class Consumer:
             return self._batch(shard, hold, rows)
         return self._batch(shard, hold, hold.handed) if hold.handed else None
 
-    def _read_on(self, hold: Hold, shard: int) -> bool:
+    def _read_on(self, hold: HeldShard, shard: int) -> bool:
         """Read the next events of a shard; at the end of a sealed one, say so (rule F5)."""
-        if self._course.is_old(shard):
+        if self._order.is_old(shard):
             hold.reader.seal()
         hold.handed = hold.reader.read(self._terms.batch)
-        if not hold.handed and hold.reader.has_ended and not self._course.is_read_out(shard):
+        if not hold.handed and hold.reader.has_ended and not self._order.is_read_out(shard):
             token = self._engine.ids.token()
             text = dead_letters.write_note(hold.note.behind(resharding.END))
-            wanted = checkpoint.moved(
+            wanted = checkpoint.with_place(
                 hold.present, resharding.END, rows=0, version=token, note=text
             )
             self._move(shard, hold, wanted)
-            self._course.end(shard)
+            self._order.end(shard)
         return bool(hold.handed)
 
-    def _batch(self, shard: int, hold: Hold, rows: Sequence[Row]) -> Batch | None:
+    def _batch(self, shard: int, hold: HeldShard, rows: Sequence[Row]) -> Batch | None:
         is_careful = hold.careful_until is not None and _place(rows[0]) <= hold.careful_until
         return self._attempt(shard, hold, rows[:1] if is_careful else rows)
 
     def _attempt(
-        self, shard: int, hold: Hold, rows: Sequence[Row], key: str | None = None
+        self, shard: int, hold: HeldShard, rows: Sequence[Row], key: str | None = None
     ) -> Batch | None:
         """Hand events out; what may kill this process is written down first (rule F7).
 
@@ -256,7 +256,7 @@ class Consumer:
         trial = hold.note.trial
         first, last = _place(rows[0]), _place(rows[-1])
         attempt = (first, key or "")
-        is_suspect = trial is not None or self._leases.has_lapsed(str(shard))
+        is_suspect = trial is not None or self._leases.has_expired(str(shard))
         if is_suspect and hold.noted != attempt:
             deaths = 0 if trial is None else trial.deaths_at(*attempt)
             hold.tries = max(hold.tries, deaths)
@@ -278,7 +278,7 @@ class Consumer:
         else:
             batch.hold.again_us = self._clock.monotonic_us() + RETRY_US_MAX
 
-    def _end_attempt(self, shard: int, hold: Hold) -> None:
+    def _end_attempt(self, shard: int, hold: HeldShard) -> None:
         """Write that an attempt has ended, so that it does not count as the death of a process.
 
         One under another epoch ended with its process, and goes on to count.
@@ -291,13 +291,13 @@ class Consumer:
     def _runner(self, shard: int) -> tuple[int, int]:
         return id(self), shard
 
-    def _open(self, shard: int) -> Hold | None:
+    def _open(self, shard: int) -> HeldShard | None:
         """Open the checkpoint of a shard under the lease's epoch, which shuts out all before."""
         epoch = self._leases.epoch(str(shard))
         hold = self._holds.get(shard)
         if epoch is None or (hold is not None and hold.epoch == epoch):
             return hold if epoch is not None else None
-        if not self._course.may_begin(shard):
+        if not self._order.may_begin(shard):
             return None
         engine = self._engine
         kept_at = groups.checkpoints_at(self._stream, self._group)
@@ -307,8 +307,8 @@ class Consumer:
         if present is None:
             return None
         assert self._registered is not None, "balance comes first"
-        begin, note = (self._registered.from_us, b""), self._course.note(shard, present)
-        present = trimming.passed(
+        begin, note = (self._registered.from_us, b""), self._order.note(shard, present)
+        present = trimming.move_past_trimmed(
             engine.store, self._stream, shard, present,
             begin=begin, note=dead_letters.write_note(note), version=engine.ids.token(),
         )  # fmt: skip
@@ -322,7 +322,7 @@ class Consumer:
             time=engine.time,
             clock=self._clock,
         )
-        hold = Hold(epoch, present, note, reader)
+        hold = HeldShard(epoch, present, note, reader)
         if note.trial is not None:
             if note.trial.epoch == epoch:  # an attempt of this member, which goes on to live
                 hold.note = replace(note, trial=note.trial.over())
@@ -401,7 +401,7 @@ class Consumer:
         self._passed(batch, wanted)
         return True
 
-    def _parked(self, hold: Hold, shard: int, key: str) -> Batch | None:
+    def _parked(self, hold: HeldShard, shard: int, key: str) -> Batch | None:
         """Read a key's parked events; where there are none left it takes part again."""
         store = self._engine.store
         rows = dead_letters.rows_of(
@@ -416,22 +416,22 @@ class Consumer:
         if rows:
             return self._attempt(shard, hold, rows, key)
         self._move(shard, hold, self._noted(hold, hold.note.without(key)))
-        if not self._course.goes_on(shard, key):
+        if not self._order.goes_on(shard, key):
             dead_letters.withdraw(store, self._stream, self._group, key)
             self._wishes.discard(key)
         return None
 
-    def _moved(self, hold: Hold, rows: Sequence[Row], note: Note) -> Checkpoint:
+    def _moved(self, hold: HeldShard, rows: Sequence[Row], note: Note) -> Checkpoint:
         token = self._engine.ids.token()
         place = _place(rows[-1])
         text = dead_letters.write_note(note.behind(place))
-        return checkpoint.moved(hold.present, place, rows=len(rows), version=token, note=text)
+        return checkpoint.with_place(hold.present, place, rows=len(rows), version=token, note=text)
 
-    def _noted(self, hold: Hold, note: Note) -> Checkpoint:
+    def _noted(self, hold: HeldShard, note: Note) -> Checkpoint:
         token = self._engine.ids.token()
         return hold.present._replace(version=token, note=dead_letters.write_note(note))
 
-    def _move(self, shard: int, hold: Hold, wanted: Checkpoint) -> None:
+    def _move(self, shard: int, hold: HeldShard, wanted: Checkpoint) -> None:
         try:
             is_moved = checkpoint.write(self._engine.store, hold.present, wanted)
         except DuelineError:
@@ -449,7 +449,7 @@ class Consumer:
         hold.present, hold.note = wanted, dead_letters.read_note(wanted.note)
         hold.tries = hold.again_us = 0
         hold.noted = None
-        self._leases.forget_lapse(str(batch.shard))
+        self._leases.clear_expired(str(batch.shard))
         self._quiet.leave(self._runner(batch.shard))
         if batch.key is None:
             place = _place(batch.rows[-1])

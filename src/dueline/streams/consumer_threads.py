@@ -13,7 +13,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import DuelineError, LeaseLost
 from dueline.core.logging import log
 from dueline.core.user_code import Raised, contain, log_raised, text_of
-from dueline.core.wakeup import Waker
+from dueline.core.wakeup import Wakeups
 from dueline.streams.batch import Batch
 from dueline.streams.consumer import Consumer
 
@@ -28,7 +28,7 @@ PAUSE_UNHEARD_S: Final = 0.05
 TIDY_EVERY_S: Final = 60.0
 
 
-class Consuming:
+class ConsumerThreads:
     """A member of a group at work."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Consuming:
         *,
         ttl_us: int,
         threads: int,
-        waker: Waker,
+        wakeups: Wakeups,
         channel: str,
         tidy: Callable[[], None],
     ) -> None:
@@ -46,7 +46,7 @@ class Consuming:
 
         Args:
           threads: how many shards are handled at once.
-          channel: what the waker calls when something was appended.
+          channel: the wakeup channel that is notified when something was appended.
           tidy: called now and then, to let old events expire.
         """
         self._consumer = consumer
@@ -56,7 +56,7 @@ class Consuming:
         self._stopping = threading.Event()
         self._wakeup = threading.Event()
         self._hurry = threading.Event()
-        self._listener = waker.listen([channel], self._wakeup)
+        self._listener = wakeups.listen([channel], self._wakeup)
         self._beat = threading.Thread(target=self._beat_on, name="dueline-balance", daemon=True)
         self._threads = [
             threading.Thread(target=self._work, name=f"dueline-consumer-{number}", daemon=True)

@@ -114,7 +114,7 @@ def rows_of(
 
 
 def ask(records: Records, stream: str, group: str, key: str, version: bytes) -> None:
-    """Wish that a key takes part again."""
+    """Request that a key takes part again."""
     records.commit(_wishes_at(stream, group), (Put(key, version, b""),))
 
 

@@ -1,15 +1,22 @@
-"""Groups of streams that make no progress."""
+"""Groups of streams that make no progress.
+
+They are only reported: a consumer takes over the shards that no live member holds.
+"""
 
 from collections.abc import Iterator
 
 from dueline.core.check import Check, Verdict
 from dueline.core.durations import span_text
 from dueline.core.engine import Engine
+from dueline.core.maintenance import StepResult
+from dueline.jobs.shard_status import LATE_US
 from dueline.streams import groups, resharding
 
+EVERY_US = LATE_US
 
-def standing(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterator[Check]:
-    """Find groups of streams that make no progress: one that is stuck still beats."""
+
+def stuck_groups(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterator[Check]:
+    """Find groups of streams that make no progress; stuck members still send heartbeats."""
     store, now_us = engine.store, engine.time.latest_us()
     for stream, settings in resharding.streams(store):
         for group in groups.registered(store, stream):
@@ -27,3 +34,10 @@ def standing(engine: Engine, *, max_age_us: int, verdict: Verdict) -> Iterator[C
                 finding += "" if members else ", and it has no live member"
                 advice = "Start more consumers; or `stream.forget_group` if it is not used."
                 yield Check(name, verdict, finding, advice)
+
+
+def report_late_groups(engine: Engine, after: str | None) -> StepResult:
+    """Report the late groups of all streams, for operators who do not run `dueline doctor`."""
+    del after  # all of them are one step
+    late = list(stuck_groups(engine, max_age_us=LATE_US, verdict="warning"))
+    return StepResult(len(late), warnings=[f"{one.name}: {one.finding}" for one in late])

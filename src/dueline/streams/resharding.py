@@ -119,7 +119,7 @@ def stored(engine: Engine, name: str, shards: int | None, keep_us: int | None) -
     raise _changing(name)
 
 
-def recut(engine: Engine, name: str, shards: int) -> StreamSettings:
+def reshard(engine: Engine, name: str, shards: int) -> StreamSettings:
     """Cut a stream anew, and seal the shards of before.
 
     Raises:
@@ -142,7 +142,7 @@ def recut(engine: Engine, name: str, shards: int) -> StreamSettings:
     raise _changing(name)
 
 
-def retire(engine: Engine, name: str) -> None:
+def drop_old_shards(engine: Engine, name: str) -> None:
     """Forget the oldest cut once nothing lies in it and no group needs it."""
     version, present = _read(engine, name)
     if present is None or not present.before:

@@ -23,7 +23,7 @@ TTL_US: Final = 30 * SECOND_US
 """How long the leases are held at most; they are given back as soon as all is written."""
 
 
-class Sought(NamedTuple):
+class SeekResult(NamedTuple):
     """Where a group goes on in a shard, and where it would have; None: at its beginning."""
 
     shard: int
@@ -31,7 +31,7 @@ class Sought(NamedTuple):
     place: Place | None
 
 
-def seek(engine: Engine, clock: Clock, stream: str, group: str, place: Place) -> list[Sought]:
+def seek(engine: Engine, clock: Clock, stream: str, group: str, place: Place) -> list[SeekResult]:
     """Let a group go on behind a place, in all shards: it reads again what lies there, or skips.
 
     Keys that are set aside stay so; what is replayed of them joins what is set aside.
@@ -45,10 +45,10 @@ def seek(engine: Engine, clock: Clock, stream: str, group: str, place: Place) ->
         raise NotFound(f"There is no group {stream}/{group}.", hint="See `dueline streams list`.")
     if place[0] > engine.time.latest_us():
         raise BadInput("That place is in the future.", hint='Use an instant, or "newest".')
-    return _Seeking(engine, clock, stream, group, settings).to(place)
+    return _Seek(engine, clock, stream, group, settings).to(place)
 
 
-class _Seeking:
+class _Seek:
     """One such word, carried out."""
 
     def __init__(
@@ -69,7 +69,7 @@ class _Seeking:
             ids=engine.ids,
         )
 
-    def to(self, place: Place) -> list[Sought]:
+    def to(self, place: Place) -> list[SeekResult]:
         """Take all shards, then move their checkpoints, then give the shards back."""
         self._expect_nobody()
         try:
@@ -96,19 +96,19 @@ class _Seeking:
             if self._leases.take(str(shard)) is None:
                 raise Conflict(f"Shard {shard} was just taken.", hint="Stop the group's members.")
 
-    def _one(self, shard: int, place: Place, known: Mapping[int, Checkpoint]) -> Sought:
+    def _one(self, shard: int, place: Place, known: Mapping[int, Checkpoint]) -> SeekResult:
         present = self._opened(shard)
         if self._may_stay(shard, present, place):
-            return Sought(shard, present.place, present.place)
+            return SeekResult(shard, present.place, present.place)
         note = dead_letters.read_note(present.note)
         if present.place is None:  # what it would begin with
             note = Note(resharding.inherited(self._settings, shard, known))
         token = self._engine.ids.token()
         text = dead_letters.write_note(note.from_place(place))
-        wanted = checkpoint.sought(present, place, version=token, note=text)
+        wanted = checkpoint.with_sought_place(present, place, version=token, note=text)
         if not checkpoint.write(self._engine.store, present, wanted):
             raise self._lost(shard)
-        return Sought(shard, present.place, place)
+        return SeekResult(shard, present.place, place)
 
     def _opened(self, shard: int) -> Checkpoint:
         """Open a checkpoint under the lease's epoch: whoever held the shard before is shut out."""

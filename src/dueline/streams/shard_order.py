@@ -10,14 +10,14 @@ from dueline.log.checkpoint import Checkpoint
 from dueline.streams import dead_letters, groups, resharding
 from dueline.streams.dead_letters import Note
 
-RECUT_US: Final = SECOND_US // 4
+RESHARD_CHECK_US: Final = SECOND_US // 4
 """How often a member looks whether a stream was cut anew."""
 
 BEGIN_US: Final = SECOND_US // 10
 """How often one looks whether others have come to the end of what comes before."""
 
 
-class Course:
+class ShardOrder:
     """The shards of a stream as one member of a group sees them.
 
     shards: those that somebody of the group has to hold.
@@ -40,7 +40,7 @@ class Course:
         self._clock = clock
         self._settings = StreamSettings()
         self._read_out: set[int] = set()
-        self._looked_us = self._seen_us = -RECUT_US
+        self._looked_us = self._seen_us = -RESHARD_CHECK_US
 
     def look(self) -> None:
         """See which shards there are, those of cuts of before as long as they are needed."""
@@ -55,7 +55,7 @@ class Course:
     def is_changed(self) -> bool:
         """Look, now and then, whether the stream was cut anew since the last `look`."""
         now_us = self._clock.monotonic_us()
-        if now_us - self._looked_us < RECUT_US:
+        if now_us - self._looked_us < RESHARD_CHECK_US:
             return False
         self._looked_us = now_us
         return self._read() != self._settings

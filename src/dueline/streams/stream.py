@@ -24,10 +24,10 @@ from dueline.core.watermark import SEALED_US
 from dueline.jobs.transaction import expect_transaction
 from dueline.log.reader import ShardReader, merged
 from dueline.streams import dead_letters, groups, resharding, retention
-from dueline.streams.batch import BATCH, TTL_US, Batch, Terms
+from dueline.streams.batch import BATCH, TTL_US, Batch, ConsumerOptions
 from dueline.streams.event import Event, Events, Position
 from dueline.streams.groups import Lag, Member
-from dueline.streams.seek import Sought, seek
+from dueline.streams.seek import SeekResult, seek
 
 CHUNK: Final = 10_000
 """How many events one write holds."""
@@ -50,7 +50,7 @@ class Registered(NamedTuple):
 
     group: str
     handle: Handle
-    terms: Terms
+    terms: ConsumerOptions
     start: str | Position
 
 
@@ -124,10 +124,10 @@ class Stream:
         check_stream_settings(StreamSettings(shards))
         engine = self._connect()
         self.look()
-        resharding.recut(engine, self.name, shards)
+        resharding.reshard(engine, self.name, shards)
         self._shards = None
         self.look()
-        engine.waker.wake([channel(self.name)])
+        engine.wakeups.wake([channel(self.name)])
 
     # Appending
 
@@ -222,7 +222,7 @@ class Stream:
             lost = [row for row, place in pairs if place is None or place > SEALED_US]
             raise _unknown(self.name, lost)
         if not is_sealed:
-            engine.waker.wake([channel(self.name)])
+            engine.wakeups.wake([channel(self.name)])
         if last_us > min(map(_instant, rows)):
             rows = [row._replace(at_us=at) for row, at in zip(rows, lying, strict=True)]
         return rows
@@ -294,7 +294,7 @@ class Stream:
             raise BadInput(f"lease={lease!r} is too short.", hint="Use 2 s or more.")
         if not isinstance(start, Position) and start not in ("oldest", "newest"):
             raise BadInput(f"start={start!r} is no place.", hint='Use "oldest" or "newest".')
-        terms = Terms(batch, ttl_us, park_after)
+        terms = ConsumerOptions(batch, ttl_us, park_after)
 
         def register(handle: Handle) -> Handle:
             self.consumers[group] = Registered(group, handle, terms, start)
@@ -325,7 +325,7 @@ class Stream:
         """Take a group off the list, so that what it has not read may expire."""
         groups.forget(self._connect().store, self.name, group)
 
-    def seek(self, group: str, to: Position) -> list[Sought]:
+    def seek(self, group: str, to: Position) -> list[SeekResult]:
         """Let a group go on behind another place, such as `Position.at(yesterday)`, or the oldest.
 
         It handles again what lies there, or skips what lies before; nobody of it may be at work.
@@ -366,7 +366,7 @@ class Stream:
 
         Anyone may call this, as often as they like; a running consumer does, and the monitor.
         """
-        retention.expire(self._connect(), self.name, self.look())
+        retention.trim_stream(self._connect(), self.name, self.look())
 
 
 def _after(after: Position | Mapping[int, Position] | None, shard: int) -> Position | None:

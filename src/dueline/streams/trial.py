@@ -68,7 +68,7 @@ def begun(before: Trial | None, first: Place, last: Place, *, epoch: int, key: s
     return Trial(at, (until[0], until[1].hex()), deaths, epoch, key)
 
 
-class Quiet:
+class HandlerIsolation:
     """Which handlers run in a process, so that one that may kill it runs alone.
 
     The members of all groups that a process consumes for share it.

@@ -12,7 +12,7 @@ from dueline.core.user_code import Raised, contain
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.batch_options import Chunk
 from dueline.tasks.handler import Cancel, Context, Finishing, Handler, Snooze
-from dueline.tasks.progress import Control, Progress, Uncontrolled
+from dueline.tasks.progress import Control, NoControl, Progress
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class ChunkHandler(Handler):
     def call_here(self, row: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Do as `Handler.call_here`, with one call."""
         value = self.arguments.named(args, kwargs)[ARGUMENT]
-        call: Call[Any] = Call(value, row, Uncontrolled(), self)
+        call: Call[Any] = Call(value, row, NoControl(), self)
         returned = self.function([call])
         return _awaited(returned, call) if self.is_async else call.answer(returned)
 

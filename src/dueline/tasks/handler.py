@@ -13,7 +13,7 @@ from dueline.core.limit_names import limits_of_call, read_limits
 from dueline.core.retry import Retry
 from dueline.tasks.arguments import Arguments
 from dueline.tasks.payload_codecs import PLAIN, Payloads
-from dueline.tasks.progress import Control, Progress, Uncontrolled, report_of
+from dueline.tasks.progress import Control, NoControl, Progress, report_of
 
 
 class Snooze(DuelineError):
@@ -261,7 +261,7 @@ class Handler:
         Args: row: of a job that there is not.
         """
         if self.takes_context:
-            args = (Context(row, Uncontrolled(), self), *args)
+            args = (Context(row, NoControl(), self), *args)
         return self.function(*args, **kwargs)
 
     def read_limits(self, limits: object) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ E = TypeVar("E")
 R = TypeVar("R")
 
 
-class Adding(Protocol[E]):
+class HookDecorator(Protocol[E]):
     """What `app.on(...)` answers: it adds a function, and gives it back."""
 
     def __call__(self, function: Callable[[E], R], /) -> Callable[[E], R]:
@@ -102,14 +102,14 @@ class Hooks:
         self.hear_runs = False
 
     @overload
-    def on(self, name: EnqueueName, /) -> Adding[EnqueueEvent]: ...
+    def on(self, name: EnqueueName, /) -> HookDecorator[EnqueueEvent]: ...
     @overload
-    def on(self, name: RunName, /) -> Adding[RunEvent]: ...
+    def on(self, name: RunName, /) -> HookDecorator[RunEvent]: ...
     @overload
-    def on(self, name: RanName, /) -> Adding[RanEvent]: ...
+    def on(self, name: RanName, /) -> HookDecorator[RanEvent]: ...
     @overload
-    def on(self, name: SettleName, /) -> Adding[SettleEvent]: ...
-    def on(self, name: str, /) -> Adding[Any]:
+    def on(self, name: SettleName, /) -> HookDecorator[SettleEvent]: ...
+    def on(self, name: str, /) -> HookDecorator[Any]:
         """Have a function called at some point: `app.on("dead")(function)`, or as a decorator.
 
         Raises: BadInput: there is no such point.
@@ -117,7 +117,7 @@ class Hooks:
         if name not in NAMES:
             raise BadInput(f"There is no hook {name!r:.40}.", hint=f"Use {', '.join(NAMES)}.")
 
-        def add(function: Callable[[Any], object]) -> Any:  # noqa: ANN401  (see Adding)
+        def add(function: Callable[[Any], object]) -> Any:  # noqa: ANN401  (see HookDecorator)
             self._functions.setdefault(name, []).append(function)
             self.hear_runs = self.has("before_run") or self.has("after_run")
             return function

@@ -68,7 +68,7 @@ _FORMS: Final = {JSON: AS_JSON, MSGPACK: AS_MSGPACK}
 _NUMBERS: Final = {"json": JSON, "msgpack": MSGPACK}
 
 
-class Own(NamedTuple):
+class CustomCodec(NamedTuple):
     """A codec of the application's own; see `Payloads.add`."""
 
     name: str
@@ -77,7 +77,7 @@ class Own(NamedTuple):
     decode: Callable[[bytes], bytes]
 
 
-class Way(NamedTuple):
+class PayloadFormat(NamedTuple):
     """How the arguments of some calls are written.
 
     codec: the cell of their jobs. inner: without the application's own codec, if there is one.
@@ -88,7 +88,7 @@ class Way(NamedTuple):
     form: Form
     inner: int = JSON
     compress_above: int | None = None
-    own: Own | None = None
+    own: CustomCodec | None = None
 
     def closed(self, body: bytes, task: str) -> bytes:
         """Make what is stored of a body.
@@ -116,17 +116,17 @@ class Way(NamedTuple):
         return sealed
 
 
-PLAIN: Final = Way(JSON, AS_JSON)
+PLAIN: Final = PayloadFormat(JSON, AS_JSON)
 
 
 class Payloads:
     """The codecs that an application knows, and the one that its calls are written in."""
 
     def __init__(self) -> None:
-        self._own: dict[int, Own] = {}
+        self._own: dict[int, CustomCodec] = {}
         self._name = "json"
         self._compress_above: int | None = None
-        self._ways: dict[str | None, Way] = {}
+        self._ways: dict[str | None, PayloadFormat] = {}
 
     def use(self, codec: str = "json", *, compress_above: int | None = None) -> None:
         """Say how the arguments of calls are written from now on; all codecs can be read.
@@ -173,7 +173,7 @@ class Payloads:
             raise BadInput(f"The codec {name} takes two functions, encode and decode.")
         if name in self.names or number in self._own:
             raise BadInput(f"A codec {name}, or one with number {number}, is there already.")
-        self._own[number] = Own(name, number, encode, decode)
+        self._own[number] = CustomCodec(name, number, encode, decode)
 
     @property
     def names(self) -> Sequence[str]:
@@ -191,14 +191,14 @@ class Payloads:
                 hint=f"There is {', '.join(self.names)}; app.payloads.add(...) comes first.",
             )
 
-    def way(self, name: str | None) -> Way:
+    def way(self, name: str | None) -> PayloadFormat:
         """Tell how calls are written: in the named codec, or in the one that is used."""
         way = self._ways.get(name)
         if way is None:
             way = self._ways[name] = self._way(name or self._name)
         return way
 
-    def _way(self, name: str) -> Way:
+    def _way(self, name: str) -> PayloadFormat:
         number = _NUMBERS.get(name, JSON)
         form, bound = _FORMS[number], self._compress_above
         if bound is not None:
@@ -206,7 +206,7 @@ class Payloads:
         own = next((own for own in self._own.values() if own.name == name), None)
         if number == JSON and own is None:
             return PLAIN
-        return Way(own.number if own else number, form, number, bound, own)
+        return PayloadFormat(own.number if own else number, form, number, bound, own)
 
     def knows(self, codec: int) -> bool:
         """Tell whether bodies in this codec can be read."""

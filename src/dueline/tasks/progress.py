@@ -30,7 +30,7 @@ class Progress:
         return datetime.fromtimestamp(self.at_us / SECOND_US, UTC)
 
 
-class Report(NamedTuple):
+class ProgressReport(NamedTuple):
     """What a handler says of its progress."""
 
     done: float
@@ -49,12 +49,12 @@ class Control(Protocol):
         """Tell whether somebody asked for the job to be cancelled."""
         ...
 
-    def tell(self, claim: Claim, report: Report) -> None:
+    def tell(self, claim: Claim, report: ProgressReport) -> None:
         """Pass on how far the handler has come."""
         ...
 
 
-class Uncontrolled:
+class NoControl:
     """The control of a plain call: nobody cancels it, and nobody hears of its progress."""
 
     def is_lost(self, claim: Claim) -> bool:  # noqa: ARG002
@@ -65,11 +65,11 @@ class Uncontrolled:
         """Never."""
         return False
 
-    def tell(self, claim: Claim, report: Report) -> None:
+    def tell(self, claim: Claim, report: ProgressReport) -> None:
         """To nobody."""
 
 
-def report_of(done: object, total: object, note: object) -> Report:
+def report_of(done: object, total: object, note: object) -> ProgressReport:
     """Let a report pass, or say what is wrong with it.
 
     Raises: BadInput: these are no finite numbers, or the note is no text.
@@ -80,7 +80,7 @@ def report_of(done: object, total: object, note: object) -> Report:
             hint="Give two numbers, 0 or more, and a text as the note.",
         )
     text = note[:NOTE_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
-    return Report(done, total, text)  # type: ignore[arg-type]  # just checked
+    return ProgressReport(done, total, text)  # type: ignore[arg-type]  # just checked
 
 
 def _is_amount(number: object) -> bool:

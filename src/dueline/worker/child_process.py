@@ -161,7 +161,7 @@ class _Telling(Execution):
         del assignment, now_us
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
-        if self.controls.has_lapsed(assignment, now_us):
+        if self.controls.has_expired(assignment, now_us):
             return GivenBack()
         self._tell(assignment.job.claim())
         return super().begin(assignment, now_us)

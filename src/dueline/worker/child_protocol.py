@@ -19,7 +19,7 @@ from dueline.core.attempt import (
 from dueline.core.codec import pack, unpack
 from dueline.core.job import Claim, Job, JobId
 from dueline.core.lane import Lane
-from dueline.tasks.progress import Progress, Report
+from dueline.tasks.progress import Progress, ProgressReport
 from dueline.worker.assignment import Assignment
 
 
@@ -82,7 +82,7 @@ class Progressed(NamedTuple):
     """Child to parent: how far a handler has come."""
 
     claim: Claim
-    report: Report
+    report: ProgressReport
 
 
 class Finished(NamedTuple):
@@ -148,7 +148,7 @@ def load(data: bytes) -> Message:
         case "Started":
             return Started(_claim(parts[0]), parts[1])
         case "Progressed":
-            return Progressed(_claim(parts[0]), Report(*parts[1]))
+            return Progressed(_claim(parts[0]), ProgressReport(*parts[1]))
     claim, name, fields, *rest = parts
     return Finished(_claim(claim), _ending(name, fields), *rest)
 

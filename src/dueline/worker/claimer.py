@@ -20,8 +20,8 @@ from dueline.jobs.lane_planner import plan, prospects, weighed
 from dueline.jobs.lane_rotation import Rota
 from dueline.jobs.tenant_round_robin import interleaved
 from dueline.jobs.tenant_weights import LOOKED_AT, Weights
-from dueline.limits.blocked_lanes import Blocked
-from dueline.limits.permits import Granted, Permitting
+from dueline.limits.blocked_lanes import BlockedLanes
+from dueline.limits.permits import Granted, PermitSource
 from dueline.worker.lane_list import LaneListCache
 from dueline.worker.shard_affinity import Affinity, Place, affinity_of
 
@@ -60,7 +60,7 @@ class Claimer:
         worker: str,
         *,
         lease_us: int | None = None,
-        permits: Permitting | None = None,
+        permits: PermitSource | None = None,
         affinity: Affinity | None = None,
     ) -> None:
         """Take the engine, the names of the queues, and the worker's id; reads nothing yet.
@@ -72,7 +72,7 @@ class Claimer:
         """
         self._affinity = affinity
         self._permits = permits
-        self._limited = Blocked()
+        self._limited = BlockedLanes()
         self._lease_us = lease_us
         self._engine = engine
         self._serving = serving
@@ -98,7 +98,7 @@ class Claimer:
         engine: Engine,
         serving: Iterable[str],
         worker: str,
-        permits: Permitting,
+        permits: PermitSource,
         *,
         is_alone: bool,
     ) -> "Claimer":
@@ -229,7 +229,7 @@ class Claimer:
 
     def _postpone(self, lanes: Collection[Lane], lacking: Collection[str]) -> None:
         """Skip lanes until the limits that refused them may be asked again."""
-        until_us = self._limited.let_be(lanes, lacking, self._rota.next_at_us)
+        until_us = self._limited.block(lanes, lacking, self._rota.next_at_us)
         self._rota.visited(dict.fromkeys(lanes, until_us))
 
     def _visit(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dueline.core.job import Claim, Job
-from dueline.tasks.progress import Report
+from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
 
 CANCELLED = "Its end was asked for."
@@ -40,7 +40,7 @@ class Controls:
         self._lost = Remembered()
         self._cancelled = Remembered()
         self._stops: dict[Claim, Callable[[], object]] = {}
-        self._reports: dict[Claim, Report] = {}
+        self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}
         self._guard = threading.Lock()
 
@@ -79,7 +79,7 @@ class Controls:
         kept = [one for one in self._until_us.items() if one[0] not in until_us]
         self._until_us = dict([*kept, *until_us.items()][-_REMEMBERED_MAX:])
 
-    def has_lapsed(self, assignment: Assignment, now_us: int) -> bool:
+    def has_expired(self, assignment: Assignment, now_us: int) -> bool:
         """Return whether another worker may have claimed a job since (rule H2).
 
         Or whether its rates count it as of a time that is too long ago (rule N5).
@@ -103,12 +103,12 @@ class Controls:
         """Tell whether the job's end is wished for."""
         return claim in self._cancelled
 
-    def tell(self, claim: Claim, report: Report) -> None:
+    def tell(self, claim: Claim, report: ProgressReport) -> None:
         """Keep a handler's last report until it is taken."""
         with self._guard:
             self._reports[claim] = report
 
-    def take_reports(self) -> dict[Claim, Report]:
+    def take_reports(self) -> dict[Claim, ProgressReport]:
         """Take the last report of each handler that reported since the last call."""
         if not self._reports:
             return {}

@@ -149,7 +149,7 @@ class Execution:
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         """Tell how a job ends whose handler is not called any more; None where it is, now."""
-        if self.controls.has_lapsed(assignment, now_us):
+        if self.controls.has_expired(assignment, now_us):
             return GivenBack()
         if self.controls.has_cancelled(assignment.job):
             return Cancelled(CANCELLED)
@@ -173,7 +173,7 @@ class Execution:
         """
         job = assignment.job
         is_doubtful = now_us > job.at_us or assignment.start_by_us
-        if is_doubtful and self.controls.has_lapsed(assignment, now_us):
+        if is_doubtful and self.controls.has_expired(assignment, now_us):
             return None
         if assignment.keep or job.opts or job.codec or self._hooks.hear_runs:
             return None

@@ -6,9 +6,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dueline.coordination import worker_roster
-from dueline.coordination.worker_registry import BEATS_MISSED_MAX, Presence, announce, leave
-from dueline.coordination.worker_roster import Member
+from dueline.coordination import worker_registry
+from dueline.coordination.worker_registry import (
+    BEATS_MISSED_MAX,
+    Presence,
+    Registration,
+    announce,
+    leave,
+)
 from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import DuelineError, StoreReplaced
@@ -122,7 +127,7 @@ class Load(NamedTuple):
     own: Mapping[str, tuple[int, int]] = _NO_SLOTS
 
 
-class Attendance:
+class PresenceReporter:
     """One worker in the registry, from its first beat to its end."""
 
     def __init__(
@@ -144,7 +149,7 @@ class Attendance:
         self._told: Load | None = None
         self._told_us = 0
 
-    def tell(self, load: Load) -> int:
+    def report(self, load: Load) -> int:
         """Write a heartbeat; return the shortest lease of the queues that are served."""
         engine = self._engine
         lease_us = min(engine.catalog.settings(queue).lease_us for queue in self._serving)
@@ -172,7 +177,7 @@ class Attendance:
         self._enrolled_until_us = now_us + BEATS_MISSED_MAX * every_us
         return lease_us
 
-    def tell_of_change(self, load: Load) -> None:
+    def report_change(self, load: Load) -> None:
         """Write a heartbeat before its time when what was reported is no longer true.
 
         The end of claiming is reported at once; other changes at most once in a while.
@@ -182,7 +187,7 @@ class Attendance:
             return
         silent_us = self._engine.time.latest_us() - self._told_us
         if load.is_draining != told.is_draining or silent_us >= self._gap_us(told, load):
-            self.tell(load)
+            self.report(load)
 
     def _gap_us(self, told: Load, load: Load) -> int:
         """Return how long after the last heartbeat a change is reported."""
@@ -194,10 +199,10 @@ class Attendance:
     def _enrol(self, now_us: int) -> None:
         """Be on the roster; again after a silence, in which this worker was taken for dead."""
         if now_us >= self._enrolled_until_us:
-            member = Member(self._worker, self._serving, *own())
-            worker_roster.enrol(self._engine.store, member, version=self._engine.ids.token())
+            member = Registration(self._worker, self._serving, *own())
+            worker_registry.register(self._engine.store, member, version=self._engine.ids.token())
 
     def end(self) -> None:
         """Leave: nothing is held any more."""
         leave(self._engine.store, self._worker)
-        worker_roster.strike(self._engine.store, self._worker)
+        worker_registry.unregister(self._engine.store, self._worker)

@@ -10,7 +10,7 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.errors import ConfigError
 from dueline.core.job import Claim, Job
 from dueline.core.retry import learn_run_us
-from dueline.tasks.progress import Report
+from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.child_handle import Offspring
 from dueline.worker.child_protocol import (
@@ -92,7 +92,7 @@ class ProcessRunner:
         self._ended: deque[Ended] = deque()
         self._cancelled = Remembered()
         self._lost = Remembered()
-        self._reports: dict[Claim, Report] = {}
+        self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}
         self._stillborn = 0
         self._is_closing = False
@@ -293,7 +293,7 @@ class ProcessRunner:
                 waiting.append(one)
         return waiting
 
-    def reports(self) -> Mapping[Claim, Report]:
+    def reports(self) -> Mapping[Claim, ProgressReport]:
         """Take what handlers said of their progress since the last call."""
         with self._guard:
             taken, self._reports = self._reports, {}

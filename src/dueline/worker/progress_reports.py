@@ -10,7 +10,7 @@ from dueline.core.job import Claim, Job, JobId
 from dueline.core.store import NO_VERSION
 from dueline.jobs import progress_records
 from dueline.jobs.progress_records import Known
-from dueline.tasks.progress import Progress, Report
+from dueline.tasks.progress import Progress, ProgressReport
 
 _ROUNDS_MAX: Final = 5
 _KNOWN_MAX: Final = 10_000
@@ -24,7 +24,7 @@ class Reports:
     learns that it was lost (rule L2).
     """
 
-    def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, Report]]) -> None:
+    def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, ProgressReport]]) -> None:
         self._engine = engine
         self._take = take
         self._unwritten: dict[Claim, Progress] = {}

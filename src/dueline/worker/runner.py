@@ -5,7 +5,7 @@ from typing import Protocol
 
 from dueline.core.attempt import Ended
 from dueline.core.job import Claim, Job
-from dueline.tasks.progress import Report
+from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
 
 
@@ -38,7 +38,7 @@ class Runner(Protocol):
     def extend(self, until_us: Mapping[Claim, int]) -> None: ...  # noqa: D102
     def forget(self, lost: Sequence[Claim]) -> None: ...  # noqa: D102
     def cancel(self, claims: Sequence[Claim]) -> None: ...  # noqa: D102
-    def reports(self) -> Mapping[Claim, Report]: ...  # noqa: D102
+    def reports(self) -> Mapping[Claim, ProgressReport]: ...  # noqa: D102
     def waiting(self) -> int: ...  # noqa: D102
     def interrupt_overdue(self) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102

@@ -29,7 +29,7 @@ from dueline.jobs.completion import (
     successes,
 )
 from dueline.jobs.history import attempt_of, died, row_of
-from dueline.limits.suspension import close
+from dueline.limits.permits import suspend
 from dueline.tasks.batch_handler import ChunkHandler
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
@@ -212,7 +212,7 @@ class Settler:
         for one in ended:
             if isinstance(one.ending, Snoozed) and one.ending.throttles:
                 until_us = one.ended_us + one.ending.after_us
-                close(self._engine, limits_of(one.job.lane), until_us)
+                suspend(self._engine, limits_of(one.job.lane), until_us)
 
     def _tell(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
         """Log what became of an attempt, and call who wants to hear of it."""

@@ -10,7 +10,7 @@ from dueline.core.clock import Clock
 from dueline.core.job import Claim, Job
 from dueline.core.retry import learn_run_us
 from dueline.core.tuples import made
-from dueline.tasks.progress import Report
+from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.context_controls import CANCELLED
 from dueline.worker.execution import Execution
@@ -231,7 +231,7 @@ class ThreadRunner:
             self._ended.append(Ended(job, Cancelled(CANCELLED), 0, now_us))
         self._wakeup.set()
 
-    def reports(self) -> Mapping[Claim, Report]:
+    def reports(self) -> Mapping[Claim, ProgressReport]:
         """Take what handlers said of their progress since the last call."""
         return self._execution.controls.take_reports()
 

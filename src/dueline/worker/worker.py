@@ -21,7 +21,7 @@ from dueline.worker.batch_gatherer import gathering
 from dueline.worker.buffer import Buffer
 from dueline.worker.cancellations import Wishes
 from dueline.worker.claimer import ClaimedJob, Claimer
-from dueline.worker.heartbeat import Attendance, Beat, Load
+from dueline.worker.heartbeat import Beat, Load, PresenceReporter
 from dueline.worker.held_jobs import Holding
 from dueline.worker.paused_jobs import Steered
 from dueline.worker.poller import Lookout
@@ -101,7 +101,7 @@ class Worker:
         self._careful = Careful(runner, settler, self._held, self._lose, clock)
         self._buffer = Buffer(runner, self._careful, clock)
         self._flushed_us = 0
-        self._attendance = Attendance(
+        self._reporter = PresenceReporter(
             engine,
             settings.worker,
             serving=tuple(settings.serving),
@@ -133,7 +133,7 @@ class Worker:
             self._lookout.close()
         self._guarded(self._report)
         self._guarded(self._permits.close)
-        self._guarded(self._attendance.end)
+        self._guarded(self._reporter.end)
 
     def _until(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
@@ -440,7 +440,7 @@ class Worker:
 
     def _attend(self) -> None:
         """Between beats: pass on what has changed, what handlers report, and wishes for them."""
-        self._attendance.tell_of_change(self._load())
+        self._reporter.report_change(self._load())
         self._report()
         if self._held and self._wishes.read():
             self._wakeup.set()
@@ -452,7 +452,7 @@ class Worker:
         if held:
             extend, note = self._settler.extend, self._runner.extend
             self._lose(extend(held, running, self._permits.until_us, note))
-        return self._attendance.tell(self._load())
+        return self._reporter.report(self._load())
 
     def _load(self) -> Load:
         """Return what the worker does now, for its heartbeat."""

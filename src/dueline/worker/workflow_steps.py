@@ -17,9 +17,9 @@ from dueline.jobs.workflow_control import cancel_group
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
 from dueline.worker.triage import Over
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from dueline.workflows.graph import Layout
-from dueline.workflows.readiness import Broken, Fit, Pointless
+from dueline.workflows.readiness import Broken, NotNeeded, Runnable
 from dueline.workflows.records import Layouts
 from dueline.workflows.release import advance, ask, park, wake_steps
 
@@ -65,7 +65,7 @@ class Stepping:
             return Sorted(list(taken), {}, {}, [], [])
         found = Sorted([], {}, {}, [], [])
         for one in taken:
-            place = recipe.place_of(one.job)
+            place = records.place_of(one.job)
             if place is None or (one.job.task and not place.parked_us):
                 found.fit.append(one)  # of no workflow, or one that needs nothing
                 continue
@@ -76,7 +76,7 @@ class Stepping:
                 word = 0
             if isinstance(word, Broken):
                 found.broken.append(one.job)
-            elif isinstance(word, Fit):
+            elif isinstance(word, Runnable):
                 found.given[one.job.id] = word.given
                 found.fit.append(one)
             elif isinstance(word, Over):
@@ -101,7 +101,7 @@ class Stepping:
 
     def _known(self, job: Job) -> tuple[JobId, int, Layout]:
         """Tell the workflow of a step that was just asked, its number, and the layout."""
-        found = recipe.step_of(job)
+        found = records.step_of(job)
         assert found is not None
         layout = self._layouts.get(self._engine.store, found[0])
         assert layout is not None
@@ -111,28 +111,28 @@ class Stepping:
         """Say when to see whether all of a group has ended that was cancelled."""
         return self._engine.time.latest_us() + SECOND_US
 
-    def _ask(self, job: Job) -> Fit | Over | Broken | int:
+    def _ask(self, job: Job) -> Runnable | Over | Broken | int:
         """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
         word = ask(self._engine, self._layouts, job)
         if word is None:
             return self._over(job, "dead", error=_UNKNOWN)
-        if isinstance(word, Pointless):
+        if isinstance(word, NotNeeded):
             return self._over(job, "cancelled", error=word.why)
         if isinstance(word, Broken):
             return word
-        if not isinstance(word, Fit):
+        if not isinstance(word, Runnable):
             return 0
         return word if job.task else self._awaited(job, word)
 
-    def _awaited(self, job: Job, fit: Fit) -> Over | int:
+    def _awaited(self, job: Job, fit: Runnable) -> Over | int:
         """Say what becomes of a step without a task: it gathers, or waits for a signal."""
-        place = recipe.place_of(job)
+        place = records.place_of(job)
         assert place is not None
         flow, step, layout = self._known(job)
         node = layout.nodes[step]
         if not node.signal:
             return self._over(job, "done", value=fit.given[1:-1].decode())
-        value = recipe.signalled(self._engine.store, flow, node.signal)
+        value = records.signalled(self._engine.store, flow, node.signal)
         if value is not None:
             return self._over(job, "done", value=value.decode())
         now_us = self._engine.time.latest_us()
@@ -155,7 +155,7 @@ class Stepping:
 
     def _ask_again(self, job: Job) -> None:
         if not isinstance(self._ask(job), int | Broken):
-            found = recipe.step_of(job)
+            found = records.step_of(job)
             assert found is not None
             self._note(wake_steps(self._engine, found[0], [found[1]]))
 

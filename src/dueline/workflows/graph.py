@@ -184,8 +184,8 @@ def lay_out(part: Part, name: str) -> LaidOut:
         raise BadInput(
             f"{part!r:.80} is no workflow.", hint='Write pipeline(fetch.step("a"), store.step()).'
         )
-    making = _Making()
-    came = making.lay(part, _Came(None), is_lenient=False)
+    making = _GraphBuilder()
+    came = making.lay(part, _Upstream(None), is_lenient=False)
     result = came.value if came.value is not None else _NOTHING
     layout = Layout(name, tuple(making.nodes), result, parts=tuple(making.parts))
     if len(layout.to_bytes()) > LAYOUT_BYTES_MAX:
@@ -196,7 +196,7 @@ def lay_out(part: Part, name: str) -> LaidOut:
     return LaidOut(layout, making.calls)
 
 
-class _Came(NamedTuple):
+class _Upstream(NamedTuple):
     """What comes before a part: the value that it is given, and steps besides that it follows."""
 
     value: Value | None
@@ -229,7 +229,7 @@ def _can_undo(part: Part) -> bool:
 
 
 @dataclass
-class _Making:
+class _GraphBuilder:
     """Lays parts out, one step after the other."""
 
     nodes: list[Node] = field(default_factory=list)
@@ -239,13 +239,13 @@ class _Making:
     _depth: int = 0
     _can_undo: bool = False
 
-    def lay(self, part: Part, came: _Came, *, is_lenient: bool) -> _Came:
+    def lay(self, part: Part, came: _Upstream, *, is_lenient: bool) -> _Upstream:
         """Add a part's steps; answer what comes before whatever is behind it."""
         if isinstance(part, Step):
             return self._step(part, came, is_lenient=is_lenient)
         if isinstance(part, Wait):
             node = Node("", (), came.steps(), None, is_lenient, part.name, part.timeout_us)
-            return _Came(self._add(node, None))
+            return _Upstream(self._add(node, None))
         place, begin = len(self.parts), len(self.nodes)
         self.parts.append(Span("", begin, begin))
         if isinstance(part, Pipeline):
@@ -268,15 +268,15 @@ class _Making:
         self.calls.append(call)
         return len(self.nodes) - 1
 
-    def _step(self, part: Step, came: _Came, *, is_lenient: bool) -> _Came:
+    def _step(self, part: Step, came: _Upstream, *, is_lenient: bool) -> _Upstream:
         takes = part.takes and came.value is not None
         given = (came.value,) if takes and came.value is not None else ()
         after = came.after if takes else came.steps()
         number = self._add(Node(part.task, given, after, None, is_lenient), part.write(len(given)))
         self._note(part, number)
-        return _Came(number)
+        return _Upstream(number)
 
-    def _pipeline(self, part: Pipeline, came: _Came, *, is_lenient: bool) -> _Came:
+    def _pipeline(self, part: Pipeline, came: _Upstream, *, is_lenient: bool) -> _Upstream:
         if not self._depth:
             self._can_undo = _can_undo(part)
         self._depth += 1
@@ -325,7 +325,7 @@ class _Making:
             )
             before_it = (self._add(undoes, step.write(len(given))),)
 
-    def _group(self, part: Group, came: _Came, *, is_lenient: bool) -> _Came:
+    def _group(self, part: Group, came: _Upstream, *, is_lenient: bool) -> _Upstream:
         is_own = part.failures != "stop" or part.at_least is not None
         first = len(self.nodes)
         each = [self.lay(one, came, is_lenient=is_lenient or is_own) for one in part.parts]
@@ -338,11 +338,11 @@ class _Making:
             after = dict.fromkeys(came.steps())
         value = Gathered(values, rule, _count(part))
         if part.failures != "cancel":
-            return _Came(value, tuple(after))
+            return _Upstream(value, tuple(after))
         gathers = Node("", (value,), tuple(after), is_lenient=True, cancels_from=first)
-        return _Came(self._add(gathers, None))
+        return _Upstream(self._add(gathers, None))
 
-    def _graph(self, part: Graph, came: _Came, *, is_lenient: bool) -> _Came:
+    def _graph(self, part: Graph, came: _Upstream, *, is_lenient: bool) -> _Upstream:
         numbers: dict[str, int] = {}
         for name, (step, before) in part.steps.items():
             given: tuple[Value, ...] = tuple(numbers[one] for one in before)
@@ -358,7 +358,7 @@ class _Making:
             self._note(step, numbers[name])
         needed = {one for _, before in part.steps.values() for one in before}
         last = [numbers[name] for name in part.steps if name not in needed]
-        return _Came(last[0] if len(last) == 1 else Gathered(tuple(last)))
+        return _Upstream(last[0] if len(last) == 1 else Gathered(tuple(last)))
 
 
 def _label(part: Group) -> str:

@@ -39,7 +39,7 @@ class Waits(NamedTuple):
     first: int
 
 
-class Fit(NamedTuple):
+class Runnable(NamedTuple):
     """It may run. given: its first arguments, as a JSON array."""
 
     given: bytes
@@ -51,7 +51,7 @@ class Held(NamedTuple):
     failure: Failure
 
 
-class Pointless(NamedTuple):
+class NotNeeded(NamedTuple):
     """It ends without being run, and why."""
 
     why: str
@@ -63,12 +63,12 @@ class Broken(NamedTuple):
     failure: Failure
 
 
-Word = Waits | Fit | Held | Pointless | Broken
+Readiness = Waits | Runnable | Held | NotNeeded | Broken
 
 _NULL = "null"
 
 
-def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
+def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Readiness:
     """Say what becomes of a step, from the ends of the steps that it needs."""
     node = layout.nodes[step]
     missing = sorted({need for need in node.needs() if need not in ends})
@@ -77,7 +77,7 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
         return Broken(failure) if failure else Waits(len(missing), missing[0])
     if node.undoes:
         if (why := _needless(layout, node, ends)) is not None:
-            return Pointless(why)
+            return NotNeeded(why)
     elif node.unless is not None:
         return _watched(layout, node.unless, ends)
     given = []
@@ -89,7 +89,7 @@ def judge(layout: Layout, step: int, ends: Mapping[int, End]) -> Word:
     for before in node.after:
         if ends[before].state != "done":
             return _without(layout, node, Failure(before, ends[before]))
-    return Fit(f"[{','.join(given)}]".encode())
+    return Runnable(f"[{','.join(given)}]".encode())
 
 
 def _broken(layout: Layout, node: Node, ends: Mapping[int, End]) -> Failure | None:
@@ -104,11 +104,11 @@ def _broken(layout: Layout, node: Node, ends: Mapping[int, End]) -> Failure | No
     return None
 
 
-def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Word:
+def _watched(layout: Layout, unless: Value, ends: Mapping[int, End]) -> Readiness:
     found = evaluate(layout, unless, ends)
     if not isinstance(found, Failure):
-        return Pointless("It was there for a failure, and there was none.")
-    return Fit(encode([account(layout, found)]))
+        return NotNeeded("It was there for a failure, and there was none.")
+    return Runnable(encode([account(layout, found)]))
 
 
 def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None:
@@ -122,10 +122,10 @@ def _needless(layout: Layout, node: Node, ends: Mapping[int, End]) -> str | None
     return None
 
 
-def _without(layout: Layout, node: Node, failure: Failure) -> Word:
+def _without(layout: Layout, node: Node, failure: Failure) -> Readiness:
     if not node.is_lenient and not failure.end.is_final:
         return Held(failure)
-    return Pointless(reason(layout, failure))
+    return NotNeeded(reason(layout, failure))
 
 
 def evaluate(layout: Layout, value: Value, ends: Mapping[int, End]) -> str | Failure:

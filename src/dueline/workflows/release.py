@@ -19,9 +19,9 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Job, JobId, State
 from dueline.core.lane import bucket_of
 from dueline.core.store import Move
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, Layout
-from dueline.workflows.readiness import Held, Pointless, Waits, Word, judge, reason
+from dueline.workflows.readiness import Held, NotNeeded, Readiness, Waits, judge, reason
 from dueline.workflows.records import BLOCKS_READ, Layouts
 
 PARK_US: Final = 60 * SECOND_US
@@ -48,7 +48,7 @@ def advance(
     steps_of: dict[JobId, set[int]] = defaultdict(set)
     sure_of: dict[JobId, list[int]] = defaultdict(list)
     for job in ended:
-        found = recipe.step_of(job)
+        found = records.step_of(job)
         if found is not None:
             steps_of[found[0]].add(found[1])
             if job.id in sure:
@@ -90,7 +90,7 @@ def _complete(
         blocks = touched & needs.keys() if is_wide else needs.keys()
         for block in blocks - read:
             if not needs[block] <= known[block]:
-                known[block] |= recipe.ended(engine.store, flow, block)
+                known[block] |= records.ended(engine.store, flow, block)
                 read.add(block)
         full = {block for block in blocks if needs[block] <= known[block]}
         if is_wide and full:
@@ -106,23 +106,23 @@ def _may_cancel(engine: Engine, flow: JobId, layout: Layout, step: int, ended: s
         return False
     needs = layout.needs_by_block(step)
     some = {one for one in ended if one in needs.get(one // BLOCK, ())}
-    ends = recipe.ends(engine.store, flow, {one // BLOCK for one in some}, with_values=False)
+    ends = records.ends(engine.store, flow, {one // BLOCK for one in some}, with_values=False)
     return any(ends[one].state != "done" for one in some if one in ends)
 
 
 def _noted(engine: Engine, flow: JobId, step: int, full: set[int]) -> set[int]:
     """Note which blocks are full, and then read which are: the last to note one sees them all."""
     for block in full:
-        commit = recipe.put_full(flow, step, block, version=engine.ids.token())
+        commit = records.put_full(flow, step, block, version=engine.ids.token())
         engine.store.commit(commit.partition, commit.writes)
-    return recipe.full(engine.store, flow, step)
+    return records.full(engine.store, flow, step)
 
 
 def wake_steps(engine: Engine, flow: JobId, steps: Sequence[int]) -> int:
     """Move steps to now that are parked; answer how many."""
     count = 0
     for start in range(0, len(steps), _PAGE):
-        ids = [recipe.job_of(flow, step) for step in steps[start : start + _PAGE]]
+        ids = [records.job_of(flow, step) for step in steps[start : start + _PAGE]]
         rows = [row for row in engine.store.find(ids) if row is not None and is_parked(row)]
         now_us = engine.time.earliest_us()
         moves = [_moved(engine, row, max(row.due_us, now_us)) for row in rows]
@@ -136,24 +136,24 @@ def is_parked(row: Job) -> bool:
     """Tell whether a row lies where it was parked: whatever else moved it has undone that."""
     if row.is_claimed() or row.outcome or row.state == State.DEAD:
         return False
-    place = recipe.place_of(row)
+    place = records.place_of(row)
     return place is not None and place.parked_us == row.at_us
 
 
-def ask(engine: Engine, layouts: Layouts, job: Job) -> Word | None:
+def ask(engine: Engine, layouts: Layouts, job: Job) -> Readiness | None:
     """Ask whether a claimed step may run (rule W4); None: nothing is known of its workflow."""
-    found = recipe.step_of(job)
+    found = records.step_of(job)
     assert found is not None
     flow, step = found
     layout = layouts.get(engine.store, flow)
     if layout is None or step >= len(layout.nodes):
         return None
-    word = judge(layout, step, recipe.ends(engine.store, flow, layout.needs_by_block(step)))
+    word = judge(layout, step, records.ends(engine.store, flow, layout.needs_by_block(step)))
     if isinstance(word, Held) and _has_gone(engine, flow, word.failure.step):
-        return Pointless(f"{reason(layout, word.failure)}, and nothing is left of it to be retried")
+        return NotNeeded(f"{reason(layout, word.failure)}, and nothing is left of it to be retried")
     is_old = engine.time.latest_us() > job.enqueued_us + LOST_US
     if isinstance(word, Waits) and is_old and _has_gone(engine, flow, word.first):
-        return Pointless(f"The step {word.first} was never stored")
+        return NotNeeded(f"The step {word.first} was never stored")
     return word
 
 
@@ -163,9 +163,9 @@ def _has_gone(engine: Engine, flow: JobId, step: int) -> bool:
     A dead job that was purged has gone, and what a caller did not come to store that was killed.
     """
     for _ in range(_LOOKS):
-        if engine.store.find([recipe.job_of(flow, step)])[0] is not None:
+        if engine.store.find([records.job_of(flow, step)])[0] is not None:
             return False
-    end = recipe.ends(engine.store, flow, [step // BLOCK], with_values=False).get(step)
+    end = records.ends(engine.store, flow, [step // BLOCK], with_values=False).get(step)
     return end is None or not end.is_final
 
 

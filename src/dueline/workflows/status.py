@@ -6,10 +6,10 @@ from typing import NamedTuple
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.job_status import status_of
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from dueline.workflows.graph import Layout
-from dueline.workflows.readiness import Broken, End, Fit, Held, Waits, Word, judge, reason
-from dueline.workflows.workflow import Look
+from dueline.workflows.readiness import Broken, End, Held, Readiness, Runnable, Waits, judge, reason
+from dueline.workflows.workflow import WorkflowView
 
 
 class StepStatus(NamedTuple):
@@ -28,14 +28,16 @@ class StepStatus(NamedTuple):
     errors: int = 0
 
 
-def stands(engine: Engine, look: Look, steps: Iterable[int] | None = None) -> list[StepStatus]:
+def step_statuses(
+    engine: Engine, look: WorkflowView, steps: Iterable[int] | None = None
+) -> list[StepStatus]:
     """Tell how steps stand, in order; None: all."""
     chosen = list(range(len(look.layout.nodes)) if steps is None else steps)
     ends = look.ends()
     left = [step for step in chosen if step not in ends or not ends[step].is_final]
     rows: dict[int, Job] = {}
     for row in look.rows(left):
-        place = recipe.place_of(row)
+        place = records.place_of(row)
         if place is not None:
             rows[place.number] = row
     now_us = engine.time.latest_us()
@@ -76,7 +78,7 @@ def _stand(
     if isinstance(word, Broken):
         why = f"until the others are cancelled: {reason(layout, word.failure)}"
         return StepStatus(step, "waiting", why=why)
-    if isinstance(word, Fit) and node.signal:
+    if isinstance(word, Runnable) and node.signal:
         return StepStatus(step, "waiting", why=f"for the signal {node.signal}")
     return StepStatus(step, state, row.at_us, row.error, row.errors)
 
@@ -95,7 +97,7 @@ def named(layout: Layout, step: int) -> str:
     return f"step {step} ({layout.nodes[step].title})"
 
 
-def word_on(engine: Engine, look: Look, step: int) -> Word:
+def readiness_of(engine: Engine, look: WorkflowView, step: int) -> Readiness:
     """Say what becomes of a step, as it would be told itself."""
     needs = look.layout.needs_by_block(step)
-    return judge(look.layout, step, recipe.ends(engine.store, look.flow, needs))
+    return judge(look.layout, step, records.ends(engine.store, look.flow, needs))

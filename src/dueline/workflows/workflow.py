@@ -14,7 +14,7 @@ from dueline.core.lane import Lane, bucket_of, lane_tenant
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import Group
 from dueline.core.validation import check_call, check_options
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from dueline.workflows.graph import BLOCK, LaidOut, Layout, steps_in
 from dueline.workflows.parts import StepCall
 from dueline.workflows.readiness import End, Failure, Held, evaluate, follows, judge, reason
@@ -113,10 +113,10 @@ def send(engine: Engine, start: Start, *, again: bool = False) -> None:
     flow, layout, jobs = start
     engine.catalog.adopt(features.WORKFLOWS)
     store = engine.recording_store
-    commits = recipe.put_layout(flow, layout, version=flow)
+    commits = records.put_layout(flow, layout, version=flow)
     try:
         if store.transactional:
-            if not again or recipe.read(store, flow) is None:
+            if not again or records.read(store, flow) is None:
                 store.together([Group(commits=commits, jobs=jobs)])
         else:
             for commit in commits:
@@ -138,7 +138,7 @@ def _pages(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
         yield jobs[begin_at : begin_at + _PAGE]
 
 
-class Look:
+class WorkflowView:
     """Looks at one workflow, again and again; what has ended for good is not read twice."""
 
     def __init__(self, engine: Engine, flow: JobId) -> None:
@@ -146,7 +146,7 @@ class Look:
 
         Raises: NotFound: there is none, or nothing is kept of it.
         """
-        layout = recipe.read(engine.store, flow)
+        layout = records.read(engine.store, flow)
         if layout is None:
             raise NotFound(
                 f"No workflow {flow.hex()} is known.",
@@ -163,7 +163,7 @@ class Look:
         for block in self.layout.blocks():
             ends = self._over.get(block)
             if ends is None:
-                ends = recipe.ends(self._engine.store, self.flow, [block], with_values=False)
+                ends = records.ends(self._engine.store, self.flow, [block], with_values=False)
                 size = min(BLOCK, len(self.layout.nodes) - block * BLOCK)
                 if len(ends) == size and all(end.is_final for end in ends.values()):
                     self._over[block] = ends
@@ -194,7 +194,7 @@ class Look:
         found: str | Failure | None = self.stuck(ends)
         if needs <= ends.keys():
             blocks = {step // BLOCK for step in needs}
-            read = recipe.ends(self._engine.store, self.flow, blocks)
+            read = records.ends(self._engine.store, self.flow, blocks)
             found = evaluate(self.layout, self.layout.result, read)
         return None if isinstance(found, Failure) and self._is_retried(found) else found
 
@@ -222,7 +222,7 @@ class Look:
         numbers = list(steps)
         for begin_at in range(0, len(numbers), _PAGE):
             some = numbers[begin_at : begin_at + _PAGE]
-            found = self._engine.store.find([recipe.job_of(self.flow, step) for step in some])
+            found = self._engine.store.find([records.job_of(self.flow, step) for step in some])
             yield from (row for row in found if row is not None)
 
     def branch(self, step: int | None) -> list[int]:
@@ -240,7 +240,7 @@ class Look:
         return sorted(found)
 
 
-def signal(engine: Engine, look: Look, name: str, value: bytes) -> None:
+def signal(engine: Engine, look: WorkflowView, name: str, value: bytes) -> None:
     """Let the steps go on that wait for a name.
 
     Raises:
@@ -253,7 +253,7 @@ def signal(engine: Engine, look: Look, name: str, value: bytes) -> None:
             f"No step of the workflow {look.flow.hex()} waits for {name!r:.80}.",
             hint=f"Some wait for {', '.join(names)}." if names else "None waits for a signal.",
         )
-    commit = recipe.signal(look.flow, name, value, version=engine.ids.token())
+    commit = records.signal(look.flow, name, value, version=engine.ids.token())
     is_first = engine.store.commit(commit.partition, commit.writes)
     wake_steps(engine, look.flow, steps)  # in any case: who came first may have been stopped
     if not is_first:

@@ -15,7 +15,7 @@ from dueline.stores.sqlite.wakeup import (
     DATAGRAMS_MAX,
     SOCKETS_AGE_US_MAX,
     SocketListener,
-    SocketWaker,
+    SocketWakeups,
 )
 from tests.harness.clocks import HandClock
 
@@ -34,8 +34,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def waker(file: Path, clock: HandClock) -> SocketWaker:
-    return SocketWaker(file, clock=clock)
+def open_wakeups(file: Path, clock: HandClock) -> SocketWakeups:
+    return SocketWakeups(file, clock=clock)
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def wakeup() -> threading.Event:
 
 
 @pytest.fixture
-def listener(waker: SocketWaker, wakeup: threading.Event) -> Iterator[SocketListener]:
-    listener = waker.listen(["default", "mail"], wakeup)
+def listener(wakeups: SocketWakeups, wakeup: threading.Event) -> Iterator[SocketListener]:
+    listener = wakeups.listen(["default", "mail"], wakeup)
     assert isinstance(listener, SocketListener)
     yield listener
     listener.close()
@@ -56,20 +56,20 @@ def folder_of(file: Path) -> Path:
 
 
 def test_who_serves_the_queue_hears_it(
-    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     # O1
-    waker.wake(["mail"])
+    wakeups.wake(["mail"])
     assert wakeup.wait(WAIT_S)
     assert listener.take()
     assert not listener.take()
 
 
 def test_it_can_be_woken_again_and_again(
-    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     for _ in range(50):
-        waker.wake(["default", "mail"])
+        wakeups.wake(["default", "mail"])
         assert wakeup.wait(WAIT_S)
         wakeup.clear()
         while not listener.take():  # it was heard before the news were cleared
@@ -92,9 +92,9 @@ class Flooded(socket.socket):
 
 
 def test_a_flood_of_wakeups_keeps_no_worker(
-    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
 ) -> None:
-    waker.wake(["mail"])
+    wakeups.wake(["mail"])
     assert wakeup.wait(WAIT_S)
     flooded = Flooded(fileno=os.dup(listener._socket.fileno()))
     with flooded:
@@ -118,39 +118,39 @@ class TakenAtOnce(threading.Event):
             self.taken.release()
 
 
-def taken_at_once(waker: SocketWaker) -> None:
+def taken_at_once(wakeups: SocketWakeups) -> None:
     """Take each wake-up while its thread still announces it."""
     wakeup = TakenAtOnce()
-    listener = waker.listen(["default"], wakeup)
+    listener = wakeups.listen(["default"], wakeup)
     assert isinstance(listener, SocketListener)
     wakeup.listener = listener
     try:
         for _ in range(3):
-            waker.wake(["default"])
+            wakeups.wake(["default"])
             assert wakeup.taken.acquire(timeout=TAKEN_S_MAX)
     finally:
         listener.close()
 
 
-def test_news_that_are_taken_at_once_are_not_the_last(waker: SocketWaker) -> None:
+def test_news_that_are_taken_at_once_are_not_the_last(wakeups: SocketWakeups) -> None:
     # O1
-    taken_at_once(waker)
+    taken_at_once(wakeups)
 
 
 def test_what_is_said_of_other_queues_is_not_for_it(
-    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
 ) -> None:
-    waker.wake(["post"])
-    waker.wake(["mail"])  # comes later
+    wakeups.wake(["post"])
+    wakeups.wake(["mail"])  # comes later
     assert wakeup.wait(WAIT_S)
     assert listener.take()
 
 
 def test_a_worker_that_does_not_look_holds_up_no_sender(
-    waker: SocketWaker, listener: SocketListener, wakeup: threading.Event
+    wakeups: SocketWakeups, listener: SocketListener, wakeup: threading.Event
 ) -> None:
     for _ in range(2_000):
-        waker.wake(["default"])
+        wakeups.wake(["default"])
     assert wakeup.wait(WAIT_S)
     assert listener.take()
 
@@ -161,8 +161,8 @@ def test_other_processes_are_heard(
     # O1
     script = (
         "import sys; from pathlib import Path; from dueline.core.clock import SystemClock\n"
-        "from dueline.stores.sqlite.wakeup import SocketWaker\n"
-        "SocketWaker(Path(sys.argv[1]), clock=SystemClock()).wake(['default'])"
+        "from dueline.stores.sqlite.wakeup import SocketWakeups\n"
+        "SocketWakeups(Path(sys.argv[1]), clock=SystemClock()).wake(['default'])"
     )
     subprocess.run([sys.executable, "-c", script, str(file)], check=True)
     assert wakeup.wait(WAIT_S)
@@ -173,9 +173,9 @@ def test_it_is_for_the_owner_alone(file: Path, listener: SocketListener) -> None
     assert stat.S_IMODE(folder_of(file).stat().st_mode) == 0o700
 
 
-def test_the_last_worker_takes_the_folder_along(waker: SocketWaker, file: Path) -> None:
-    first = waker.listen(["default"], threading.Event())
-    second = waker.listen(["default"], threading.Event())
+def test_the_last_worker_takes_the_folder_along(wakeups: SocketWakeups, file: Path) -> None:
+    first = wakeups.listen(["default"], threading.Event())
+    second = wakeups.listen(["default"], threading.Event())
     assert len(list(folder_of(file).iterdir())) == 2
     first.close()
     assert len(list(folder_of(file).iterdir())) == 1
@@ -183,25 +183,25 @@ def test_the_last_worker_takes_the_folder_along(waker: SocketWaker, file: Path) 
     assert not folder_of(file).exists()
 
 
-def test_it_closes_whether_or_not_it_was_heard(waker: SocketWaker, file: Path) -> None:
+def test_it_closes_whether_or_not_it_was_heard(wakeups: SocketWakeups, file: Path) -> None:
     wakeup = threading.Event()
-    listener = waker.listen(["default"], wakeup)
+    listener = wakeups.listen(["default"], wakeup)
     assert isinstance(listener, SocketListener)
-    waker.wake(["default"])
+    wakeups.wake(["default"])
     assert wakeup.wait(WAIT_S)
     listener.close()
     listener._thread.join(WAIT_S)
     assert not listener._thread.is_alive()
-    waker.wake(["default"])  # to one that has gone
+    wakeups.wake(["default"])  # to one that has gone
 
 
-def test_it_closes_even_if_its_folder_was_removed(waker: SocketWaker, file: Path) -> None:
-    listener = waker.listen(["default"], threading.Event())
+def test_it_closes_even_if_its_folder_was_removed(wakeups: SocketWakeups, file: Path) -> None:
+    listener = wakeups.listen(["default"], threading.Event())
     assert isinstance(listener, SocketListener)
     for place in folder_of(file).iterdir():
         place.unlink()
     folder_of(file).rmdir()
-    waker.wake(["default"])
+    wakeups.wake(["default"])
     listener.close()
     listener._thread.join(WAIT_S)
     assert not listener._thread.is_alive()
@@ -224,39 +224,39 @@ def killed_worker(file: Path, name: str = "dead") -> Path:
 
 
 def test_what_a_killed_worker_left_is_removed_by_a_sender(
-    waker: SocketWaker, file: Path, clock: HandClock
+    wakeups: SocketWakeups, file: Path, clock: HandClock
 ) -> None:
     dead = killed_worker(file)
     for _ in range(2):
-        waker.wake(["default"])
+        wakeups.wake(["default"])
         assert dead.exists()  # it may be about to be bound
     clock.advance(us=SOCKETS_AGE_US_MAX + 1)
-    waker.wake(["default"])
+    wakeups.wake(["default"])
     assert not dead.exists()
     assert not folder_of(file).exists()
 
 
 def test_one_that_was_late_to_listen_is_not_removed(
-    waker: SocketWaker, file: Path, clock: HandClock
+    wakeups: SocketWakeups, file: Path, clock: HandClock
 ) -> None:
     late = killed_worker(file, "late")
-    waker.wake(["default"])
+    wakeups.wake(["default"])
     late.unlink()
     worker = bound(file, "late")
     for _ in range(5):
         clock.advance(us=SOCKETS_AGE_US_MAX + 1)
-        waker.wake(["default"])
+        wakeups.wake(["default"])
     assert late.exists()
     worker.close()
 
 
 def test_a_worker_that_comes_later_is_known_within_a_second(
-    waker: SocketWaker, clock: HandClock, wakeup: threading.Event
+    wakeups: SocketWakeups, clock: HandClock, wakeup: threading.Event
 ) -> None:
-    waker.wake(["default"])  # reads the folder, which is not there yet
-    listener = waker.listen(["default"], wakeup)
+    wakeups.wake(["default"])  # reads the folder, which is not there yet
+    listener = wakeups.listen(["default"], wakeup)
     clock.advance(us=SOCKETS_AGE_US_MAX + 1)
-    waker.wake(["default"])
+    wakeups.wake(["default"])
     assert wakeup.wait(WAIT_S)
     listener.close()
 
@@ -264,10 +264,10 @@ def test_a_worker_that_comes_later_is_known_within_a_second(
 def test_a_path_that_is_too_long_for_an_address_will_do(tmp_path: Path, clock: HandClock) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    waker, wakeup = SocketWaker(folder / "jobs.db", clock=clock), threading.Event()
-    listener = waker.listen(["default"], wakeup)
+    wakeups, wakeup = SocketWakeups(folder / "jobs.db", clock=clock), threading.Event()
+    listener = wakeups.listen(["default"], wakeup)
     assert listener.is_open
-    waker.wake(["default"])
+    wakeups.wake(["default"])
     assert wakeup.wait(WAIT_S)
     listener.close()
     assert list(folder.iterdir()) == []
@@ -275,7 +275,7 @@ def test_a_path_that_is_too_long_for_an_address_will_do(tmp_path: Path, clock: H
 
 @pytest.mark.parametrize("kind", ["file", "open", "link", "foreign"])
 def test_a_folder_that_others_may_write_to_is_not_used(
-    waker: SocketWaker,
+    wakeups: SocketWakeups,
     file: Path,
     wakeup: threading.Event,
     kind: str,
@@ -293,28 +293,28 @@ def test_a_folder_that_others_may_write_to_is_not_used(
             place.chmod(0o777)
         else:
             monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    listener = waker.listen(["default"], wakeup)
+    listener = wakeups.listen(["default"], wakeup)
     assert not listener.is_open
     assert not listener.take()
-    waker.wake(["default"])
+    wakeups.wake(["default"])
     listener.close()
     assert place.exists()
 
 
 def test_where_there_are_no_such_sockets_nothing_is_heard(
-    waker: SocketWaker, wakeup: threading.Event, monkeypatch: pytest.MonkeyPatch
+    wakeups: SocketWakeups, wakeup: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
-    assert not waker.listen(["default"], wakeup).is_open
-    waker.wake(["default"])
+    assert not wakeups.listen(["default"], wakeup).is_open
+    wakeups.wake(["default"])
 
 
 def test_a_thread_that_hears_of_the_end_too_late_ends_all_the_same(
-    waker: SocketWaker, monkeypatch: pytest.MonkeyPatch
+    wakeups: SocketWakeups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a machine is so busy that it does not get to run in time
     monkeypatch.setattr(SocketListener, "_loop", lambda _: None)
-    listener = waker.listen(["default"], threading.Event())
+    listener = wakeups.listen(["default"], threading.Event())
     assert isinstance(listener, SocketListener)
     monkeypatch.undo()
     listener._socket.close()

@@ -100,7 +100,7 @@ def test_a_worker_in_this_process_is_woken(
         with monkeypatch.context() as patch:  # F3: as when permits come free for it
             patch.setattr(Engine, "wake", lambda _engine, _places: None)
             last = echo.enqueue("four")
-        app.queues.engine.waker.wake([workers[0].name])
+        app.queues.engine.wakeups.wake([workers[0].name])
         assert last.result(timeout=WAIT_S) == "four"
     finally:
         workers[0].stop()

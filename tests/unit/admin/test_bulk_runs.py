@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from dueline.admin import bulk_runs
-from dueline.admin.bulk_runs import PARTITION, Change, Errands
+from dueline.admin.bulk_runs import PARTITION, BulkRun, Change
 from dueline.admin.search import JobFilter
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
@@ -86,7 +86,7 @@ def test_all_that_match_are_come_to_and_nothing_is_left_of_it(world: World) -> N
     other, living = world.put(queue="other"), world.put()
     world.die(other)
     said = Told(partial(retry_all, world.queues))
-    one = Errands(world.queues.engine, DEAD, "retry")
+    one = BulkRun(world.queues.engine, DEAD, "retry")
     assert (one.count(), one.is_begun) == (JOBS, False)
     assert total(one.run(said)) == BulkResult(done=JOBS)
     assert said.came_to == Counter(ids)
@@ -102,13 +102,13 @@ def test_who_is_killed_after_any_job_comes_to_each_once(world: World, state: str
         ids = dead_jobs(world, 8, queue) if state else [world.put(queue=queue) for _ in range(8)]
         said = Told(partial(retry_all if state else later, world.queues), killed_after)
         with pytest.raises(Killed):
-            total(Errands(world.queues.engine, JobFilter(state, queue), "it").run(said))
+            total(BulkRun(world.queues.engine, JobFilter(state, queue), "it").run(said))
         world.clock.advance(1)
         for row in list(world.queues.engine.jobs_of(queue)):
             if state:  # what was retried dies again, and would match once more
                 world.die(row.id)
         said.killed_after = 10**9
-        repeat = Errands(world.queues.engine, JobFilter(state, queue), "it")
+        repeat = BulkRun(world.queues.engine, JobFilter(state, queue), "it")
         left = len(ids) - killed_after
         assert (repeat.count(), repeat.is_begun) == (left, True)
         assert total(repeat.run(said)).done == left
@@ -126,7 +126,7 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
         is_whole = False
         with suppress(StoreUnavailable):
             total(
-                Errands(queues.engine, JobFilter("dead", queue), "it").run(
+                BulkRun(queues.engine, JobFilter("dead", queue), "it").run(
                     partial(retry_all, queues)
                 )
             )
@@ -141,7 +141,7 @@ def test_wherever_a_call_fails_a_repeat_comes_to_each_once(world: World, fault: 
         for job_id in retried:
             world.die(job_id)
         total(
-            Errands(world.queues.engine, JobFilter("dead", queue), "it").run(
+            BulkRun(world.queues.engine, JobFilter("dead", queue), "it").run(
                 partial(retry_all, world.queues)
             )
         )
@@ -156,13 +156,13 @@ def test_what_comes_later_is_not_touched_but_by_a_repeat(world: World) -> None:
     ids = [world.put(after_s=60) for _ in range(4)]
     said = Told(partial(later, world.queues), 2)
     with pytest.raises(Killed):
-        total(Errands(world.queues.engine, JobFilter(queue="q"), "later").run(said))
+        total(BulkRun(world.queues.engine, JobFilter(queue="q"), "later").run(said))
     world.clock.advance(1)
     new = world.put(after_s=60)
     said.killed_after = 10**9
-    total(Errands(world.queues.engine, JobFilter(queue="q"), "later").run(said))
+    total(BulkRun(world.queues.engine, JobFilter(queue="q"), "later").run(said))
     assert said.came_to == Counter(ids)
-    total(Errands(world.queues.engine, JobFilter(queue="q"), "later").run(said))
+    total(BulkRun(world.queues.engine, JobFilter(queue="q"), "later").run(said))
     assert said.came_to[new] == 1
 
 
@@ -170,22 +170,22 @@ def test_another_command_begins_anew_and_so_does_one_a_day_later(world: World) -
     dead_jobs(world, 5)
     with pytest.raises(Killed):
         total(
-            Errands(world.queues.engine, DEAD, "retry").run(
+            BulkRun(world.queues.engine, DEAD, "retry").run(
                 Told(partial(retry_all, world.queues), 1)
             )
         )
-    assert not Errands(world.queues.engine, DEAD, "other").is_begun
-    assert not Errands(world.queues.engine, JobFilter(state="dead"), "retry").is_begun
-    assert Errands(world.queues.engine, DEAD, "retry").is_begun
+    assert not BulkRun(world.queues.engine, DEAD, "other").is_begun
+    assert not BulkRun(world.queues.engine, JobFilter(state="dead"), "retry").is_begun
+    assert BulkRun(world.queues.engine, DEAD, "retry").is_begun
     world.clock.advance(us=DAY_US + SECOND_US)
-    assert not Errands(world.queues.engine, DEAD, "retry").is_begun
+    assert not BulkRun(world.queues.engine, DEAD, "retry").is_begun
 
 
 def test_a_limit_leaves_the_rest_for_a_repeat(world: World) -> None:
     ids = [world.put() for _ in range(8)]
     said = Told(partial(later, world.queues))
     for left in (8, 4):
-        one = Errands(world.queues.engine, JobFilter(queue="q"), "later")
+        one = BulkRun(world.queues.engine, JobFilter(queue="q"), "later")
         assert one.count() == left
         assert one.count(2) == min(left, 3)
         total(one.run(said, limit=4))
@@ -196,9 +196,9 @@ def test_a_limit_leaves_the_rest_for_a_repeat(world: World) -> None:
 def test_of_two_who_do_the_same_one_stops_and_each_job_is_come_to_once(world: World) -> None:
     ids = dead_jobs(world)
     said = Told(partial(retry_all, world.queues))
-    one = Errands(world.queues.engine, DEAD, "retry").run(said)
+    one = BulkRun(world.queues.engine, DEAD, "retry").run(said)
     next(one)
-    two = Errands(world.queues.engine, DEAD, "retry").run(said)
+    two = BulkRun(world.queues.engine, DEAD, "retry").run(said)
     for _ in range(4):
         next(two)
     with pytest.raises(Conflict, match="Somebody else"):
@@ -209,7 +209,7 @@ def test_of_two_who_do_the_same_one_stops_and_each_job_is_come_to_once(world: Wo
 
 def test_a_job_that_died_before_it_was_come_to_is_left_alone(world: World) -> None:
     ids = [world.put() for _ in range(5)]
-    pages = Errands(world.queues.engine, JobFilter(queue="q"), "it").run(
+    pages = BulkRun(world.queues.engine, JobFilter(queue="q"), "it").run(
         partial(later, world.queues)
     )
     assert next(pages).done == 3

@@ -16,7 +16,7 @@ from dueline.jobs import claim_order, pauses
 from dueline.jobs.completion import finish_of
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
-from dueline.limits import semaphore, suspension
+from dueline.limits import permits, semaphore
 from dueline.limits.usage import Waiting
 from tests.harness.world import LEASE_US, World, world_on
 
@@ -300,7 +300,7 @@ def test_a_limit_that_a_handler_closed_says_until_when(world: World) -> None:
     job_id = world.put(limits=["any", "warehouse"])
     world.live()
     world.hold("any")
-    suspension.close(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
+    permits.suspend(world.queues.engine, ["warehouse"], world.now_us + 40 * SECOND_US)
     found = why(world, job_id, "limit")
     assert found.sentence == (
         "It is ready, but its limit warehouse is closed until 2026-01-01T00:00:40Z (in 40s), "

@@ -5,7 +5,7 @@ import pytest
 from dueline import Dueline
 from dueline.cli.commands import bench
 from dueline.core.errors import Conflict
-from dueline.worker.heartbeat import Attendance, Load
+from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.shell import Shell
 
 STORE = ("--store", "sqlite:///jobs.db")
@@ -66,7 +66,9 @@ def test_it_refuses_a_queue_that_a_worker_serves(shell: Shell) -> None:
     queues = app.queues
     queues.engine.catalog.settings("served")
     bench.check_unused(queues, "served")
-    Attendance(queues.engine, "w1", serving=("served",), tasks=()).tell(Load(slots=1, held=0))
+    PresenceReporter(queues.engine, "w1", serving=("served",), tasks=()).report(
+        Load(slots=1, held=0)
+    )
     with pytest.raises(Conflict, match="a worker serves it"):
         bench.check_unused(queues, "served")
     app.close()

@@ -9,7 +9,7 @@ from dueline.coordination.worker_registry import Presence, announce
 from dueline.core.clock import SECOND_US
 from dueline.core.ids import Ids
 from dueline.core.store import NO_VERSION
-from dueline.limits import rate, semaphore, suspension
+from dueline.limits import permits, rate, semaphore
 from dueline.limits.rate import Rate
 from dueline.limits.semaphore import Hold, Permits, Wait
 from tests.harness.shell import Shell
@@ -103,7 +103,7 @@ def test_a_job_tells_when_its_rate_lets_it_start(shell: Shell, app: Dueline) -> 
     mine = shell.enqueue("tasks.fetch", "a")
     app.rate("host", 1, per=3600)
     now_us = app.queues.engine.time.latest_us()
-    meter = rate.less(rate.Meter(), Rate(1, 3600 * SECOND_US), 1, now_us)
+    meter = rate.after_taking(rate.Meter(), Rate(1, 3600 * SECOND_US), 1, now_us)
     one = Rate(1, 3600 * SECOND_US)
     assert rate.write(app.store, "host:a", meter, one, expect=NO_VERSION, ids=Ids())
     worker = Presence("w1", ("default",), ("tasks.fetch",), 4, 0, now_us, now_us, 0)
@@ -158,5 +158,5 @@ def test_a_limit_that_a_handler_closed_says_until_when(shell: Shell, app: Duelin
     shell.app("limits", "set", "warehouse", "2")
     assert "closed" not in shell.app("limits", "holders", "warehouse").out
     until_us = app.queues.engine.time.latest_us() + 3600 * SECOND_US
-    suspension.close(app.queues.engine, ["warehouse"], until_us)
+    permits.suspend(app.queues.engine, ["warehouse"], until_us)
     assert "closed until" in shell.app("limits", "holders", "warehouse").out

@@ -1,8 +1,7 @@
 """`dueline shards`, `dueline queues set`."""
 
 from dueline import Dueline
-from dueline.coordination.election import MONITOR, OFFICES
-from dueline.coordination.leases import TTL_US_MIN, Leases
+from dueline.coordination.leases import ELECTIONS, MONITOR, TTL_US_MIN, Leases
 from dueline.core.ids import Ids
 from tests.harness.shell import Shell
 
@@ -57,17 +56,17 @@ def test_owners_are_told_with_their_epochs_and_whether_they_still_hold_it(shell:
     app = Dueline("sqlite:///jobs.db")
     queues = app.queues
     leases = Leases(
-        queues.engine.store, OFFICES, "host:1:ab",
+        queues.engine.store, ELECTIONS, "host:1:ab",
         ttl_us=100 * TTL_US_MIN, time=queues.engine.time, clock=app.clock, ids=Ids(),
     )  # fmt: skip
-    assert leases.stand(MONITOR) == 1
+    assert leases.hold_or_take(MONITOR) == 1
     (one,) = shell.app("shards", "owners", "-o", "json").data
     assert (one["holder"], one["epoch"], one["is_held"]) == ("host:1:ab", 1, True)
     assert "monitor: host:1:ab, epoch 1" in shell.app("health").out
     leases.release([MONITOR])
     (one,) = shell.app("shards", "owners", "-o", "json").data
     assert (one["is_held"], one["until"]) == (False, None)
-    assert leases.stand(MONITOR) == 2
+    assert leases.hold_or_take(MONITOR) == 2
     data = shell.app("shards", "release", "monitor", "-o", "json").data
     assert (data["holder"], data["epoch"], data["is_held"]) == ("host:1:ab", 2, False)
     assert leases.renew() == [MONITOR]

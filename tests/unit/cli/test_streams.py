@@ -10,7 +10,7 @@ from dueline import Dueline
 from dueline.coordination.leases import Leases
 from dueline.core.clock import DAY_US
 from dueline.streams import groups
-from dueline.streams.batch import Terms
+from dueline.streams.batch import ConsumerOptions
 from dueline.streams.consumer import Consumer
 from tests.harness.shell import WAIT_S, Shell
 
@@ -35,7 +35,7 @@ def member(app: Dueline, name: str) -> Consumer:
         stream="clicks",
         settings=app.stream("clicks").look,
         group="billing",
-        terms=Terms(ttl_us=TTL_US),
+        terms=ConsumerOptions(ttl_us=TTL_US),
     )
 
 

@@ -54,7 +54,7 @@ def race_for_an_office() -> int:
         epochs: list[int | None] = []
 
         def stand(rival: Leases) -> None:
-            epochs.append(rival.stand("monitor"))
+            epochs.append(rival.hold_or_take("monitor"))
 
         turns.run([partial(stand, rival) for rival in rivals])
         assert sorted(epoch or 0 for epoch in epochs) == [0, 2]
@@ -77,7 +77,7 @@ def beat_against_takeover() -> int:
         holder, rival = leases_of(one, "one", still), leases_of(two, "two", clock)
         assert holder.take("a") == 1
         clock.passed_us += 2 * TTL_US
-        turns.run([holder.renew, lambda: rival.stand("a")])
+        turns.run([holder.renew, lambda: rival.hold_or_take("a")])
         holder.renew()
         rival.renew()
         assert [holder.epoch("a"), rival.epoch("a")] in ([1, None], [None, 2])
@@ -160,7 +160,7 @@ def test_a_grant_of_unknown_outcome_is_held_by_nobody_or_by_its_taker(fault: Fau
         for _ in range(4):
             for rival in (one, two):
                 try:
-                    rival.stand("a")
+                    rival.hold_or_take("a")
                 except StoreUnavailable:
                     continue
             held = sum(rival.epoch("a") is not None for rival in (one, two))
@@ -318,7 +318,7 @@ def regranted() -> None:
     store = MemoryStore(clock)
     assert leases_of(store, "one", clock).take("a") == 1
     clock.passed_us += 2 * TTL_US
-    assert leases_of(store, "two", clock).stand("a") == 2
+    assert leases_of(store, "two", clock).hold_or_take("a") == 2
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], object]] = {

@@ -132,9 +132,9 @@ def test_a_mark_that_runs_ahead_all_the_time_makes_a_row_unknown() -> None:
     cluster = Cluster()
 
     class Running(Node):
-        def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
+        def marks_of(self, shards: Sequence[StreamShard]) -> Sequence[int]:
             self.cluster.closed[SHELF] = self.cluster.closed.get(SHELF, NOW_US) + 10
-            return super().marks_of(shelves)
+            return super().marks_of(shards)
 
     frontier = Frontier(Running(cluster, lambda _name: None))
     assert frontier.append([row_of(1)]) == [None]
@@ -172,10 +172,10 @@ def look_before_the_append(patch: Patch) -> None:
 
 
 def mark_that_goes_back(patch: Patch) -> None:
-    def write(node: Node, shelf: StreamShard, *, old: int, new: int) -> bool:
+    def write(node: Node, shard: StreamShard, *, old: int, new: int) -> bool:
         node.step("raise_mark")
         assert new > old
-        node.cluster.closed[shelf] = new
+        node.cluster.closed[shard] = new
         return True
 
     patch.setattr(Node, "raise_mark", write)

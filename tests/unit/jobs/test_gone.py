@@ -16,7 +16,7 @@ def fill(store: Store, *at_us: int, shard: int = 0) -> list[Row]:
 
 def let_go(store: Store, before_us: int, shard: int = 0) -> None:
     """Let go of what lies below an instant."""
-    trimming.let_go(store, "log", shard, before_us=before_us, version=Ids().token())
+    trimming.trim(store, "log", shard, before_us=before_us, version=Ids().token())
 
 
 def test_the_last_row_that_went_is_named_and_it_only_grows(store: Store) -> None:

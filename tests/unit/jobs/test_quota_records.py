@@ -10,8 +10,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import Conflict, QuotaExceeded, StoreUnavailable
 from dueline.core.queue_settings import Quota
 from dueline.jobs.queue import EnqueueRequest, Queues
-from dueline.limits import quota as recipe
-from dueline.limits import quota_settings
+from dueline.limits import quota
 from dueline.limits.admission import waiting_jobs
 from dueline.store_tests.failing_store import FailingStore, Fault
 from tests.harness.quotas import DEPTH, enqueue, waiting
@@ -25,7 +24,7 @@ def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
     world: World, fault: Fault
 ) -> None:
     for one in (Quota(depth=90, rate=90, per_us=60 * SECOND_US), Quota("each", depth=90)):
-        quota_settings.put(world.queues.engine, "q", one)
+        quota.set_quota(world.queues.engine, "q", one)
     for number in range(1, CALLS_MAX):
         plan: dict[int, Fault] = {}
         failing = FailingStore(world.store, plan)
@@ -48,8 +47,8 @@ def test_whichever_call_fails_nothing_is_stored_of_it_before_it_was_taken(
 
 
 def test_a_quota_that_keeps_changing_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    quota_settings.put(world.queues.engine, "q", DEPTH)
-    monkeypatch.setattr(recipe, "write", lambda *_args, **_named: False)
+    quota.set_quota(world.queues.engine, "q", DEPTH)
+    monkeypatch.setattr(quota, "write", lambda *_args, **_named: False)
     with pytest.raises(Conflict, match="keeps changing"):
         world.put()
 
@@ -97,12 +96,12 @@ def test_of_many_calls_those_before_are_stored_and_the_others_counted() -> None:
 
 def test_what_was_taken_is_told(world: World) -> None:
     for one in (DEPTH, Quota("tenant", "a", rate=2, per_us=SECOND_US), Quota("each", depth=1)):
-        quota_settings.put(world.queues.engine, "q", one)
-    assert {one.quota.scope: one[1:] for one in quota_settings.usage(world.queues.engine, "q")} == {
+        quota.set_quota(world.queues.engine, "q", one)
+    assert {one.quota.scope: one[1:] for one in quota.usage_of(world.queues.engine, "q")} == {
         "queue": (None, None), "tenant": (None, 2), "each": (None, None),
     }  # fmt: skip
     enqueue(world.queues, tenant="a")
-    assert {one.quota.scope: one[1:] for one in quota_settings.usage(world.queues.engine, "q")} == {
+    assert {one.quota.scope: one[1:] for one in quota.usage_of(world.queues.engine, "q")} == {
         "queue": (1, 4), "tenant": (None, 1), "each": (None, None),
     }  # fmt: skip
     assert len(list(waiting_jobs(world.store, "q", 1, Quota("tenant", "a")))) == 1
@@ -127,13 +126,13 @@ def test_a_quota_costs_who_calls_often_little_and_none_costs_nothing(world: Worl
             world.clock.advance(us=SECOND_US // 100)
 
     plain = calls_of_the_store(world, many)
-    quota_settings.put(world.queues.engine, "q", Quota(rate=1_000_000, per_us=SECOND_US))
+    quota.set_quota(world.queues.engine, "q", Quota(rate=1_000_000, per_us=SECOND_US))
     by_record = 2 * 100 + 2 * 2  # each call of the first hundredth, one of each later
     assert calls_of_the_store(world, many) == plain + by_record
 
 
 def test_who_calls_seldom_takes_little_ahead(world: World) -> None:
-    quota_settings.put(world.queues.engine, "q", Quota(rate=300, per_us=30 * SECOND_US))
+    quota.set_quota(world.queues.engine, "q", Quota(rate=300, per_us=30 * SECOND_US))
     taken = 0
     for number in range(300):
         taken += enqueue(world.other() if number % 3 else world.queues)

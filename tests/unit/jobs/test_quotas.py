@@ -19,7 +19,7 @@ from dueline.core.queue_settings import (
 )
 from dueline.core.store import JobPage, Record
 from dueline.jobs.queue import EnqueueRequest
-from dueline.limits import quota_settings
+from dueline.limits import quota
 from dueline.limits.admission import AGAIN_US_MIN
 from tests.harness.quotas import DEPTH, enqueue, waiting
 from tests.harness.world import World
@@ -41,7 +41,7 @@ def test_no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run
 ) -> None:
     # F9
     world.put()  # before there was a quota
-    quota_settings.put(world.queues.engine, "q", DEPTH)
+    quota.set_quota(world.queues.engine, "q", DEPTH)
     assert [enqueue(world.queues) for _ in range(6)] == [1, 1, 1, 1, 0, 0]
     with pytest.raises(
         QuotaExceeded, match=r"The queue q may have 5 job\(s\) that wait, and has 5"
@@ -54,14 +54,14 @@ def test_no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run
 
 
 def test_those_for_later_wait_too(world: World) -> None:
-    quota_settings.put(world.queues.engine, "q", DEPTH)
+    quota.set_quota(world.queues.engine, "q", DEPTH)
     for _ in range(5):
         world.put(after_s=3600)
     assert enqueue(world.queues) == 0
 
 
 def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
-    quota_settings.put(world.queues.engine, "q", DEPTH)
+    quota.set_quota(world.queues.engine, "q", DEPTH)
     assert enqueue(world.queues, 3) == 3
     assert enqueue(world.queues, 3) == 0
     assert len(waiting(world)) == 3
@@ -73,7 +73,7 @@ def test_a_call_of_many_is_stored_whole_or_not_at_all(world: World) -> None:
 
 def test_several_who_race_stay_within_the_depth(world: World) -> None:
     # F9, rules D1 and D2
-    quota_settings.put(world.queues.engine, "q", Quota(depth=100))  # a process takes one ahead
+    quota.set_quota(world.queues.engine, "q", Quota(depth=100))  # a process takes one ahead
     racers = [world.other() for _ in range(5)]
     chance, stored, refused = random.Random(3), 0, 0
     for _ in range(80):
@@ -97,7 +97,7 @@ def test_who_counts_leaves_nothing_out_that_came_meanwhile(world: World) -> None
 
 def what_came_meanwhile_is_counted(world: World) -> None:
     """Put jobs in while another process counts, behind where it has read."""
-    quota_settings.put(world.queues.engine, "q", DEPTH)
+    quota.set_quota(world.queues.engine, "q", DEPTH)
     world.put()
     later(world)
     slow = world.other()
@@ -120,7 +120,7 @@ def what_came_meanwhile_is_counted(world: World) -> None:
 
 
 def test_jobs_are_counted_seldom_and_not_for_each_call(world: World) -> None:
-    quota_settings.put(world.queues.engine, "q", Quota(depth=50))
+    quota.set_quota(world.queues.engine, "q", Quota(depth=50))
     counts: list[int] = []
     scan = world.store.scan
 
@@ -139,7 +139,7 @@ def test_jobs_are_counted_seldom_and_not_for_each_call(world: World) -> None:
 
 def test_a_count_is_worth_a_minute(world: World) -> None:
     # for what comes to wait without a call, as what schedules store
-    quota_settings.put(world.queues.engine, "q", DEPTH)
+    quota.set_quota(world.queues.engine, "q", DEPTH)
     assert enqueue(world.queues) == 1
     ids = world.queues.engine.ids
     world.store.add(
@@ -163,7 +163,7 @@ def test_no_span_has_more_than_the_rate_allows(world: World) -> None:
 
 def no_span_has_more(world: World) -> None:
     """Put jobs in from several processes, one by one, now many and now few."""
-    quota_settings.put(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
+    quota.set_quota(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
     racers = [world.other() for _ in range(4)]
     chance, came = random.Random(5), list[int]()
     for _ in range(100):
@@ -183,7 +183,7 @@ def test_what_was_taken_ahead_lapses(world: World) -> None:
 
 def what_was_taken_ahead_lapses(world: World) -> None:
     """Take some ahead, let the span pass, let another take all."""
-    quota_settings.put(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
+    quota.set_quota(world.queues.engine, "q", Quota(rate=1000, per_us=10 * SECOND_US))
     assert [enqueue(world.queues) for _ in range(20)] == [1] * 20
     world.clock.advance(us=SECOND_US // 10)
     assert enqueue(world.queues) == 1  # and ten ahead
@@ -199,7 +199,7 @@ def test_two_who_looked_at_once_take_no_more_than_there_is(world: World) -> None
 
 def two_who_look_at_once(world: World) -> None:
     """Put jobs in while another process has read what is left, and not yet written."""
-    quota_settings.put(world.queues.engine, "q", OFTEN)
+    quota.set_quota(world.queues.engine, "q", OFTEN)
     slow, begun, done, read = world.other(), list[int](), list[int](), world.store.read
 
     def pause(partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
@@ -217,7 +217,7 @@ def two_who_look_at_once(world: World) -> None:
 
 
 def test_a_rate_tells_when_there_is_room(world: World) -> None:
-    quota_settings.put(world.queues.engine, "q", OFTEN)
+    quota.set_quota(world.queues.engine, "q", OFTEN)
     assert enqueue(world.queues, 5) == 5
     with pytest.raises(QuotaExceeded, match=r"may be given 5 job\(s\) in 1m, and was\.") as error:
         world.put()
@@ -240,7 +240,7 @@ def test_a_tenant_has_its_own_quota_or_that_of_each_and_all_share_the_queues(
         Quota("tenant", "big", depth=4),
         Quota("tenant", "", depth=1),
     ):
-        quota_settings.put(world.queues.engine, "q", one)
+        quota.set_quota(world.queues.engine, "q", one)
     taken = {name: sum(enqueue(world.queues, tenant=name) for _ in range(6))
              for name in ("a", "big", "", "b", "c")}  # fmt: skip
     assert taken == {"a": 2, "big": 4, "": 1, "b": 2, "c": 0}
@@ -257,12 +257,12 @@ def test_quotas_of_a_tenant_are_found_among_all() -> None:
 
 def test_what_is_refused_to_one_is_not_taken_of_what_is_for_all(world: World) -> None:
     # rule D1
-    quota_settings.put(world.queues.engine, "q", Quota(rate=6, per_us=60 * SECOND_US))
-    quota_settings.put(world.queues.engine, "q", Quota("each", rate=3, per_us=60 * SECOND_US))
+    quota.set_quota(world.queues.engine, "q", Quota(rate=6, per_us=60 * SECOND_US))
+    quota.set_quota(world.queues.engine, "q", Quota("each", rate=3, per_us=60 * SECOND_US))
     assert sum(enqueue(world.queues, tenant="a") for _ in range(50)) == 3
     assert sum(enqueue(world.queues, tenant="b") for _ in range(50)) == 3
     assert enqueue(world.queues, tenant="c") == 0
-    quota_settings.put(world.queues.engine, "q", Quota())
+    quota.set_quota(world.queues.engine, "q", Quota())
     later(world)
     assert sum(enqueue(world.other(), tenant="c") for _ in range(9)) == 3  # c lost none of its own
 
@@ -285,7 +285,7 @@ def test_quotas_that_cannot_be_are_refused() -> None:
 
 
 def test_a_call_waits_for_room_and_no_longer_than_it_was_told(world: World) -> None:
-    quota_settings.put(world.queues.engine, "q", OFTEN)
+    quota.set_quota(world.queues.engine, "q", OFTEN)
     assert enqueue(world.queues, 5) == 5
     began_us = world.now_us
     assert enqueue(world.queues, wait_s=5) == 0
@@ -295,7 +295,7 @@ def test_a_call_waits_for_room_and_no_longer_than_it_was_told(world: World) -> N
 
 
 def test_a_call_waits_until_some_jobs_run(world: World) -> None:
-    quota_settings.put(world.queues.engine, "q", DEPTH)
+    quota.set_quota(world.queues.engine, "q", DEPTH)
     assert enqueue(world.queues, 5) == 5
     began_us, sleep = world.now_us, world.clock.sleep
 

@@ -14,15 +14,15 @@ from dueline.limits.rate import (
     GRAINS,
     Meter,
     Rate,
+    after_returning,
+    after_taking,
     check_rate,
     define,
     forget,
     left,
-    less,
     next_us,
     rates,
     read,
-    returned,
     write,
 )
 from dueline.stores.memory.store import MemoryStore
@@ -40,7 +40,7 @@ def lead(rate: Rate, until_us: int, chance: random.Random, asked_max: int) -> li
     while now_us < until_us:
         count = min(left(meter, rate, now_us), 1 + chance.randrange(asked_max))
         if count > 0:
-            meter = less(meter, rate, count, now_us)
+            meter = after_taking(meter, rate, count, now_us)
             taken += [now_us] * count
             now_us += chance.randrange(rate.per_us // 50)
         else:
@@ -75,41 +75,41 @@ def test_a_bucket_lets_jobs_start_evenly_but_for_its_burst(seed: int) -> None:
 @pytest.mark.parametrize("rate", [WINDOW, BUCKET])
 def test_what_is_given_back_can_be_taken_again(rate: Rate) -> None:
     all_of_it = left(Meter(), rate, NOW_US)
-    meter = less(Meter(), rate, all_of_it, NOW_US)
+    meter = after_taking(Meter(), rate, all_of_it, NOW_US)
     assert left(meter, rate, NOW_US) == 0
-    back = returned(meter, rate, 2, NOW_US, NOW_US)
+    back = after_returning(meter, rate, 2, NOW_US, NOW_US)
     assert left(back, rate, NOW_US) == 2
 
 
 def test_what_is_given_back_late_makes_no_room_where_others_took() -> None:
     # N5: what was taken first goes, and not what another took a moment ago.
-    first = less(Meter(), WINDOW, 4, NOW_US)
+    first = after_taking(Meter(), WINDOW, 4, NOW_US)
     then_us = NOW_US + WINDOW.per_us - 50_000
-    both = less(first, WINDOW, 6, then_us)
-    back = returned(both, WINDOW, 4, NOW_US, then_us)
+    both = after_taking(first, WINDOW, 6, then_us)
+    back = after_returning(both, WINDOW, 4, NOW_US, then_us)
     assert left(back, WINDOW, then_us) == 4
     assert left(back, WINDOW, NOW_US + WINDOW.per_us + 10_000) == 4
-    assert returned(back, WINDOW, 4, NOW_US, then_us) == back
+    assert after_returning(back, WINDOW, 4, NOW_US, then_us) == back
 
 
 def test_who_does_not_know_the_time_well_forgets_nothing_for_others() -> None:
     # N5: what a worker writes is read by those who know that it is earlier.
     then_us = NOW_US + WINDOW.per_us - 20_000
-    first = less(Meter(), WINDOW, 4, NOW_US)
-    both = less(first, WINDOW, 1, then_us + 100_000, earliest_us=then_us - 100_000)
+    first = after_taking(Meter(), WINDOW, 4, NOW_US)
+    both = after_taking(first, WINDOW, 1, then_us + 100_000, earliest_us=then_us - 100_000)
     assert left(both, WINDOW, then_us) == 5
 
 
 def test_a_bucket_is_given_back_less_by_what_would_have_flowed_over() -> None:
     # N5: without what was taken it would have been full until another took.
-    first = less(Meter(), BUCKET, 2, NOW_US)
+    first = after_taking(Meter(), BUCKET, 2, NOW_US)
     then_us = NOW_US + SECOND_US
-    both = less(first, BUCKET, 3, then_us)
-    assert returned(both, BUCKET, 2, NOW_US, then_us) == both
+    both = after_taking(first, BUCKET, 3, then_us)
+    assert after_returning(both, BUCKET, 2, NOW_US, then_us) == both
     soon_us = NOW_US + 20_000
-    both = less(first, BUCKET, 1, soon_us)
-    back = returned(both, BUCKET, 2, NOW_US, soon_us)
-    assert back == less(Meter(), BUCKET, 1, soon_us)
+    both = after_taking(first, BUCKET, 1, soon_us)
+    back = after_returning(both, BUCKET, 2, NOW_US, soon_us)
+    assert back == after_taking(Meter(), BUCKET, 1, soon_us)
 
 
 def test_a_bucket_holds_no_more_than_its_burst_however_long_it_rests() -> None:
@@ -121,7 +121,7 @@ def test_a_meter_is_kept_as_long_as_it_says_something() -> None:
     clock, ids = HandClock(), Ids()
     store = MemoryStore(clock)
     now_us = store.clock_us()
-    meter = less(Meter(), WINDOW, 4, now_us)
+    meter = after_taking(Meter(), WINDOW, 4, now_us)
     assert write(store, "mail:a", meter, WINDOW, expect=NO_VERSION, ids=ids)
     assert not write(store, "mail:a", Meter(), WINDOW, expect=NO_VERSION, ids=ids)
     assert read(store, "mail:a")[0] == meter

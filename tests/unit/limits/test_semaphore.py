@@ -7,20 +7,20 @@ from dueline.limits.semaphore import (
     HANDOVER_US,
     WAIT_US,
     Hold,
+    PermitRequest,
     Permits,
     Wait,
-    Wish,
-    asked,
+    after_turn,
     before,
     capacities,
     define,
     forget,
-    held_then,
     in_use,
     next_in_turn,
     read,
     spare,
-    turned,
+    with_hold,
+    with_wait,
     write,
 )
 from dueline.stores.memory.store import MemoryStore
@@ -28,7 +28,7 @@ from tests.harness.clocks import HandClock
 
 NOW_US = 1_000 * SECOND_US
 LATER_US = NOW_US + 30 * SECOND_US
-WISH = Wish(4, 0, NOW_US, "q")
+WISH = PermitRequest(4, 0, NOW_US, "q")
 
 
 def waiting(count: int = 1, priority: int = 0, since_us: int = NOW_US, queue: str = "q") -> Wait:
@@ -49,7 +49,7 @@ def test_what_has_lapsed_is_free() -> None:
     held = Permits({"a": Hold(5, NOW_US), "b": Hold(1, NOW_US + 1)})
     assert held.in_use(NOW_US) == 1
     assert spare(held, 5, "c", WISH, NOW_US) == 4
-    assert held_then(held, "c", Hold(4, LATER_US), NOW_US).holders.keys() == {"b", "c"}
+    assert with_hold(held, "c", Hold(4, LATER_US), NOW_US).holders.keys() == {"b", "c"}
 
 
 def test_more_urgent_jobs_come_first_and_then_a_longer_wait() -> None:
@@ -73,32 +73,32 @@ def test_what_was_given_back_is_kept_for_those_whose_turn_it_is_for_a_while() ->
     assert spare(permits, 3, "first", WISH, NOW_US) == 3
     over_us = NOW_US + HANDOVER_US
     assert spare(permits, 3, "me", WISH, over_us) == 3
-    assert turned(permits, "me", WISH, NOW_US).waiting.keys() == {"first"}
-    assert turned(permits, "me", WISH, over_us).waiting == {}  # it did not come
+    assert after_turn(permits, "me", WISH, NOW_US).waiting.keys() == {"first"}
+    assert after_turn(permits, "me", WISH, over_us).waiting == {}  # it did not come
 
 
 def test_only_giving_some_back_keeps_them_for_others() -> None:
-    permits = held_then(Permits(), "a", Hold(2, LATER_US), NOW_US)
+    permits = with_hold(Permits(), "a", Hold(2, LATER_US), NOW_US)
     assert permits.freed_us == 0
-    less = held_then(permits, "a", Hold(1, LATER_US), NOW_US + 5)
+    less = with_hold(permits, "a", Hold(1, LATER_US), NOW_US + 5)
     assert (less.freed_us, less.held("a", NOW_US)) == (NOW_US + 5, 1)
-    assert held_then(less, "a", Hold(0, LATER_US), NOW_US + 6).holders == {}
+    assert with_hold(less, "a", Hold(0, LATER_US), NOW_US + 6).holders == {}
 
 
 def test_a_wait_is_said_once_and_then_from_time_to_time() -> None:
-    said = asked(Permits(), "me", WISH, NOW_US)
+    said = with_wait(Permits(), "me", WISH, NOW_US)
     assert said is not None
-    assert asked(said, "me", WISH, NOW_US + 1) is None
-    again = asked(said, "me", WISH._replace(more=1, since_us=NOW_US + 1), NOW_US + WAIT_US // 2)
+    assert with_wait(said, "me", WISH, NOW_US + 1) is None
+    again = with_wait(said, "me", WISH._replace(more=1, since_us=NOW_US + 1), NOW_US + WAIT_US // 2)
     assert again is not None
     assert again.waiting["me"].since_us == NOW_US  # for the longest of its waits
-    urgent = asked(said, "me", WISH._replace(priority=3, since_us=NOW_US + 1), NOW_US + 1)
+    urgent = with_wait(said, "me", WISH._replace(priority=3, since_us=NOW_US + 1), NOW_US + 1)
     assert urgent is not None
     assert urgent.waiting["me"].priority == 3
 
 
 def test_as_many_are_next_as_permits_are_free_for_them_in_their_turn() -> None:
-    # F3: more urgent jobs first, then a longer wait; not who has long not asked, nor oneself
+    # F3: more urgent jobs first, then a longer wait; not who has long not with_wait, nor oneself
     waits = {
         "a": Wait(1, 0, 5, "q", LATER_US),
         "b": Wait(2, 0, 4, "q", LATER_US),

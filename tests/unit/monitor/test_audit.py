@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from dueline.coordination.monitor_records import findings
 from dueline.core.attempt import Outcome
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import EnqueueUnknown
@@ -12,7 +11,7 @@ from dueline.core.job import JobId, State
 from dueline.core.lane import Lane
 from dueline.core.store_capabilities import LanesHeld
 from dueline.jobs.queue import EnqueueRequest
-from dueline.monitor.audit import LANES_A_STEP, RESTS, audit
+from dueline.monitor.audit import LANES_A_STEP, RESTS, audit, findings
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.stores.lane_index import LaneIndex, Shard
 from dueline.stores.memory.store import MemoryStore

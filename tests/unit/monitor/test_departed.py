@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-from dueline.coordination import worker_roster
-from dueline.coordination.worker_registry import present
-from dueline.coordination.worker_roster import Member
+from dueline.coordination import worker_registry
+from dueline.coordination.worker_registry import Registration, present
 from dueline.core.attempt import Outcome
 from dueline.core.job import Job, State
 from dueline.core.store import Drop, Extend, Want
 from dueline.jobs.history import died
-from dueline.monitor.dead_workers import free
+from dueline.monitor.dead_workers import release_dead_worker
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.stepped_store import SteppedMemoryStore
-from dueline.worker.heartbeat import Attendance, Load
+from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.clocks import HandClock
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
 from tests.harness.interleaving import Turns, every_order
@@ -45,7 +44,7 @@ def test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(world: World)
     assert (row.state, row.worker) == (State.STARTED, "w1")
     again = claim(world, "w2")
     assert (again.id, again.fence, again.crashes) == (job_id, 2, 1)
-    assert worker_roster.members(world.store) == []
+    assert worker_registry.registrations(world.store) == []
 
 
 def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: World) -> None:
@@ -57,12 +56,12 @@ def test_a_worker_of_this_very_process_is_not_dead_when_it_was_silent(world: Wor
     world.clock.advance(SHORT_S)
     assert not present(world.store)
     before = world.row(job_id)
-    assert free(world.queues.engine, None).acts == 0
+    assert release_dead_worker(world.queues.engine, None).acts == 0
     assert world.row(job_id) == before
-    assert len(worker_roster.members(world.store)) == 1
-    ((here, _),) = worker_roster.members(world.store)
-    worker_roster.enrol(world.store, replace(here, born=f"{here.born}1"), version=b"1" * 16)
-    assert free(world.queues.engine, None).acts == 1
+    assert len(worker_registry.registrations(world.store)) == 1
+    ((here, _),) = worker_registry.registrations(world.store)
+    worker_registry.register(world.store, replace(here, born=f"{here.born}1"), version=b"1" * 16)
+    assert release_dead_worker(world.queues.engine, None).acts == 1
 
 
 def test_whoever_claims_it_next_tells_who_died_on_it(world: World) -> None:
@@ -86,7 +85,9 @@ def test_no_claim_of_a_worker_that_beats_is_touched(world: World) -> None:
     before = world.row(job_id)
     assert free_all(world) == 0
     assert world.row(job_id) == before
-    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+    assert [entry.registration.worker for entry in worker_registry.registrations(world.store)] == [
+        "w1"
+    ]
 
 
 def test_no_claim_is_touched_of_somebody_who_was_never_on_the_roster(world: World) -> None:
@@ -120,28 +121,32 @@ def test_a_worker_that_only_stood_still_has_its_verdict_refused(world: World) ->
     beat(world, queues=("q", "other"))  # it goes on
     assert world.store.settle([Extend(job, job.at_us), Drop(job)]) == [False, False]
     assert world.row(job_id).id == job_id
-    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+    assert [entry.registration.worker for entry in worker_registry.registrations(world.store)] == [
+        "w1"
+    ]
 
 
 def test_a_worker_that_comes_back_meanwhile_keeps_its_claims(world: World) -> None:
     """It beats again after it was found to be silent, before the verdict."""
     world.queues.engine.catalog.configure("q", lease_us=LONG_US)
     job_id = world.put()
-    attendance = Attendance(world.queues.engine, "w1", serving=("q", "other"), tasks=())
-    attendance.tell(Load(slots=4, held=0))
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q", "other"), tasks=())
+    reporter.report(Load(slots=4, held=0))
     claim(world, lease_us=LONG_US)
     world.clock.advance(SHORT_S)
     before = world.row(job_id)
     lanes = world.store.lanes
 
     def lanes_and_a_beat(*args: object, **kwargs: object) -> object:
-        attendance.tell(Load(slots=4, held=1))
+        reporter.report(Load(slots=4, held=1))
         return lanes(*args, **kwargs)  # type: ignore[arg-type]
 
     world.store.lanes = lanes_and_a_beat  # type: ignore[method-assign, assignment]
     assert free_all(world) == 0
     assert world.row(job_id) == before
-    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+    assert [entry.registration.worker for entry in worker_registry.registrations(world.store)] == [
+        "w1"
+    ]
 
 
 def test_an_end_that_is_decided_is_left_to_who_repeats_its_effects(world: World) -> None:
@@ -173,29 +178,31 @@ def test_only_claims_are_freed_and_all_pages_of_them(world: World) -> None:
 
 
 def test_one_that_leaves_is_off_the_roster(world: World) -> None:
-    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
-    attendance.tell(Load(slots=1, held=0))
-    attendance.end()
-    assert worker_roster.members(world.store) == []
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",), tasks=())
+    reporter.report(Load(slots=1, held=0))
+    reporter.end()
+    assert worker_registry.registrations(world.store) == []
     assert not present(world.store)
 
 
 def test_one_that_was_struck_off_is_on_the_roster_again_with_its_next_beat(world: World) -> None:
-    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
-    attendance.tell(Load(slots=1, held=0))
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",), tasks=())
+    reporter.report(Load(slots=1, held=0))
     world.clock.advance(SHORT_S)
     free_all(world)
-    assert worker_roster.members(world.store) == []
-    attendance.tell(Load(slots=1, held=0))
-    assert [entry.member.worker for entry in worker_roster.members(world.store)] == ["w1"]
+    assert worker_registry.registrations(world.store) == []
+    reporter.report(Load(slots=1, held=0))
+    assert [entry.registration.worker for entry in worker_registry.registrations(world.store)] == [
+        "w1"
+    ]
 
 
 def test_a_return_right_before_it_is_struck_off_keeps_its_entry(world: World) -> None:
-    worker_roster.enrol(world.store, Member("w1", ("q",)), version=b"1" * 16)
-    (entry,) = worker_roster.members(world.store)
-    worker_roster.enrol(world.store, Member("w1", ("q",)), version=b"2" * 16)
-    assert not worker_roster.strike(world.store, "w1", version=entry.version)
-    assert len(worker_roster.members(world.store)) == 1
+    worker_registry.register(world.store, Registration("w1", ("q",)), version=b"1" * 16)
+    (entry,) = worker_registry.registrations(world.store)
+    worker_registry.register(world.store, Registration("w1", ("q",)), version=b"2" * 16)
+    assert not worker_registry.unregister(world.store, "w1", version=entry.version)
+    assert len(worker_registry.registrations(world.store)) == 1
 
 
 def test_the_dead_are_seen_to_one_by_one_in_all_their_queues(world: World) -> None:
@@ -227,7 +234,7 @@ def lead_a_return() -> int:
         job_id = world.put()
         monitor.engine.catalog.settings("q")
         monitor.engine.time.latest_us()
-        worker_roster.enrol(engine.engine.store, Member("w1", ("q",)), version=b"1" * 16)
+        worker_registry.register(engine.engine.store, Registration("w1", ("q",)), version=b"1" * 16)
         job = claim(world)
         held: list[bool] = []
 
@@ -235,7 +242,9 @@ def lead_a_return() -> int:
             extended = engine.engine.store.settle([Extend(job, job.at_us + 1, started=True)])
             held.extend([*extended, *engine.engine.store.settle([Drop(job)])])
 
-        turns.run([lambda: free(monitor.engine, None, has_ended=lambda _: None), go_on])
+        turns.run(
+            [lambda: release_dead_worker(monitor.engine, None, has_ended=lambda _: None), go_on]
+        )
         (row,) = engine.engine.store.find([job_id])
         assert (row is None) == held[-1]
         assert held in ([True, True], [True, False], [False, False])

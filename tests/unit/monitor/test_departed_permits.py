@@ -7,8 +7,8 @@ import pytest
 from dueline.core.store import Record
 from dueline.limits import semaphore
 from dueline.limits.permits import HeldPermits
-from dueline.limits.semaphore import HANDOVER_US, Wish, spare
-from dueline.worker.heartbeat import Attendance, Load
+from dueline.limits.semaphore import HANDOVER_US, PermitRequest, spare
+from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
 from tests.harness.world import World
 
@@ -50,14 +50,14 @@ def test_permits_of_a_dead_worker_are_free_long_before_they_lapse(
     world.clock.advance(SHORT_S)
     world.wait_for("warehouse", "w3", 2, queue="other")
     woken: list[str] = []
-    monkeypatch.setattr(world.queues.engine.waker, "wake", woken.extend)
+    monkeypatch.setattr(world.queues.engine.wakeups, "wake", woken.extend)
     assert free_all(world) == 2
     assert woken == ["w3"]
     assert holders(world, "warehouse") == {"w2": 1}
     assert holders(world, "host:a") == {}
     assert holders(world, "host:b") == {"w2": 1}
     permits, _ = semaphore.read(world.store, "warehouse")
-    late, first = (Wish(2, 0, world.now_us + number, "q") for number in (1, 0))
+    late, first = (PermitRequest(2, 0, world.now_us + number, "q") for number in (1, 0))
     assert spare(permits, 3, "w4", late, world.now_us) == 0  # kept for the one that waits
     assert spare(permits, 3, "w3", first, world.now_us) == 2
     assert spare(permits, 3, "w4", late, world.now_us + HANDOVER_US) == 2
@@ -98,11 +98,11 @@ def test_a_worker_that_comes_back_meanwhile_keeps_its_permits(world: World) -> N
     """It beats again after it was found to be silent, before the write."""
     # M3
     semaphore.define(world.store, "warehouse", 3, ids=world.queues.engine.ids)
-    attendance = Attendance(world.queues.engine, "w1", serving=("q",), tasks=())
-    attendance.tell(Load(slots=4, held=0))
+    reporter = PresenceReporter(world.queues.engine, "w1", serving=("q",), tasks=())
+    reporter.report(Load(slots=4, held=0))
     world.hold("warehouse", "w1", lasts_s=LONG_S)
     world.clock.advance(SHORT_S)
-    once_read(world, lambda: attendance.tell(Load(slots=4, held=1)))
+    once_read(world, lambda: reporter.report(Load(slots=4, held=1)))
     assert free_all(world) == 0
     assert holders(world, "warehouse") == {"w1": 1}
 

@@ -7,16 +7,16 @@ import pytest
 
 from dueline import Position
 from dueline.api.maintenance import tasks_of
-from dueline.core.chore import Report
 from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.monitor.monitor import Monitor
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.stepped_store import SteppedMemoryStore
-from dueline.streams import expiry as chore
 from dueline.streams import groups, resharding, retention
+from dueline.streams import retention as task
 from dueline.streams.consumer import Consumer
-from dueline.streams.expiry import expire
+from dueline.streams.retention import trim_streams
 from dueline.streams.stream import Stream
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
@@ -33,12 +33,12 @@ def stage(world: World) -> Stage:
     return Stage(world.store, world.clock)
 
 
-def rounds(world: World, *, steps_max: int = 100) -> list[Report]:
-    """Have a round of the chore, step by step."""
-    reports = [expire(world.queues.engine, None)]
+def rounds(world: World, *, steps_max: int = 100) -> list[StepResult]:
+    """Have a round of the task, step by step."""
+    reports = [trim_streams(world.queues.engine, None)]
     while (after := reports[-1].after) is not None:
         assert len(reports) < steps_max
-        reports.append(expire(world.queues.engine, after))
+        reports.append(trim_streams(world.queues.engine, after))
     return reports
 
 
@@ -49,7 +49,7 @@ def test_old_events_go_though_no_consumer_runs_and_nobody_here_declared_the_stre
     orders = stage.stream(2, keep_us=DAY_US)
     fill(orders, world.clock)
     world.clock.advance(us=DAY_US - OLD * SECOND_US)
-    assert expire(world.queues.engine, None) == Report(0)
+    assert trim_streams(world.queues.engine, None) == StepResult(0)
     assert len(kept(orders)) == OLD
     world.clock.advance(us=OLD * SECOND_US)
     orders.append("young")
@@ -59,19 +59,19 @@ def test_old_events_go_though_no_consumer_runs_and_nobody_here_declared_the_stre
         "m",
         clock=world.clock,
         chance=lambda: 0.0,
-        chores=tasks_of(world.queues),
+        tasks=tasks_of(world.queues),
     )
     while monitor.step() == 0:
         """Do all chores once."""
     assert kept(orders) == ["young"]
-    assert expire(world.queues.engine, None) == Report(0)
+    assert trim_streams(world.queues.engine, None) == StepResult(0)
 
 
 def test_they_stay_for_ever_where_nothing_else_is_said(world: World, stage: Stage) -> None:
     orders = stage.stream(1)
     fill(orders, world.clock)
     world.clock.advance(us=3000 * DAY_US)
-    assert rounds(world) == [Report(0)]
+    assert rounds(world) == [StepResult(0)]
     assert len(kept(orders)) == OLD
 
 
@@ -82,24 +82,24 @@ def test_none_goes_that_a_group_still_needs(world: World, stage: Stage) -> None:
     member = stage.member(shards=1, batch=2)
     member.balance()
     world.clock.advance(us=2 * DAY_US)
-    assert expire(world.queues.engine, None).acts == 0
+    assert trim_streams(world.queues.engine, None).acts == 0
     member.balance()
     batch = member.poll(0)
     assert batch is not None
     member.commit(batch)
-    assert expire(world.queues.engine, None).acts == 1
+    assert trim_streams(world.queues.engine, None).acts == 1
     assert kept(orders) == [1, 2, 3]  # the last one that was read marks the place
     assert values(member) == [2, 3]
     orders.forget_group("billing")
-    assert expire(world.queues.engine, None).acts == 1
+    assert trim_streams(world.queues.engine, None).acts == 1
     assert kept(orders) == []
 
 
 def test_a_step_looks_at_some_shards_and_the_next_goes_on_there(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chore, "STREAMS_A_STEP", 2)
-    monkeypatch.setattr(chore, "SHARDS_A_STEP", 3)
+    monkeypatch.setattr(task, "STREAMS_A_STEP", 2)
+    monkeypatch.setattr(task, "SHARDS_A_STEP", 3)
     hosts = Stage(world.store, world.clock)
     streams = [
         Stream(
@@ -131,12 +131,12 @@ def test_a_step_takes_no_more_than_a_slice_of_a_shard(world: World, stage: Stage
         orders.append(day)
         world.clock.advance(us=retention.SLICE_US)
     world.clock.advance(us=DAY_US)
-    report = expire(world.queues.engine, None)
+    report = trim_streams(world.queues.engine, None)
     assert (report.acts, report.after) == (1, "orders/0")
     assert kept(orders) == [1, 2, 3, 4]
     orders.expire()  # a consumer goes on to the end
     assert kept(orders) == []
-    assert expire(world.queues.engine, report.after) == Report(0)
+    assert trim_streams(world.queues.engine, report.after) == StepResult(0)
 
 
 def test_cuts_of_which_nothing_is_left_are_forgotten(world: World, stage: Stage) -> None:
@@ -150,7 +150,7 @@ def test_cuts_of_which_nothing_is_left_are_forgotten(world: World, stage: Stage)
 
 
 def test_a_stream_that_is_not_there_any_more_ends_the_round(world: World) -> None:
-    assert expire(world.queues.engine, "gone/3") == Report(0)
+    assert trim_streams(world.queues.engine, "gone/3") == StepResult(0)
 
 
 def test_a_group_that_comes_when_that_was_said_leaves_out_what_goes(
@@ -162,14 +162,14 @@ def test_a_group_that_comes_when_that_was_said_leaves_out_what_goes(
     world.clock.advance(us=2 * DAY_US)
     store = world.store
     expired, store.expire = store.expire, lambda *_, **__: None  # type: ignore[method-assign]
-    assert expire(world.queues.engine, None).acts == 1
+    assert trim_streams(world.queues.engine, None).acts == 1
     store.expire = expired  # type: ignore[method-assign]
     assert len(kept(orders)) == OLD
     member = stage.member(shards=1)
     member.balance()
     assert values(member) == []
     assert [lag.rows for lag in orders.lag("billing")] == [0]
-    assert expire(world.queues.engine, None).acts == 1
+    assert trim_streams(world.queues.engine, None).acts == 1
     assert len(kept(orders)) == 1
 
 
@@ -203,7 +203,10 @@ def monitor_against_a_new_group() -> int:
         member = stage.member(shards=1, batch=1)
         found: list[object] = []
         turns.run(
-            [lambda: expire(monitor.queues.engine, None), lambda: found.extend(one_more(member))]
+            [
+                lambda: trim_streams(monitor.queues.engine, None),
+                lambda: found.extend(one_more(member)),
+            ]
         )
         check_no_gap(stage, member, found)
 
@@ -228,7 +231,7 @@ def monitor_against_a_seek() -> int:
             orders.seek("billing", Position(0))
             found.extend(one_more(next_one))
 
-        turns.run([lambda: expire(monitor.queues.engine, None), replay])
+        turns.run([lambda: trim_streams(monitor.queues.engine, None), replay])
         check_no_gap(stage, next_one, found)
 
     return every_order(lead, switches_max=2)
@@ -243,7 +246,7 @@ def two_monitors() -> int:
         orders = old_stream(stage)
         member = stage.member(shards=1, batch=1)
         found = [*one_more(member), *one_more(member)]
-        turns.run([partial(expire, one.queues.engine, None) for one in monitors])
+        turns.run([partial(trim_streams, one.queues.engine, None) for one in monitors])
         assert kept(orders) == [1, 2, 3, 4]
         check_no_gap(stage, member, found)
 
@@ -275,5 +278,5 @@ def test_a_group_that_comes_between_keeps_what_goes_otherwise(
         return found
 
     monkeypatch.setattr(groups, "needed_us", and_one_comes)
-    assert expire(world.queues.engine, None).acts == 0
+    assert trim_streams(world.queues.engine, None).acts == 0
     assert len(kept(orders)) == OLD

@@ -9,13 +9,12 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.job import JobId
 from dueline.core.store import Records
 from dueline.jobs import workflow_control
-from dueline.workflows import cleanup as chore
-from dueline.workflows import records as recipe
-from dueline.workflows import workflow
-from dueline.workflows.cleanup import KEEP_US, let_go
+from dueline.workflows import cleanup as task
+from dueline.workflows import records, workflow
+from dueline.workflows.cleanup import KEEP_US, expire_workflows
 from dueline.workflows.graph import lay_out
 from dueline.workflows.parts import Part, group, pipeline, wait_for
-from dueline.workflows.workflow import Look, Start
+from dueline.workflows.workflow import Start, WorkflowView
 from tests.harness.workflow_stage import NESTED, FlowStage, named, stage_of
 
 
@@ -42,10 +41,10 @@ def ended(stage: FlowStage, part: Part = NESTED) -> JobId:
 
 
 def round_of(stage: FlowStage) -> list[int]:
-    """Take all steps of a round of the chore; answer what each did."""
+    """Take all steps of a round of the task; answer what each did."""
     queues, acts, after = stage.onlooker(), [], None
     while True:
-        report = let_go(queues.engine, after)
+        report = expire_workflows(queues.engine, after)
         acts.append(report.acts)
         after = report.after
         if after is None:
@@ -54,14 +53,14 @@ def round_of(stage: FlowStage) -> list[int]:
 
 def left(stage: FlowStage) -> set[JobId]:
     """List the workflows of which something is kept."""
-    return {flow for flow, _ in recipe.listed(stage.onlooker().engine.store)}
+    return {flow for flow, _ in records.listed(stage.onlooker().engine.store)}
 
 
-def kept(records: Records, start: Start) -> list[str]:
+def kept(store: Records, start: Start) -> list[str]:
     """List where something is kept of a workflow."""
     flow, layout = start.flow, start.layout
     return [
-        one for one in recipe._partitions(flow, layout) if records.read(one, after=None, limit=1)
+        one for one in records._partitions(flow, layout) if store.read(one, after=None, limit=1)
     ]
 
 
@@ -95,10 +94,12 @@ def test_one_with_a_step_that_lives_stays(stage: FlowStage) -> None:
     stage.clock.advance(us=100 * KEEP_US)
     assert round_of(stage) == [0]
     assert left(stage) == {waits.flow, untouched.flow}
-    workflow.signal(stage.onlooker().engine, Look(stage.onlooker().engine, waits.flow), "go", b"1")
+    workflow.signal(
+        stage.onlooker().engine, WorkflowView(stage.onlooker().engine, waits.flow), "go", b"1"
+    )
     stage.start = waits
     stage.work_to_the_end()
-    assert Look(stage.onlooker().engine, waits.flow).status() == "done"
+    assert WorkflowView(stage.onlooker().engine, waits.flow).status() == "done"
 
 
 def test_one_with_a_dead_step_stays_until_that_is_retried(stage: FlowStage) -> None:
@@ -133,7 +134,7 @@ def test_one_that_went_on_without_its_dead_steps_goes(stage: FlowStage) -> None:
 def test_a_round_goes_on_where_a_step_ended(
     stage: FlowStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chore, "FLOWS_A_STEP", 2)
+    monkeypatch.setattr(task, "FLOWS_A_STEP", 2)
     flows_there = [ended(stage, named("a")) for _ in range(3)]
     stage.clock.advance(us=DAY_US)
     waits = begun(stage, pipeline(wait_for("go"))).flow
@@ -148,7 +149,7 @@ def test_a_round_goes_on_where_a_step_ended(
 def test_a_large_one_is_let_go_of_in_steps(
     stage: FlowStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chore, "PAGES_A_STEP", 1)
+    monkeypatch.setattr(task, "PAGES_A_STEP", 1)
     large = group(named(str(number)) for number in range(300)).then(named("z"))
     start = begun(stage, large)
     stage.work_to_the_end()
@@ -165,10 +166,10 @@ def test_what_is_left_of_a_cut_off_end_goes(stage: FlowStage) -> None:
     flow = ended(stage)
     stage.clock.advance(us=KEEP_US + SECOND_US)
     queues = stage.onlooker()
-    layout = recipe.read(queues.engine.store, flow)
-    for _ in recipe.forget(queues.engine.store, flow, layout):
+    layout = records.read(queues.engine.store, flow)
+    for _ in records.forget(queues.engine.store, flow, layout):
         pass
-    for commit in recipe.put_layout(flow, lay_out(NESTED, "").layout, version=flow)[1:]:
+    for commit in records.put_layout(flow, lay_out(NESTED, "").layout, version=flow)[1:]:
         queues.engine.store.commit(commit.partition, commit.writes)
     assert left(stage) == {flow}
     assert round_of(stage) == [1]

@@ -2,13 +2,13 @@
 
 import pytest
 
-from dueline.core.chore import Report
 from dueline.core.clock import SECOND_US
 from dueline.core.errors import BadInput
+from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Row
 from dueline.jobs.history import HISTORY_SUFFIX
-from dueline.monitor.history_retention import QUEUES_A_STEP, forget_history
+from dueline.monitor.retention import QUEUES_A_STEP, expire_history
 from dueline.store_tests.given import stream_of
 from tests.harness.world import World
 
@@ -28,12 +28,12 @@ def test_history_goes_when_it_is_older_than_it_is_kept_and_the_rest_stays(world:
     told(world, 1)
     world.clock.advance(us=HISTORY_US // 2)
     young = told(world, 2)
-    assert forget_history(world.queues.engine, None).acts == 0
+    assert expire_history(world.queues.engine, None).acts == 0
     world.clock.advance(us=HISTORY_US // 2 + SECOND_US)
-    assert forget_history(world.queues.engine, None).acts == 1
+    assert expire_history(world.queues.engine, None).acts == 1
     left = stream_of(world.store, "q" + HISTORY_SUFFIX)
     assert [row.id for row in left] == [young.id]
-    assert forget_history(world.queues.engine, None).acts == 0
+    assert expire_history(world.queues.engine, None).acts == 0
 
 
 def test_a_step_looks_at_some_queues_and_the_next_goes_on_there(world: World) -> None:
@@ -41,9 +41,9 @@ def test_a_step_looks_at_some_queues_and_the_next_goes_on_there(world: World) ->
     for name in names:
         told(world, 1, name)
     world.clock.advance(us=HISTORY_US + SECOND_US)
-    report = forget_history(world.queues.engine, None)
+    report = expire_history(world.queues.engine, None)
     assert (report.acts, report.after) == (QUEUES_A_STEP, names[QUEUES_A_STEP - 1])
-    assert forget_history(world.queues.engine, report.after) == Report(acts=1)
+    assert expire_history(world.queues.engine, report.after) == StepResult(acts=1)
 
 
 def test_a_queue_says_how_long_its_history_is_kept(world: World) -> None:
@@ -51,7 +51,7 @@ def test_a_queue_says_how_long_its_history_is_kept(world: World) -> None:
     told(world, 2, "usual")
     world.queues.engine.catalog.configure("short", history_us=60 * SECOND_US)
     world.clock.advance(61)
-    assert forget_history(world.queues.engine, None).acts == 1
+    assert expire_history(world.queues.engine, None).acts == 1
     assert stream_of(world.store, "short" + HISTORY_SUFFIX) == []
     assert len(stream_of(world.store, "usual" + HISTORY_SUFFIX)) == 1
     with pytest.raises(BadInput, match="history_keep"):

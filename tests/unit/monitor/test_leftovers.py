@@ -8,9 +8,9 @@ from dueline.core.clock import DAY_US
 from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import Queues
-from dueline.monitor.empty_queues import WAIT_US, vanish
-from dueline.monitor.history_retention import forget_history
-from dueline.monitor.lane_sweep import retire
+from dueline.monitor.empty_queues import WAIT_US, remove_empty_queues
+from dueline.monitor.lane_sweep import sweep_lanes
+from dueline.monitor.retention import expire_history
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
 from tests.harness.empty_queues import (
@@ -58,9 +58,9 @@ def test_shards_that_are_left_over_go_once_they_are_empty_whoever_serves_the_que
     for read in (2, 2, 1):
         world.clock.advance(us=WAIT_US + 1)
         world.live(queues=("q",))
-        assert vanish(world.queues.engine, None).acts == 1
+        assert remove_empty_queues(world.queues.engine, None).acts == 1
         assert shards_read(world) == read
-    assert vanish(world.queues.engine, None).acts == 0
+    assert remove_empty_queues(world.queues.engine, None).acts == 0
     assert world.queues.find(job_id).status == "ready"
 
 
@@ -74,7 +74,7 @@ def test_they_stay_as_long_as_a_job_is_there(world: World, is_dead: bool) -> Non
         world.die(job.id)
         for _ in range(4):
             world.clock.advance(us=2 * DAY_US)
-            retire(world.queues.engine, None)
+            sweep_lanes(world.queues.engine, None)
         assert not [*world.queues.engine.lanes_of("q")]
     assert rounds(world) == [0, 0, 0]
     assert shards_read(world) == SHARDS
@@ -89,10 +89,10 @@ def test_they_stay_as_long_as_their_history_is_kept(world: World) -> None:
     world.queues.cancel(job.id)
     for _ in range(4):
         world.clock.advance(us=2 * DAY_US)
-        retire(world.queues.engine, None)
+        sweep_lanes(world.queues.engine, None)
     assert rounds(world) == [0, 0, 0]
     world.clock.advance(us=HISTORY_US)
-    forget_history(world.queues.engine, None)
+    expire_history(world.queues.engine, None)
     assert rounds(world) == [1, 1, 1]
     assert shards_read(world) == SHARDS - 1
 

@@ -6,21 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from dueline.coordination import worker_roster
-from dueline.coordination.election import holder_of
-from dueline.coordination.worker_roster import Member
-from dueline.core import monitor_notes
-from dueline.core.chore import Chore, Report
+from dueline.coordination import worker_registry
+from dueline.coordination.leases import holder_of
+from dueline.coordination.worker_registry import Registration
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.errors import StoreUnavailable
+from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.core.process_identity import own
 from dueline.core.store import Records
-from dueline.monitor import run_log
-from dueline.monitor.monitor import CHORES, SIGHT_US, STAND_OF_EACH_US, STAND_US, TTL_US, Monitor
+from dueline.monitor import notes, run_log
+from dueline.monitor.monitor import (
+    ELECTION_EVERY_US,
+    ELECTION_PER_WORKER_US,
+    LEADER_CHECK_US,
+    TASKS,
+    TTL_US,
+    Monitor,
+)
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.stepped_store import SteppedMemoryStore
-from dueline.worker.heartbeat import Attendance, Load
+from dueline.worker.heartbeat import Load, PresenceReporter
 from tests.harness.calls import row_of
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
@@ -38,35 +44,39 @@ class Log:
         """Nothing was done yet."""
         self.done: list[str] = []
 
-    def chore(self, who: str, name: str = "c", *, meanwhile: Callable[[], object] = int) -> Chore:
+    def chore(
+        self, who: str, name: str = "c", *, meanwhile: Callable[[], object] = int
+    ) -> MaintenanceTask:
         """Make a chore that notes who does it; `meanwhile` happens in the middle."""
 
-        def step(engine: Engine, after: str | None) -> Report:
+        def step(engine: Engine, after: str | None) -> StepResult:
             assert after is None
             self.done.append(who)
             meanwhile()
-            put = monitor_notes.put("by", name, who.encode(), engine.ids.token(), expires_us=2**60)
-            return Report(1, puts=[put])
+            put = notes.put("by", name, who.encode(), engine.ids.token(), expires_us=2**60)
+            return StepResult(1, puts=[put])
 
-        return Chore(name, EVERY_US, step)
+        return MaintenanceTask(name, EVERY_US, step)
 
 
 def by(records: Records, name: str = "c") -> bytes | None:
     """Read who did a chore last, as is noted."""
-    record = monitor_notes.read(records, "by", name)
+    record = notes.read(records, "by", name)
     return None if record is None else record.value
 
 
 def monitor_of(
-    world: World, who: str, chores: Sequence[Chore] = CHORES, *, clock: HandClock | None = None
+    world: World,
+    who: str,
+    chores: Sequence[MaintenanceTask] = TASKS,
+    *,
+    clock: HandClock | None = None,
 ) -> Monitor:
     """Make one who stands for the office; clock: of a machine of its own."""
     queues = world.queues
     if clock is not None:
         queues = queues_on(world.store, clock)
-    return Monitor(
-        queues.engine, who, clock=clock or world.clock, chance=lambda: 0.0, chores=chores
-    )
+    return Monitor(queues.engine, who, clock=clock or world.clock, chance=lambda: 0.0, tasks=chores)
 
 
 def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
@@ -75,7 +85,7 @@ def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
     one = monitor_of(world, "one", [log.chore("one")])
     two = monitor_of(world, "two", [log.chore("two")])
     assert one.step() == 0
-    assert two.step() == STAND_US
+    assert two.step() == ELECTION_EVERY_US
     assert (one.epoch, two.epoch) == (1, None)
     assert one.step() == EVERY_US
     for _ in range(12):
@@ -86,12 +96,12 @@ def test_one_is_elected_and_does_each_chore_in_its_time(world: World) -> None:
     grant = holder_of(world.store)
     assert grant is not None
     assert (grant.holder, grant.epoch) == ("one", 1)
-    assert run_log.lines(world.store)["c"].acts == 13
+    assert run_log.read_runs(world.store)["c"].acts == 13
 
 
 def test_a_round_that_is_a_load_rests_between_its_steps(world: World) -> None:
-    steps = iter([Report(after="a", rest_us=SECOND_US), Report(after="b"), Report()])
-    one = monitor_of(world, "one", [Chore("c", EVERY_US, lambda *_: next(steps))])
+    steps = iter([StepResult(after="a", rest_us=SECOND_US), StepResult(after="b"), StepResult()])
+    one = monitor_of(world, "one", [MaintenanceTask("c", EVERY_US, lambda *_: next(steps))])
     assert one.step() == 0
     assert one.step() == SECOND_US
     world.clock.advance(us=SECOND_US)
@@ -107,7 +117,7 @@ def test_when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(world
         wait_us = two.step()
         world.clock.advance(us=wait_us)
         waited_us += wait_us
-    assert waited_us <= TTL_US + STAND_US
+    assert waited_us <= TTL_US + ELECTION_EVERY_US
     assert two.epoch == 2
     assert log.done == ["one", "two"]
 
@@ -119,7 +129,7 @@ def test_the_more_workers_there_are_the_more_rarely_each_stands(world: World) ->
     log = Log()
     monitor_of(world, "one", [log.chore("one")]).step()
     two = monitor_of(world, "two", [log.chore("two")])
-    assert two.step() == 100 * STAND_OF_EACH_US > STAND_US
+    assert two.step() == 100 * ELECTION_PER_WORKER_US > ELECTION_EVERY_US
 
 
 def test_one_that_resigns_is_followed_at_once(world: World) -> None:
@@ -130,7 +140,7 @@ def test_one_that_resigns_is_followed_at_once(world: World) -> None:
     one.resign()
     two.step()
     assert (one.epoch, two.epoch) == (None, 2)
-    assert one.step() == STAND_US
+    assert one.step() == ELECTION_EVERY_US
 
 
 def test_one_that_stood_still_past_its_lease_writes_nothing_more(world: World) -> None:
@@ -149,17 +159,17 @@ def test_one_that_stood_still_past_its_lease_writes_nothing_more(world: World) -
     assert log.done == ["one", "two"]
     assert by(world.store) == b"two"
     assert one.epoch is None
-    assert run_log.lines(world.store)["c"].acts == 1
+    assert run_log.read_runs(world.store)["c"].acts == 1
 
 
 def test_rounds_go_on_where_the_monitor_before_was_stopped(world: World) -> None:
     seen: list[str | None] = []
 
-    def step(_engine: Engine, after: str | None) -> Report:
+    def step(_engine: Engine, after: str | None) -> StepResult:
         seen.append(after)
-        return Report(after={None: "a", "a": "b"}.get(after))
+        return StepResult(after={None: "a", "a": "b"}.get(after))
 
-    chores = [Chore("c", EVERY_US, step)]
+    chores = [MaintenanceTask("c", EVERY_US, step)]
     one = monitor_of(world, "one", chores)
     assert [one.step(), one.step()] == [0, 0]
     one.resign()
@@ -171,10 +181,10 @@ def test_rounds_go_on_where_the_monitor_before_was_stopped(world: World) -> None
 def test_a_chore_that_fails_keeps_no_other_from_its_turn(world: World) -> None:
     log = Log()
 
-    def fail(_engine: Engine, _after: str | None) -> Report:
+    def fail(_engine: Engine, _after: str | None) -> StepResult:
         raise ValueError("a bug")
 
-    one = monitor_of(world, "one", [Chore("bad", EVERY_US, fail), log.chore("one")])
+    one = monitor_of(world, "one", [MaintenanceTask("bad", EVERY_US, fail), log.chore("one")])
     with pytest.raises(ValueError, match="a bug"):
         one.step()
     one.step()
@@ -215,7 +225,7 @@ def lead_two_at_once() -> int:
             queues = queues_on(store, clock)
             chores = [log.chore(who)]
             monitors.append(
-                Monitor(queues.engine, who, clock=clock, chance=lambda: 0.0, chores=chores)
+                Monitor(queues.engine, who, clock=clock, chance=lambda: 0.0, tasks=chores)
             )
             queues.engine.time.latest_us()
         turns.run([one.step for one in monitors])
@@ -245,7 +255,7 @@ def lead_takeover() -> int:
             for one in (still, clock)
         ]  # fmt: skip
         first, second = (
-            Monitor(queues.engine, who, clock=own, chance=lambda: 0.0, chores=[log.chore(who)])
+            Monitor(queues.engine, who, clock=own, chance=lambda: 0.0, tasks=[log.chore(who)])
             for queues, who, own in zip(engines, ("first", "second"), (still, clock), strict=True)
         )
         first.step()
@@ -257,7 +267,7 @@ def lead_takeover() -> int:
             assert by(engines[0].engine.store) == b"second"
             first.step()
             assert by(engines[0].engine.store) == b"second"
-            assert run_log.lines(engines[0].engine.store)["c"].acts in (2, 3)
+            assert run_log.read_runs(engines[0].engine.store)["c"].acts in (2, 3)
         outcomes.add((first.epoch, second.epoch, len(log.done)))
 
     count = every_order(lead, switches_max=2)
@@ -276,7 +286,9 @@ def test_without_any_monitor_all_works_only_later(world: World) -> None:
     for number in range(1, 4):
         store.add([row_of(number, at_us=clock.wall_us() + number * DAY_US)])
     clock.advance(us=DAY_US)
-    Attendance(queues.engine, "dead", serving=("default",), tasks=()).tell(Load(slots=1, held=1))
+    PresenceReporter(queues.engine, "dead", serving=("default",), tasks=()).report(
+        Load(slots=1, held=1)
+    )
     assert world.claim(row_of(1).id, worker="dead", start=True).worker == "dead"
     done: list[int] = []
     for _ in range(6):
@@ -295,15 +307,15 @@ def test_when_its_process_has_ended_on_this_machine_another_takes_over_at_once(
         pytest.skip("only Linux tells")
     process = subprocess.Popen(["sleep", "60"])
     stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    member = Member("one", ("q",), own().space, process.pid, stat[19])
-    worker_roster.enrol(world.store, member, version=world.queues.engine.ids.token())
+    member = Registration("one", ("q",), own().space, process.pid, stat[19])
+    worker_registry.register(world.store, member, version=world.queues.engine.ids.token())
     log = Log()
     one, other = (monitor_of(world, who, [log.chore(who)]) for who in ("one", "other"))
     try:
         one.step()
-        assert other.step() == SIGHT_US
-        world.clock.advance(us=SIGHT_US)
-        assert other.step() == SIGHT_US
+        assert other.step() == LEADER_CHECK_US
+        world.clock.advance(us=LEADER_CHECK_US)
+        assert other.step() == LEADER_CHECK_US
         assert (one.epoch, other.epoch) == (1, None)
     finally:
         process.kill()
@@ -311,5 +323,5 @@ def test_when_its_process_has_ended_on_this_machine_another_takes_over_at_once(
     other.step()
     assert other.epoch == 2
     third = monitor_of(world, "third", [log.chore("third")])
-    assert third.step() > SIGHT_US  # of the new one's process nothing is known
+    assert third.step() > LEADER_CHECK_US  # of the new one's process nothing is known
     assert third.epoch is None

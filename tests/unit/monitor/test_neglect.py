@@ -2,23 +2,23 @@
 
 import pytest
 
-from dueline.core.chore import Chore, Report
 from dueline.core.engine import Engine
+from dueline.core.maintenance import MaintenanceTask, StepResult
 from dueline.jobs.shard_status import LATE_US
-from dueline.monitor import late_shards as chore
-from dueline.monitor.late_shards import neglect
+from dueline.monitor import late_shards as task
+from dueline.monitor.late_shards import report_late_shards
 from dueline.monitor.monitor import TTL_US, Monitor
-from dueline.streams.late_groups import report_late_groups
+from dueline.streams.group_health import report_late_groups
 from tests.harness.stream_stage import Stage, values
 from tests.harness.world import World
 
 
 def warned(world: World) -> list[str]:
-    """Have a round of the chore; answer what is to be logged."""
-    report = neglect(world.queues.engine, None)
+    """Have a round of the task; answer what is to be logged."""
+    report = report_late_shards(world.queues.engine, None)
     words = [*report.warnings, *report_late_groups(world.queues.engine, None).warnings]
     while report.after is not None:
-        report = neglect(world.queues.engine, report.after)
+        report = report_late_shards(world.queues.engine, report.after)
         words += report.warnings
     return words
 
@@ -27,7 +27,7 @@ def test_a_late_shard_of_a_queue_that_is_served_is_told_of_and_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # R6
-    monkeypatch.setattr(chore, "QUEUES_A_STEP", 1)
+    monkeypatch.setattr(task, "QUEUES_A_STEP", 1)
     for queue in ("waiting", "paused", "unserved"):
         world.put(queue=queue)
     world.queues.engine.catalog.configure("paused", is_paused=True)
@@ -74,14 +74,14 @@ def test_who_holds_the_office_warns(world: World) -> None:
 def test_who_has_lost_the_office_meanwhile_warns_of_nothing(world: World) -> None:
     said: list[str] = []
 
-    def stand_still(_engine: Engine, _after: str | None) -> Report:
+    def stand_still(_engine: Engine, _after: str | None) -> StepResult:
         world.clock.advance(us=2 * TTL_US)
         while other.epoch is None:
             other.step()
-        return Report(warnings=("too late",))
+        return StepResult(warnings=("too late",))
 
-    def nothing(_engine: Engine, _after: str | None) -> Report:
-        return Report()
+    def nothing(_engine: Engine, _after: str | None) -> StepResult:
+        return StepResult()
 
     monitor, other = (
         Monitor(
@@ -89,7 +89,7 @@ def test_who_has_lost_the_office_meanwhile_warns_of_nothing(world: World) -> Non
             name,
             clock=world.clock,
             chance=lambda: 0.0,
-            chores=[Chore("slow", 1, step)],
+            tasks=[MaintenanceTask("slow", 1, step)],
             warn=said.append,
         )
         for name, step in (("one", stand_still), ("two", nothing))

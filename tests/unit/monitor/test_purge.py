@@ -5,8 +5,8 @@ import pytest
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput
 from dueline.core.job import JobId
-from dueline.monitor import dead_jobs as chore
-from dueline.monitor.dead_jobs import purge
+from dueline.monitor import retention as task
+from dueline.monitor.retention import expire_dead_jobs
 from tests.harness.world import World
 
 KEPT_US = 3 * DAY_US
@@ -31,19 +31,19 @@ def test_the_dead_go_when_they_are_older_than_they_are_kept_and_no_others(world:
     world.clock.advance(us=2 * SECOND_US)
     young, living = dead(world), world.put()
     world.clock.advance(us=KEPT_US - 3 * SECOND_US)
-    assert purge(world.queues.engine, None).acts == 0
+    assert expire_dead_jobs(world.queues.engine, None).acts == 0
     assert left(world, "q") == {*gone, young}
     world.clock.advance(us=2 * SECOND_US)
-    assert purge(world.queues.engine, None).acts == len(gone)
+    assert expire_dead_jobs(world.queues.engine, None).acts == len(gone)
     assert left(world, "q") == {young}
     assert world.row(living).is_claimed() is False
-    assert purge(world.queues.engine, None).acts == 0
+    assert expire_dead_jobs(world.queues.engine, None).acts == 0
 
 
 def test_the_dead_stay_for_ever_where_nothing_else_is_said(world: World) -> None:
     job_id = dead(world)
     world.clock.advance(us=3000 * DAY_US)
-    assert purge(world.queues.engine, None).acts == 0
+    assert expire_dead_jobs(world.queues.engine, None).acts == 0
     assert left(world, "q") == {job_id}
 
 
@@ -52,22 +52,22 @@ def test_one_that_is_retried_is_no_longer_dead(world: World) -> None:
     world.queues.engine.catalog.configure("q", dead_us=KEPT_US)
     world.clock.advance(us=KEPT_US + SECOND_US)
     world.queues.retry(job_id)
-    assert purge(world.queues.engine, None).acts == 0
+    assert expire_dead_jobs(world.queues.engine, None).acts == 0
     assert world.row(job_id).lane.queue == "q"
 
 
 def test_a_step_forgets_some_and_the_next_goes_on_there(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chore, "JOBS_A_STEP", 3)
+    monkeypatch.setattr(task, "JOBS_A_STEP", 3)
     for queue in ("q1", "q2", "q3"):
         for _ in range(4):
             dead(world, queue)
         world.queues.engine.catalog.configure(queue, dead_us=KEPT_US)
     world.clock.advance(us=KEPT_US + SECOND_US)
-    reports = [purge(world.queues.engine, None)]
+    reports = [expire_dead_jobs(world.queues.engine, None)]
     while reports[-1].after is not None:
-        reports.append(purge(world.queues.engine, reports[-1].after))
+        reports.append(expire_dead_jobs(world.queues.engine, reports[-1].after))
     assert [report.acts for report in reports] == [3, 3, 3, 3, 0]
     assert left(world, "q1", "q2", "q3") == set()
 

@@ -1,7 +1,7 @@
 """Samples of how deep and how late queues are."""
 
-from dueline.core import monitor_notes
 from dueline.core.clock import DAY_US, SECOND_US
+from dueline.monitor import notes
 from dueline.monitor.sampling import SAMPLES_MAX, sample, samples_of
 from tests.harness.world import World
 
@@ -9,7 +9,7 @@ from tests.harness.world import World
 def take(world: World) -> None:
     """Sample, and write it down."""
     report = sample(world.queues.engine, None)
-    assert world.store.commit(monitor_notes.PARTITION, report.puts)
+    assert world.store.commit(notes.PARTITION, report.puts)
 
 
 def test_a_sample_says_how_many_jobs_are_in_which_state_and_how_late(world: World) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dueline.core import monitor_notes
-from dueline.monitor import shard_autoscaling as chore
-from dueline.monitor.shard_autoscaling import CALM_US, EVERY_US, spread
+from dueline.monitor import notes
+from dueline.monitor import shard_autoscaling as task
+from dueline.monitor.shard_autoscaling import CALM_US, EVERY_US, autoscale_shards
 from tests.harness.world import World
 
 
@@ -13,15 +13,15 @@ def world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Take the store for one that several machines share, whose lanes hold few jobs."""
     monkeypatch.setattr(type(world.store), "scope", "network", raising=False)
     monkeypatch.setattr(world.store, "scope", "network", raising=False)
-    monkeypatch.setattr(chore, "ROWS_MAX", 10)
+    monkeypatch.setattr(task, "ROWS_MAX", 10)
     return world
 
 
 def look(world: World, times: int = 1) -> int:
-    """Do the chore so often, a round apart, and write down what it says; answer the shards."""
+    """Do the task so often, a round apart, and write down what it says; answer the shards."""
     for _ in range(times):
-        report = spread(world.queues.engine, None)
-        assert not report.puts or world.store.commit(monitor_notes.PARTITION, report.puts)
+        report = autoscale_shards(world.queues.engine, None)
+        assert not report.puts or world.store.commit(notes.PARTITION, report.puts)
         world.clock.advance(us=EVERY_US)
     return world.queues.engine.catalog.settings("q").shards
 
@@ -51,23 +51,23 @@ def test_a_number_that_somebody_has_set_stays(world: World) -> None:
     world.queues.engine.catalog.configure("q", shards=2)
     staff(world, 9)
     assert look(world, 3) == 2
-    assert not spread(world.queues.engine, None).puts
+    assert not autoscale_shards(world.queues.engine, None).puts
 
 
 def test_full_lanes_ask_for_twice_as_many(world: World) -> None:
     world.queues.engine.catalog.configure("q", shards_range=(1, 64))
-    for _ in range(chore.ROWS_MAX):
+    for _ in range(task.ROWS_MAX):
         world.put()
     assert look(world) == 2
     assert look(world, 5) == 2, "what lies in the lanes of before says nothing of the new ones"
-    for _ in range(3 * chore.ROWS_MAX):
+    for _ in range(3 * task.ROWS_MAX):
         world.put()
     assert look(world) == 4
 
 
 def test_lanes_that_are_half_full_ask_for_no_other_number(world: World) -> None:
     world.queues.engine.catalog.configure("q", shards_range=(1, 64))
-    for _ in range(chore.ROWS_MAX - 1):
+    for _ in range(task.ROWS_MAX - 1):
         world.put()
     assert look(world, 2 * CALM_US // EVERY_US) == 1
 
@@ -105,13 +105,13 @@ def test_a_number_that_is_set_meanwhile_is_not_overwritten(
 ) -> None:
     world.queues.engine.catalog.configure("q", shards_range=(1, 64))
     staff(world, 9)
-    asked = chore._asked_by_jobs
+    asked = task._asked_by_jobs
 
     def meanwhile(*given: object) -> int:
         world.queues.engine.catalog.configure("q", shards=3, shards_range=())
         return asked(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(chore, "_asked_by_jobs", meanwhile)
+    monkeypatch.setattr(task, "_asked_by_jobs", meanwhile)
     assert look(world) == 3
 
 

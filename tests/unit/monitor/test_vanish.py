@@ -11,9 +11,9 @@ from dueline.core.job import Job
 from dueline.core.queue_catalog import LATE_US
 from dueline.core.store import Record
 from dueline.jobs.queue import Queues
-from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, vanish
-from dueline.monitor.history_retention import forget_history
-from dueline.monitor.lane_sweep import retire
+from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, remove_empty_queues
+from dueline.monitor.lane_sweep import sweep_lanes
+from dueline.monitor.retention import expire_history
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore
 from dueline.stores.memory.store import MemoryStore
@@ -45,7 +45,7 @@ def use_once(world: World) -> None:
     world.end(world.claim(world.put()), Outcome("done", world.now_us))
     for _ in range(4):
         world.clock.advance(us=2 * DAY_US)
-        retire(world.queues.engine, None)
+        sweep_lanes(world.queues.engine, None)
 
 
 def test_a_queue_that_nobody_uses_vanishes(world: World) -> None:
@@ -61,7 +61,7 @@ def test_it_stays_as_long_as_its_history_is_kept(world: World) -> None:
     use_once(world)
     assert rounds(world) == [0, 0, 0]
     world.clock.advance(us=HISTORY_US + 2 * DAY_US)
-    assert forget_history(world.queues.engine, None).acts == 1
+    assert expire_history(world.queues.engine, None).acts == 1
     assert rounds(world) == [1, 1, 1]
     assert names(world) == []
 
@@ -78,9 +78,9 @@ def test_it_stays_as_long_as_a_job_is_dead(world: World) -> None:
     world.die(world.put())
     for _ in range(4):
         world.clock.advance(us=2 * DAY_US)
-        retire(world.queues.engine, None)
+        sweep_lanes(world.queues.engine, None)
     world.clock.advance(us=HISTORY_US)
-    forget_history(world.queues.engine, None)
+    expire_history(world.queues.engine, None)
     assert not [*world.queues.engine.lanes_of("q")]
     assert rounds(world) == [0, 0, 0]
     assert names(world) == ["q", "r"]
@@ -91,7 +91,7 @@ def test_it_stays_as_long_as_a_worker_serves_it(world: World) -> None:
     for _ in range(STAGES):
         world.clock.advance(us=WAIT_US + 1)
         world.live(queues=("q",))
-        assert vanish(world.queues.engine, None).acts == 0
+        assert remove_empty_queues(world.queues.engine, None).acts == 0
     world.leave()
     assert rounds(world) == [1, 1, 1]
 
@@ -126,18 +126,24 @@ def test_settings_that_come_meanwhile_keep_it(world: World) -> None:
 
 def test_two_rounds_in_a_row_are_no_wait(world: World) -> None:
     world.queues.engine.catalog.settings("q")
-    assert [vanish(world.queues.engine, None).acts for _ in range(5)] == [1, 1, 0, 0, 0]
+    assert [remove_empty_queues(world.queues.engine, None).acts for _ in range(5)] == [
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]
     world.clock.advance(us=WAIT_US + 1)
-    assert vanish(world.queues.engine, None).acts == 1
+    assert remove_empty_queues(world.queues.engine, None).acts == 1
 
 
 def test_a_step_looks_at_some_queues_and_the_next_goes_on_there(world: World) -> None:
     made = [f"q{number:03}" for number in range(QUEUES_A_STEP + 3)]
     for name in made:
         world.queues.engine.catalog.settings(name)
-    report = vanish(world.queues.engine, None)
+    report = remove_empty_queues(world.queues.engine, None)
     assert (report.acts, report.after) == (QUEUES_A_STEP, made[QUEUES_A_STEP - 1])
-    report = vanish(world.queues.engine, report.after)
+    report = remove_empty_queues(world.queues.engine, report.after)
     assert (report.acts, report.after) == (3, None)
 
 
@@ -239,9 +245,9 @@ def retry_against_monitor() -> int:
         (dead,) = operator.engine.jobs_of("q!dead")
         for _ in range(4):
             clock.advance(us=2 * DAY_US)
-            retire(monitor.engine, None)
+            sweep_lanes(monitor.engine, None)
         clock.advance(us=HISTORY_US)
-        forget_history(monitor.engine, None)
+        expire_history(monitor.engine, None)
         entry = monitor.engine.catalog.entry("q")  # marked just before the job was born, late
         assert entry is not None
         assert monitor.engine.catalog.mark_leaving("q", entry, clock.wall_us())
@@ -249,9 +255,9 @@ def retry_against_monitor() -> int:
 
         def retry() -> None:
             operator.retry(dead.id)
-            retire(operator.engine, None)
+            sweep_lanes(operator.engine, None)
 
-        turns.run([retry, lambda: vanish(monitor.engine, None)])
+        turns.run([retry, lambda: remove_empty_queues(monitor.engine, None)])
         check_known(engine_of(clock, cluster, nothing))
 
     return every_order(lead, switches_max=2)

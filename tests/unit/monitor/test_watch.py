@@ -14,9 +14,9 @@ import pytest
 from dueline import Dueline
 from dueline.api.connect import open_store
 from dueline.api.launch import make_worker, run
-from dueline.api.maintenance import make_watch
+from dueline.api.maintenance import make_maintenance_threads
 from dueline.api.worker_plan import plan_of
-from dueline.coordination.election import holder_of
+from dueline.coordination.leases import holder_of
 from dueline.coordination.worker_registry import present
 from dueline.core.errors import StoreUnavailable
 from dueline.core.process_identity import Whereabouts, is_gone, own
@@ -71,7 +71,7 @@ def test_whatever_fails_in_a_chore_the_watch_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = Dueline("memory://")
-    watch = make_watch(app.queues, "w")
+    watch = make_maintenance_threads(app.queues, "w")
     for error, word in ((StoreUnavailable("away"), "has to wait"), (KeyError("k"), "failed")):
 
         def fail(_: Monitor, error: Exception = error) -> int:

@@ -55,7 +55,7 @@ def test_a_declared_schedule_runs_in_the_workers(
         "one",
         clock=clock,
         chance=lambda: 0.5,
-        chores=tasks_of(app.queues),
+        tasks=tasks_of(app.queues),
     )
     for _ in range(60):  # ten minutes
         clock.advance(10)
@@ -77,7 +77,7 @@ def test_a_time_that_comes_while_the_job_before_waits_makes_none(
         "one",
         clock=clock,
         chance=lambda: 0.5,
-        chores=tasks_of(app.queues),
+        tasks=tasks_of(app.queues),
     )
     for number in range(60):  # ten minutes, of which a worker is there for the last four
         clock.advance(10)

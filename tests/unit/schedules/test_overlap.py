@@ -12,12 +12,11 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import Unknown
 from dueline.core.job import Job, JobId
 from dueline.jobs.queue import Queues
-from dueline.schedules import schedule as recipe
+from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
-from dueline.schedules.enqueue import EVERY_US as ROUND_US
-from dueline.schedules.enqueue import SOONEST_US, recur
 from dueline.schedules.schedule import Schedule, Skip, Timing, step
-from dueline.schedules.scheduler import advance, advance_all, put
+from dueline.schedules.scheduler import EVERY_US as ROUND_US
+from dueline.schedules.scheduler import SOONEST_US, advance, advance_all, put, store_scheduled_jobs
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.store_tests.stepped_store import SteppedMemoryStore
@@ -62,17 +61,17 @@ def test_one_time_makes_a_job_and_only_if_the_job_before_has_ended(
     assert (after.stored, after.skipped) == (len(times), len(skipped))
     expected = (Skip("overlap", len(skipped), skipped[0], skipped[-1]),) if skipped else ()
     assert after.untold == (expected if times or skipped else ())
-    assert after.last == (recipe.job_id(schedule, times[0]) if times else b"before")
+    assert after.last == (definition.job_id(schedule, times[0]) if times else b"before")
     assert step(after, NOW_US) == ([], after)
 
 
 def test_a_time_to_come_is_left_open_until_it_comes() -> None:
     schedule = Schedule(TEMPLATE, ALONE, b"seed", NOW_US, last=b"before")
     assert step(schedule, NOW_US, lambda _: True) == ([], schedule)
-    assert recipe.next_look_us(schedule, NOW_US) == NOW_US + EVERY_US
-    assert recipe.next_look_us(replace(schedule, is_paused=True), NOW_US) is None
+    assert definition.next_decision_us(schedule, NOW_US) == NOW_US + EVERY_US
+    assert definition.next_decision_us(replace(schedule, is_paused=True), NOW_US) is None
     allowed = replace(schedule, timing=replace(ALONE, overlap="allow"))
-    assert recipe.next_look_us(allowed, NOW_US) is None
+    assert definition.next_decision_us(allowed, NOW_US) is None
 
 
 def test_what_was_missed_is_told_beside_what_overlaps() -> None:
@@ -155,7 +154,7 @@ def test_a_change_a_pause_and_a_trigger_leave_the_job_before_what_it_was(world: 
     assert found(world).skipped == 3
     scheduler.trigger(world.queues, "s")
     world.end(running, Outcome("done", world.now_us))
-    assert advance_all(world.queues) == 1  # a triggered one is beside its times
+    assert advance_all(world.queues).jobs == 1  # a triggered one is beside its times
 
 
 def test_a_row_that_is_overlooked_once_is_there(world: World) -> None:
@@ -310,10 +309,10 @@ def test_what_is_left_out_is_told_where_the_history_is_of_everything(world: Worl
 
 
 def test_the_chore_comes_back_when_a_time_is_decided(world: World) -> None:
-    assert recur(world.queues, None).after is None
+    assert store_scheduled_jobs(world.queues, None).after is None
     put(world.queues, "s", TEMPLATE, Timing(every_us=2 * SECOND_US, overlap="skip"))
-    report = recur(world.queues, None)
+    report = store_scheduled_jobs(world.queues, None)
     assert report.after is not None
     assert SOONEST_US <= report.rest_us <= 4 * SECOND_US
     put(world.queues, "s", TEMPLATE, Timing(every_us=10 * ROUND_US, overlap="skip"))
-    assert recur(world.queues, None).after is None
+    assert store_scheduled_jobs(world.queues, None).after is None

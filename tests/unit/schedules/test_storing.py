@@ -13,7 +13,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import BadInput, NotFound, Unknown
 from dueline.core.job import State
 from dueline.jobs.queue import Queues
-from dueline.schedules import schedule as recipe
+from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Template, Timing
 from dueline.schedules.scheduler import SENT_US_MAX, advance, advance_all, put
@@ -58,7 +58,7 @@ def test_each_time_is_one_job_with_what_it_asks_for(world: World) -> None:
         assert job.at_us == job.pos_us == job.due_us
     assert advance(world.queues, "s") == 0
     world.clock.advance(us=EVERY_US)
-    assert advance_all(world.queues) == 1
+    assert advance_all(world.queues).jobs == 1
 
 
 def test_a_job_is_spread_over_its_window_the_same_each_time(world: World) -> None:
@@ -144,7 +144,7 @@ def a_change_is_seen_through(kind: str, fault: Fault) -> None:
                 with suppress(Unknown):
                     changes(world)[place](world.other(failing))
                 advance_all(world.other())
-                found = recipe.stored(world.store, "s")
+                found = definition.stored(world.store, "s")
                 jobs = [(job.due_us, job.body) for job in waiting(world)]
                 if found is None or found.schedule.is_paused:
                     assert jobs == []
@@ -160,7 +160,7 @@ def a_change_is_seen_through(kind: str, fault: Fault) -> None:
 def expected(timing: Timing, from_us: int) -> list[int]:
     """List the times of the next minute and a half."""
     found = list[int]()
-    for us in recipe.times_after(timing, from_us):
+    for us in definition.times_after(timing, from_us):
         if us > from_us + 90 * SECOND_US:
             return found
         found.append(us)
@@ -180,10 +180,10 @@ def test_a_change_withdraws_what_waits_and_leaves_what_runs(world: World) -> Non
 
 def test_putting_the_same_again_changes_nothing(world: World) -> None:
     put(world.queues, "s", TEMPLATE, TIMING)
-    before = recipe.stored(world.store, "s")
+    before = definition.stored(world.store, "s")
     world.clock.advance(3)
     assert not put(world.other(), "s", TEMPLATE, TIMING)
-    assert recipe.stored(world.store, "s") == before
+    assert definition.stored(world.store, "s") == before
 
 
 def test_a_pause_leaves_out_what_it_covers(world: World) -> None:
@@ -191,12 +191,12 @@ def test_a_pause_leaves_out_what_it_covers(world: World) -> None:
     scheduler.pause(world.queues, "s")
     assert waiting(world) == []
     world.clock.advance(us=10 * EVERY_US + SECOND_US)
-    assert advance_all(world.queues) == 0
+    assert advance_all(world.queues).jobs == 0
     scheduler.resume(world.queues, "s")
     assert [job.due_us > world.now_us for job in waiting(world)] == [True] * 3
     scheduler.remove(world.queues, "s")
     assert waiting(world) == []
-    assert scheduler.everything(world.queues.engine) == []
+    assert scheduler.all_schedules(world.queues.engine) == []
     with pytest.raises(NotFound):
         scheduler.pause(world.queues, "s")
 
@@ -219,7 +219,7 @@ def test_what_was_missed_runs_late_and_once(world: World) -> None:
     assert sorted(ran)[-10:] == times(world, began_us)[-10:]
     assert first < set(ran)
     assert len(ran) == len(set(ran)) == 3 + 7 + 3
-    found = recipe.stored(world.store, "s")
+    found = definition.stored(world.store, "s")
     assert found is not None
     assert found.schedule.skipped == 20 - 13
 
@@ -239,7 +239,7 @@ def no_birth_is_sent_again_when_its_key_may_be_forgotten() -> None:
         failing = FailingStore(world.store, {number: Fault.BEFORE})
         with suppress(Unknown):
             advance(world.other(failing), "s")
-        found = recipe.stored(world.store, "s")
+        found = definition.stored(world.store, "s")
         if found and found.schedule.births:  # their keys are written down, and they are not sent
             break
     assert found is not None
@@ -247,7 +247,7 @@ def no_birth_is_sent_again_when_its_key_may_be_forgotten() -> None:
     before = {job.id for job in waiting(world)}
     world.clock.advance(us=SENT_US_MAX + DAY_US)
     advance(world.queues, "s")
-    lost = {recipe.job_id(found.schedule, birth[0]) for birth in found.schedule.births}
+    lost = {definition.job_id(found.schedule, birth[0]) for birth in found.schedule.births}
     assert not lost & {job.id for job in waiting(world)}
     assert before <= {job.id for job in waiting(world)}
 
@@ -261,4 +261,4 @@ def test_a_schedule_that_cannot_be_is_refused_and_nothing_is_written(world: Worl
     ):
         with pytest.raises(BadInput):
             put(world.queues, name, template, timing)
-    assert recipe.all_stored(world.store) == []
+    assert definition.all_stored(world.store) == []

@@ -15,7 +15,7 @@ from dueline.core.job import Job, JobId
 from dueline.core.store import Extend
 from dueline.jobs import cancel_requests
 from dueline.jobs.queue import Queues
-from dueline.schedules import schedule as recipe
+from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Schedule, Skip, Timing, step
 from dueline.schedules.scheduler import advance, advance_all, put
@@ -106,7 +106,7 @@ def test_one_time_waits_the_first_or_the_last(
     assert after.skipped == len(skipped)
     is_newly_held = overlap == "replace" and holds is not None and holds != held
     assert after.ended == (b"before" if is_newly_held else b"")
-    assert recipe.next_look_us(after, NOW_US) == (
+    assert definition.next_decision_us(after, NOW_US) == (
         NOW_US if after.held_us else NOW_US + (2 if made == 1 else 1) * EVERY_US
     )
 
@@ -199,7 +199,7 @@ def test_a_change_keeps_what_waits_and_a_pause_lets_go_of_it(
         advance_all(world.queues)
         skipped, told = found(world).skipped, len(left_out(world))
         act(world.queues, "s")
-        stored = recipe.stored(world.store, "s")
+        stored = definition.stored(world.store, "s")
         if stored is not None:
             assert (stored.schedule.held_us, stored.schedule.skipped) == (0, skipped + 1)
             scheduler.resume(world.queues, "s")

@@ -14,10 +14,10 @@ import pytest
 
 from dueline import Dueline
 from dueline.api.worker_plan import plan_of
-from dueline.coordination.election import holder_of
+from dueline.coordination.leases import holder_of
 from dueline.core.clock import SECOND_US
 from dueline.core.job import Job
-from dueline.schedules import schedule as recipe
+from dueline.schedules import schedule as definition
 from dueline.schedules import scheduler
 from dueline.schedules.schedule import Overlap, Template, Timing
 from dueline.schedules.timetable import CHECK_US, REST_US, Timetable
@@ -135,7 +135,7 @@ def test_a_check_comes_when_a_schedule_is_overdue(world: World) -> None:
     assert timetable.step() == REST_US
     scheduler.remove(world.queues, "s")
     timetable.step()
-    assert scheduler.everything(world.queues.engine) == []
+    assert scheduler.all_schedules(world.queues.engine) == []
 
 
 # --- real workers ---------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ def test_a_burst_stores_what_is_due_and_runs_it(folder: Path) -> None:
     timing = Timing(every_us=3600 * SECOND_US, start_us=start_us)
     template = Template("tick", "default", 0, body)
     # Made by a process that died right after that.
-    made = recipe.Schedule(template, timing, app.queues.engine.ids.token(), start_us - 1)
-    commit = recipe.put("late", made, version=app.queues.engine.ids.token(), expect=b"")
+    made = definition.Schedule(template, timing, app.queues.engine.ids.token(), start_us - 1)
+    commit = definition.put("late", made, version=app.queues.engine.ids.token(), expect=b"")
     assert app.store.commit(commit.partition, commit.writes)
     assert start(folder, "--burst").wait(WAIT_S) == 0
     assert len(times(folder, "late")) == 1

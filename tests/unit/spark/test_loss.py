@@ -28,7 +28,7 @@ def app(tmp_path: Path) -> Iterator[Dueline]:
 
 def expire(app: Dueline, before: int) -> None:
     """Let go of the rows before a minute."""
-    trimming.let_go(app.store, "log", 0, before_us=before * 60_000_000, version=Ids().token())
+    trimming.trim(app.store, "log", 0, before_us=before * 60_000_000, version=Ids().token())
 
 
 def batch_of(app: Dueline, **options: str) -> Any:
@@ -93,7 +93,7 @@ def test_what_expires_between_plan_and_read_is_told(app: Dueline) -> None:
 def test_a_calm_query_misses_nothing_however_long_it_waits(app: Dueline) -> None:
     reader = follower_of(app, "log")
     end = reader.latestOffset(reader.initialOffset(), limit_of(reader))
-    trimming.let_go(app.store, "log", 0, before_us=app.store.clock_us(), version=Ids().token())
+    trimming.trim(app.store, "log", 0, before_us=app.store.clock_us(), version=Ids().token())
     assert reader.latestOffset(end, limit_of(reader)) == end
 
 
@@ -125,7 +125,7 @@ def test_a_table_that_is_asked_for_from_a_place_is_whole_or_an_error(
 
 
 def test_retention_of_history_and_streams_tells_what_went(tmp_path: Path) -> None:
-    from dueline.monitor.history_retention import forget_history
+    from dueline.monitor.retention import expire_history
 
     app = Dueline(f"sqlite:///{tmp_path / 'kept.db'}")
     app.queue("mail", shards=1)
@@ -133,7 +133,7 @@ def test_retention_of_history_and_streams_tells_what_went(tmp_path: Path) -> Non
     clicks = app.stream("clicks", keep=3600)
     clicks.append({})
     app.store.append([row("clicks", 1, 5)])
-    assert forget_history(app.queues.engine, None).acts == 1
+    assert expire_history(app.queues.engine, None).acts == 1
     clicks.expire()
     assert trimming.places(app.store, "mail!history") == {0: (5, b"00000001")}
     assert trimming.places(app.store, "clicks") == {0: (5, b"00000001")}
@@ -172,7 +172,7 @@ def test_rows_that_went_with_their_shard_are_told(app: Dueline) -> None:
     )
     reader = follower_of(app, table="events", queue="mail")
     start = reader.initialOffset()
-    trimming.let_go(app.store, past, 1, before_us=180_000_000, version=Ids().token())
+    trimming.trim(app.store, past, 1, before_us=180_000_000, version=Ids().token())
     app.queues.engine.catalog.configure("mail", shards=1)
     entry = app.queues.engine.catalog.entry("mail")
     assert entry is not None

@@ -156,7 +156,7 @@ def test_a_cut_into_no_shards_or_of_no_stream_is_refused(stage: Stage) -> None:
     with pytest.raises(BadInput, match="shards is 0"):
         stage.stream(1).reshard(0)
     with pytest.raises(NotFound, match="nosuch"):
-        resharding.recut(stage.queues.engine, "nosuch", 2)
+        resharding.reshard(stage.queues.engine, "nosuch", 2)
 
 
 def test_a_cut_is_forgotten_when_nobody_needs_it(stage: Stage) -> None:

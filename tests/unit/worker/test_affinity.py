@@ -13,7 +13,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.lane_planner import Prospect, plan
 from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
-from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Attendance, Load
+from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Load, PresenceReporter
 from dueline.worker.shard_affinity import WHOLE_EVERY_US, Affinity, Known, affinity_of, looked_at
 from tests.harness.world import EVERY_KIND, World, world_on
 
@@ -33,12 +33,12 @@ class Member:
     """A worker that claims, beats when it is told to, and prefers some shards."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.attendance = Attendance(world.queues.engine, name, serving=("q",), tasks=())
+        self.reporter = PresenceReporter(world.queues.engine, name, serving=("q",), tasks=())
         self.affinity = Affinity(world.queues.engine, name)
         self._claimer = Claimer(world.queues.engine, ["q"], name, affinity=self.affinity)
 
     def beat(self, *, held: int = 0) -> None:
-        self.attendance.tell(Load(slots=4, held=held))
+        self.reporter.report(Load(slots=4, held=held))
 
     def claim(self, limit: int = 10 * JOBS) -> set[JobId]:
         """Look once, and claim what it finds."""
@@ -148,25 +148,25 @@ def test_changes_are_reported_soon_and_not_too_often(
         return [member.held for member in present(world.store)]
 
     world.clock.advance(us=ROOM_EVERY_US)
-    one.attendance.tell_of_change(Load(slots=4, held=4))
+    one.reporter.report_change(Load(slots=4, held=4))
     assert held() == [4]
-    one.attendance.tell_of_change(Load(slots=4, held=0, running=3))
+    one.reporter.report_change(Load(slots=4, held=0, running=3))
     assert held() == [4]  # not too often
-    one.attendance.tell_of_change(Load(slots=4, held=4, is_draining=True))
+    one.reporter.report_change(Load(slots=4, held=4, is_draining=True))
     assert [member.is_draining for member in present(world.store)] == [True]  # but this at once
     world.clock.advance(us=CHANGE_EVERY_US)
-    one.attendance.tell_of_change(Load(slots=4, held=0))
+    one.reporter.report_change(Load(slots=4, held=0))
     assert held() == [0]
     world.clock.advance(us=ROOM_EVERY_US)
     monkeypatch.setattr(type(world.store), "scope", "network")
-    one.attendance.tell_of_change(Load(slots=4, held=3))
+    one.reporter.report_change(Load(slots=4, held=3))
     assert held() == [0]
-    one.attendance.tell_of_change(Load(slots=4, held=4))
+    one.reporter.report_change(Load(slots=4, held=4))
     assert held() == [4]
-    one.attendance.tell_of_change(Load(slots=4, held=1))
+    one.reporter.report_change(Load(slots=4, held=1))
     assert held() == [4]
     world.clock.advance(us=ROOM_EVERY_US)
-    one.attendance.tell_of_change(Load(slots=4, held=1))
+    one.reporter.report_change(Load(slots=4, held=1))
     assert held() == [1]
     assert affinity_of(world.queues.engine, "w1") is not None
     monkeypatch.undo()

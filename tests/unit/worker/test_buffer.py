@@ -10,7 +10,7 @@ import pytest
 
 from dueline.core.errors import StoreUnavailable
 from dueline.core.job import Job, State
-from dueline.core.wakeup import LocalWaker
+from dueline.core.wakeup import LocalWakeups
 from dueline.jobs.queue import Queues
 from dueline.worker.buffer import CHECK_EVERY_US, WAIT_US_MAX
 from dueline.worker.worker import WATCH_US
@@ -28,7 +28,7 @@ JOBS = 40
 @pytest.fixture(params=EVERY_KIND)
 def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Queues]:
     world = World(store_on(request.param, tmp_path, clock), clock)
-    swap(world.queues, waker=LocalWaker())
+    swap(world.queues, wakeups=LocalWakeups())
     yield world.queues
     world.store.close()
 
@@ -89,7 +89,7 @@ def test_an_idle_worker_is_woken_for_what_is_released(queues: Queues, clock: Han
     put(queues, *(call(number) for number in range(JOBS)))
     slow = Slow(queues, clock, lasts_us=2_000_000)
     idle = Bench(queues, clock, threads=JOBS)
-    listener = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], threading.Event())
     found: list[int] = []
 
     def look() -> None:

@@ -16,7 +16,7 @@ from dueline.jobs import cancel_requests, progress_records
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.tasks.handler import Cancel, Context, Handler
-from dueline.tasks.progress import Progress, Report, Uncontrolled
+from dueline.tasks.progress import NoControl, Progress, ProgressReport
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from tests.harness.calls import LEASE_US, call, calls, claim_all, put, row_in, row_of
@@ -304,7 +304,7 @@ def test_the_last_report_is_written_and_there_for_the_next_attempt(
             return
         (active,) = bench.runner.active
         lasts.append(bench.runner.submitted[-1].last)
-        bench.runner.told = {active.claim(): Report(len(lasts), 10, "half")}
+        bench.runner.told = {active.claim(): ProgressReport(len(lasts), 10, "half")}
         if len(lasts) == 1:
             bench.worker._attend()
             assert progress_records.read(queues.engine.store, job.id) == Progress(
@@ -330,7 +330,7 @@ def test_what_a_lost_claim_reported_is_not_written(queues: Queues, clock: HandCl
         bench.runner.begin()
         if len(bench.wakeup.waits_s) == 1:
             (active,) = bench.runner.active
-            bench.runner.told = {active.claim(): Report(1, 10, "stale")}
+            bench.runner.told = {active.claim(): ProgressReport(1, 10, "stale")}
             failing = FailingStore(queues.engine.store, {1: Fault.BEFORE})
             real = queues.engine.store
             swap(queues, store=failing)
@@ -353,7 +353,7 @@ def test_reports_of_many_jobs_are_one_call(queues: Queues, clock: HandClock) -> 
     counting = FailingStore(queues.engine.store, {})
     swap(queues, store=counting)
     bench = Bench(queues, clock)
-    bench.runner.told = {job.claim(): Report(1, 2, "") for job in jobs}
+    bench.runner.told = {job.claim(): ProgressReport(1, 2, "") for job in jobs}
     before = counting.calls
     bench.worker._attend()
     assert counting.calls == before + 1
@@ -367,7 +367,7 @@ def test_reports_of_many_jobs_are_one_call(queues: Queues, clock: HandClock) -> 
      (True, 2, ""), (1, 2, 3), (2**64, 2, "")],
 )  # fmt: skip
 def test_a_report_of_something_else_is_refused(done: object, total: object, note: object) -> None:
-    context = Context(row_of(1), Uncontrolled(), HANDLER)
+    context = Context(row_of(1), NoControl(), HANDLER)
     with pytest.raises(BadInput, match="progress"):
         context.progress(done, total, note)  # type: ignore[arg-type]
 
@@ -381,7 +381,7 @@ def test_a_note_is_cut_and_readable() -> None:
 
 
 def test_a_plain_call_has_a_context_that_does_nothing() -> None:
-    context = Context(row_of(1), Uncontrolled(), HANDLER)
+    context = Context(row_of(1), NoControl(), HANDLER)
     context.progress(1, 2, "note")
     context.check_cancelled()
     assert not context.is_cancelled

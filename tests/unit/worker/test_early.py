@@ -14,7 +14,7 @@ from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Move
 from dueline.core.store_capabilities import AHEAD_US, LEAD_US, Prefetched
-from dueline.core.wakeup import LocalWaker
+from dueline.core.wakeup import LocalWakeups
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore
 from dueline.worker.assignment import Assignment
@@ -31,7 +31,7 @@ DUE_US = 2 * SECOND_US
 
 @pytest.fixture
 def queues(queues: Queues) -> Queues:
-    swap(queues, waker=LocalWaker())
+    swap(queues, wakeups=LocalWakeups())
     return queues
 
 

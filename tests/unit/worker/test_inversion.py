@@ -3,7 +3,7 @@
 import pytest
 
 from dueline.core.retry import buffer_size
-from dueline.core.wakeup import LocalWaker, NoWakeups
+from dueline.core.wakeup import LocalWakeups, NoWakeups
 from dueline.jobs.queue import Queues
 from tests.harness.calls import call, put
 from tests.harness.clocks import HandClock
@@ -26,7 +26,7 @@ def test_an_urgent_job_waits_behind_no_more_than_the_bound(
     queues: Queues, clock: HandClock, shards: int, begun: int, age_us: int
 ) -> None:
     # T3, invariant 5: workers + buffers, and what is claimed until the worker looks
-    swap(queues, waker=LocalWaker() if age_us == URGED_AGE_US else NoWakeups())
+    swap(queues, wakeups=LocalWakeups() if age_us == URGED_AGE_US else NoWakeups())
     queues.engine.catalog.configure("default", shards=shards)
     put(queues, *(call(number) for number in range(JOBS)))
     bench = Bench(queues, clock, threads=THREADS)

@@ -120,13 +120,13 @@ def test_claims_that_are_extended_later_replace_older_ones_and_no_more_are_kept(
     controls, jobs = Controls(), [claimed(number, "plain") for number in range(3)]
     controls.extend({jobs[0].claim(): AFTER_US})
     controls.extend_more({jobs[1].claim(): AFTER_US})
-    assert [controls.has_lapsed(Assignment(job, keep=False), AFTER_US) for job in jobs] == [
+    assert [controls.has_expired(Assignment(job, keep=False), AFTER_US) for job in jobs] == [
         False,
         False,
         True,
     ]
     controls.extend({jobs[2].claim(): AFTER_US})
-    assert [controls.has_lapsed(Assignment(job, keep=False), AFTER_US) for job in jobs] == [
+    assert [controls.has_expired(Assignment(job, keep=False), AFTER_US) for job in jobs] == [
         True,
         True,
         False,

@@ -20,7 +20,7 @@ from dueline.core.attempt import (
 )
 from dueline.core.job import Claim, Job, JobId, State, Token
 from dueline.core.lane import Lane
-from dueline.tasks.progress import Progress, Report
+from dueline.tasks.progress import Progress, ProgressReport
 from dueline.worker.assignment import Assignment
 from dueline.worker.child_protocol import (
     CancelAsked,
@@ -83,7 +83,7 @@ endings = st.one_of(
 )
 endings = endings | st.builds(Each, st.lists(st.tuples(claims, endings), max_size=2))
 amounts = st.integers(0, 2**63 - 1) | st.floats(0, 1e9)
-reports = st.builds(Report, amounts, amounts, TEXT)
+reports = st.builds(ProgressReport, amounts, amounts, TEXT)
 progress = st.builds(Progress, amounts, amounts, TEXT, INSTANTS)
 flags = st.booleans()
 given_first = st.sampled_from((b"", b"[1]"))
@@ -154,7 +154,7 @@ EXAMPLES: list[Message] = [
     Ready(),
     Returned([]),
     Started(Claim(JobId(bytes(16)), 1), 2),
-    Progressed(Claim(JobId(bytes(16)), 1), Report(0, 0, "")),
+    Progressed(Claim(JobId(bytes(16)), 1), ProgressReport(0, 0, "")),
     Finished(Claim(JobId(bytes(16)), 1), Done(b""), 2, 3),
     Finished(Claim(JobId(bytes(16)), 1), Settled(), 2, 3),
 ]

@@ -29,7 +29,7 @@ class Bell(NoWakeups):
 def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() -> None:
     # F3: two who find nothing due would wake each other without end
     world, bell = world_on("memory", Path()), Bell()
-    swap(world.queues, waker=bell)
+    swap(world.queues, wakeups=bell)
     one, other = permits_of(world), permits_of(world, "w2")
     assert take(one, "s") == 1
     assert take(other, "s") == 0  # it waits
@@ -48,7 +48,7 @@ def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() ->
 def test_a_permit_that_comes_back_wakes_one_of_those_who_wait() -> None:
     # F3: no herd, and nobody in vain
     world, bell = world_on("memory", Path()), Bell()
-    swap(world.queues, waker=bell)
+    swap(world.queues, wakeups=bell)
     one, *others = (permits_of(world, name) for name in ("w1", "w2", "w3", "w4"))
     assert take(one, "s") == 1
     for number, other in enumerate(others):
@@ -64,7 +64,7 @@ def test_a_permit_that_comes_back_wakes_one_of_those_who_wait() -> None:
 def test_whoever_waits_comes_before_the_next_job_of_who_holds_the_permit() -> None:
     # F3, F4: across queues, else one with work for ever would never let the other go on
     world, bell = world_on("memory", Path()), Bell()
-    swap(world.queues, waker=bell)
+    swap(world.queues, wakeups=bell)
     one, other = permits_of(world), permits_of(world, "w2")
     assert take(one, "s") == 1
     (job,) = world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"], limits=[("s",)]))

@@ -16,7 +16,7 @@ from dueline.core.store import Group, Put
 from dueline.jobs import progress_records
 from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Context, Handler
-from dueline.tasks.progress import Progress, Report
+from dueline.tasks.progress import Progress, ProgressReport
 from dueline.worker.context_controls import Controls
 from dueline.worker.progress_reports import Reports
 from tests.harness.calls import LEASE_US, call, claim_all, put, row_of
@@ -38,10 +38,10 @@ class Holder:
 
     def __init__(self, queues: Queues, job: Job) -> None:
         self.job = job
-        self.said: dict[Claim, Report] = {}
+        self.said: dict[Claim, ProgressReport] = {}
         self.reports = Reports(queues.engine, self._take)
 
-    def _take(self) -> dict[Claim, Report]:
+    def _take(self) -> dict[Claim, ProgressReport]:
         said, self.said = self.said, {}
         return said
 
@@ -52,8 +52,8 @@ class Holder:
         return found[self.job.id].done if self.job.id in found else None
 
     def say(self, done: float) -> list[Claim]:
-        """Report, and write it; answer what was lost."""
-        self.said = {self.job.claim(): Report(done, 60, "")}
+        """ProgressReport, and write it; answer what was lost."""
+        self.said = {self.job.claim(): ProgressReport(done, 60, "")}
         return self.reports.write()
 
 
@@ -135,7 +135,7 @@ def test_a_worker_whose_claim_was_lost_tells_its_handler(queues: Queues, clock: 
             clock.advance(us=LEASE_US)
             (taken,) = claim_all(queues, worker="other")
             Holder(queues, taken).begin()
-            bench.runner.told = {active.claim(): Report(1, 10, "stale")}
+            bench.runner.told = {active.claim(): ProgressReport(1, 10, "stale")}
             bench.worker._attend()
             assert bench.runner.forgotten == [active.claim()]
         bench.runner.end()

@@ -12,10 +12,9 @@ from dueline.core.job import Job
 from dueline.core.store import Drop
 from dueline.jobs.queue import EnqueueRequest
 from dueline.limits import rate, semaphore
-from dueline.limits.permits import HeldPermits
+from dueline.limits.permits import HeldPermits, suspend
 from dueline.limits.rate import Meter, Rate
-from dueline.limits.rate_meters import Meters
-from dueline.limits.suspension import close
+from dueline.limits.rate_meters import RateMeters
 from dueline.worker.claimer import Claimer
 from tests.harness.world import EVERY_KIND, World, world_on
 
@@ -97,7 +96,7 @@ def test_what_is_given_back_before_it_starts_counts_as_used() -> None:
 def test_two_who_looked_at_once_take_no_more_than_there_is() -> None:
     # Rule N5
     world, one = world_on("memory", Path()), Rate(5, SECOND_US)
-    first, second = Meters(world.queues.engine), Meters(world.queues.engine)
+    first, second = RateMeters(world.queues.engine), RateMeters(world.queues.engine)
     seen = [who.look("mail", one) for who in (first, second)]
     assert first.take("mail", one, seen[0], 4)[0] == 4
     assert second.take("mail", one, seen[1], 4)[0] == 1
@@ -222,8 +221,8 @@ def test_a_limit_that_was_closed_opens_by_itself(kind: str) -> None:
     if kind == "rate":
         rate.define(world.store, "api", Rate(5, SECOND_US), ids=world.queues.engine.ids)
     world.queues.enqueue(EnqueueRequest("q", "t", 0, [b"[1]"] * 2, limits=[("api",)] * 2))
-    close(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
-    close(world.queues.engine, ["api"], world.now_us + 30 * SECOND_US)  # it is closed for longer
+    suspend(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
+    suspend(world.queues.engine, ["api"], world.now_us + 30 * SECOND_US)  # it is closed for longer
     claimer, permits = claimer_of(world, "w1")
     claimer.refresh()
     permits.begin(list, 1)
@@ -240,7 +239,7 @@ def test_who_holds_a_permit_of_a_closed_limit_keeps_it() -> None:
     _, permits = claimer_of(world, "w1")
     permits.begin(list, 1)
     assert permits.take(("api",), 1, priority=0, queue="q", lease_us=SECOND_US).jobs == 1
-    close(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
+    suspend(world.queues.engine, ["api"], world.now_us + 60 * SECOND_US)
     assert semaphore.read(world.store, "api")[0].in_use(world.now_us) == 1
     permits.settle(list)
     found, _ = semaphore.read(world.store, "api")

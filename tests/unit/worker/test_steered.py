@@ -12,7 +12,7 @@ from dueline.core.errors import Unknown
 from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Retry
-from dueline.core.wakeup import FALLBACK_US, LocalWaker
+from dueline.core.wakeup import FALLBACK_US, LocalWakeups
 from dueline.jobs.explain import explain
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.paused_tasks import ASIDE_US, PAGE, is_aside
@@ -313,7 +313,7 @@ def test_an_idle_worker_is_told_of_a_pause_before_what_it_knows_is_due(
     queues: Queues, clock: HandClock, what: dict[str, list[str]]
 ) -> None:
     # F10: it looks by itself every five seconds
-    swap(queues, waker=LocalWaker())
+    swap(queues, wakeups=LocalWakeups())
     bench = Bench(queues, clock, burst=False, gap_us_max=FALLBACK_US)
     begin_us = clock.wall_us()
     paused: list[int] = []
@@ -331,7 +331,7 @@ def test_an_idle_worker_is_told_of_a_pause_before_what_it_knows_is_due(
                     clock=clock,
                     ids=Ids(),
                     defaults=QueueSettings(),
-                    waker=queues.engine.waker,
+                    wakeups=queues.engine.wakeups,
                 )
             )
             pause(operator.engine, QUEUE, **what)

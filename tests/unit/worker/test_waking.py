@@ -10,7 +10,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.ids import Ids
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Extend, Store
-from dueline.core.wakeup import FALLBACK_US, WAKE_AHEAD_US, LocalWaker
+from dueline.core.wakeup import FALLBACK_US, WAKE_AHEAD_US, LocalWakeups
 from dueline.jobs.history_recorder import open_engine
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
@@ -24,7 +24,7 @@ IDLE_US = 60 * SECOND_US
 POLL_US_MAX = 5 * SECOND_US
 
 
-class Lossy(LocalWaker):
+class Lossy(LocalWakeups):
     """Every wake-up is lost; the ears seem to be open all the same."""
 
     def wake(self, queues: Collection[str]) -> None:
@@ -46,11 +46,13 @@ class Counting(FailingStore):
 
 @pytest.fixture
 def queues(store: Store, clock: HandClock) -> Queues:
-    return engine(store, clock, LocalWaker())
+    return engine(store, clock, LocalWakeups())
 
 
-def engine(store: Store, clock: HandClock, waker: LocalWaker) -> Queues:
-    return Queues(open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(), waker=waker))
+def engine(store: Store, clock: HandClock, wakeups: LocalWakeups) -> Queues:
+    return Queues(
+        open_engine(store, clock=clock, ids=Ids(), defaults=QueueSettings(), wakeups=wakeups)
+    )
 
 
 def idle(queues: Queues, clock: HandClock, *, threads: int = 2) -> Bench:
@@ -86,7 +88,7 @@ def test_an_idle_worker_is_woken_by_a_job(queues: Queues, clock: HandClock) -> N
 
 def test_a_job_in_another_queue_wakes_nobody(queues: Queues, clock: HandClock) -> None:
     wakeup = threading.Event()
-    listener = queues.engine.waker.listen(["mail"], wakeup)
+    listener = queues.engine.wakeups.listen(["mail"], wakeup)
     put(queues, call(1))
     assert (listener.take(), wakeup.is_set()) == (False, False)
     put(queues, call(2, queue="mail"))
@@ -136,7 +138,7 @@ def test_a_job_beyond_midnight_starts_at_its_time(
 def test_nobody_is_woken_for_what_the_next_look_sees_in_time(
     queues: Queues, clock: HandClock
 ) -> None:
-    listener = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], threading.Event())
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US + 1))
     assert not listener.take()
     put(queues, call(1, due_us=clock.wall_us() + WAKE_AHEAD_US))
@@ -160,7 +162,7 @@ def test_whoever_lets_a_job_be_due_sooner_wakes_the_workers(
         bench.wakeup.meanwhile = lambda: fail(bench)
         bench.run()
         assert queues.find(job.id).status == "dead"
-    listener = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], threading.Event())
     if change == "retry_all":
         row = queues.find(job.id).row
         assert row is not None
@@ -175,7 +177,7 @@ def test_a_job_that_is_tried_again_or_given_back_wakes_the_others(
 ) -> None:
     put(queues, call(1))
     bench = Bench(queues, clock)
-    listener = queues.engine.waker.listen(["default"], threading.Event())
+    listener = queues.engine.wakeups.listen(["default"], threading.Event())
     heard: list[bool] = []
 
     def once() -> None:
@@ -195,7 +197,7 @@ def test_a_wake_up_outlives_a_store_that_fails(
 ) -> None:
     plan: dict[int, Fault] = {}
     failing = FailingStore(store, plan)
-    queues = engine(failing, clock, LocalWaker())
+    queues = engine(failing, clock, LocalWakeups())
     at_us = clock.wall_us() + IDLE_US + 1
 
     def put_then_fail() -> None:
@@ -263,7 +265,7 @@ def test_a_hundred_idle_workers_read_less_than_25_times_a_second(
 ) -> None:
     # O3, by the reads of one
     counting = Counting(store)
-    queues = engine(counting, clock, LocalWaker())
+    queues = engine(counting, clock, LocalWakeups())
     bench = idle(queues, clock)
     if not is_fresh:
         put(queues, calls(0, 3))

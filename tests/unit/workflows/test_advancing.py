@@ -13,8 +13,7 @@ from dueline.core.attempt import Failed, Outcome
 from dueline.core.errors import Conflict
 from dueline.core.retry import Retry
 from dueline.jobs import workflow_control
-from dueline.workflows import graph, release, workflow
-from dueline.workflows import records as recipe
+from dueline.workflows import graph, records, release, workflow
 from dueline.workflows.parts import Part, group, pipeline, wait_for
 from dueline.workflows.readiness import End
 from tests.harness.interleaving import Turns, every_order
@@ -76,7 +75,7 @@ def test_the_last_two_steps_let_the_next_go_on_in_every_order(kind: str, tmp_pat
 def two_end_in_many_places(kind: str, folder: Path) -> int:
     """Have two end the last of three steps, each of whose ends lies in a place of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (graph, release, workflow, recipe):
+        for module in (graph, release, workflow, records):
             patch.setattr(module, "BLOCK", 1)
         return two_end(kind, folder, "abc")
 
@@ -219,7 +218,7 @@ def parked_again_and_again(kind: str, folder: Path) -> None:
     assert hand.fit == []
     assert waits_s == [60, 60, 120, 240, 480, 960, 1920, 3600, 3600]
     for job in jobs:
-        recorded = recipe.record(job, Outcome("done", 1, value='"x"'))
+        recorded = records.record(job, Outcome("done", 1, value='"x"'))
         for commit in recorded:
             hand.queues.engine.store.commit(commit.partition, commit.writes)
     stage.clock.advance(3601)
@@ -246,7 +245,7 @@ def test_who_ended_all_of_a_group_reads_nothing_of_it(
     hand = Hand(stage)
     first, *others = [hand.claim(name) for name in "abc"]
     hand.end(first)
-    monkeypatch.setattr(recipe, "ended", read)
+    monkeypatch.setattr(records, "ended", read)
     hand.end(*others)
     check_callback(stage, "a", "b", "c")
 
@@ -313,7 +312,7 @@ def a_death_comes_late(kind: str, folder: Path) -> None:
     at_us = stage.clock.wall_us() + 1
     ends = {0: End("done", '"a"', ended_us=at_us), 1: End("done", '"b"', ended_us=at_us)}
     assert stage.look().ends() == ends
-    dead = recipe.record(job, Outcome("dead", 1, error="ValueError: b"))
+    dead = records.record(job, Outcome("dead", 1, error="ValueError: b"))
     for commit in dead:
         hand.queues.engine.store.commit(commit.partition, commit.writes)
     assert stage.look().ends() == ends

@@ -7,12 +7,12 @@ from dueline.core.attempt import Outcome
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
 from dueline.worker.workflow_steps import Stepping
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from tests.harness.workflow_tasks import ran, step
 
 
 def why(app: Dueline, flow: Flow, number: int, reason: Reason) -> Explanation:
-    found = explain(app.queues, recipe.job_of(flow.look.flow, number))
+    found = explain(app.queues, records.job_of(flow.look.flow, number))
     assert found.reason == reason, found
     assert found.facts["flow"] == flow.id
     assert found.facts["step"] == number
@@ -66,9 +66,9 @@ def test_the_list_of_a_cancelled_group_waits_for_the_others(app: Dueline) -> Non
     flow = app.start(group(step(app, "fail", 1), later.step(1), failures="cancel"))
     assert "2 of 2 steps, the first is step 0 (fail)" in why(app, flow, 2, "steps").sentence
     died = Outcome("dead", 1, error="ValueError: no")
-    row = app.store.find([recipe.job_of(flow.look.flow, 0)])[0]
+    row = app.store.find([records.job_of(flow.look.flow, 0)])[0]
     assert row is not None
-    for commit in recipe.record(row, died):
+    for commit in records.record(row, died):
         app.store.commit(commit.partition, commit.writes)
     found = why(app, flow, 2, "steps")
     assert "are cancelled since step 0 (fail) of the workflow" in found.sentence
@@ -94,5 +94,5 @@ def test_any_step_names_its_workflow(app: Dueline) -> None:
     assert f"It is step 1 of the workflow {flow.id}." in why(app, flow, 1, "dead").sentence
     gone = app.start(pipeline(step(app, "add", 1), step(app, "add")))
     layout = gone.look.layout
-    assert list(recipe.forget(app.store, gone.look.flow, layout))
+    assert list(records.forget(app.store, gone.look.flow, layout))
     assert "nothing is known" in why(app, gone, 1, "steps").sentence

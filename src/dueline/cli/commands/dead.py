@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dueline.admin.bulk_runs import Errands
+from dueline.admin.bulk_runs import BulkRun
 from dueline.admin.search import JobFilter, search
 from dueline.api.job_handle import parse_id
 from dueline.cli import job_rows
@@ -93,13 +93,13 @@ def retry(
             rows = _named(queues, job)
             matching, count = len(rows), 0 if dry_run else queues.retry_all(rows)
         else:
-            errand = Errands(queues.engine, JobFilter(State.DEAD, queue, task, tenant), "retry ")
-            matching, count = errand.count(), 0
-            tell(errand, "Dead jobs that match", matching)
+            bulk_run = BulkRun(queues.engine, JobFilter(State.DEAD, queue, task, tenant), "retry ")
+            matching, count = bulk_run.count(), 0
+            tell(bulk_run, "Dead jobs that match", matching)
             if matching and not dry_run and not is_agreed("Retry them?", yes=yes):
                 return refuse("retried", matching)
             if not dry_run:
-                count = run(errand, partial(retry_all, queues), "retry", matching).done
+                count = run(bulk_run, partial(retry_all, queues), "retry", matching).done
         entry = {"matching": matching, "retried": count, "dry_run": dry_run}
         Output.of(context, queues.engine).entry(entry)
     return Exit.DONE

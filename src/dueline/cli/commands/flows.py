@@ -17,11 +17,11 @@ from dueline.core.errors import BadInput, NotFound
 from dueline.core.job import JobId
 from dueline.jobs import workflow_control
 from dueline.jobs.queue import Queues
-from dueline.workflows import records as recipe
+from dueline.workflows import records
 from dueline.workflows import workflow as engine
 from dueline.workflows.readiness import Failure
-from dueline.workflows.status import StepStatus, stands
-from dueline.workflows.workflow import Look
+from dueline.workflows.status import StepStatus, step_statuses
+from dueline.workflows.workflow import WorkflowView
 
 COLUMNS = ("id", "name", "state", "steps", "left", "started")
 
@@ -40,7 +40,7 @@ def list_flows(context: typer.Context, *, limit: LimitOption = LIMIT) -> None:
     Example: dueline flows list --limit 10
     """
     with session_of(context).queues() as queues:
-        listed = recipe.listed(queues.engine.store)
+        listed = records.listed(queues.engine.store)
         found = [_look(queues, flow) for flow, _ in islice(listed, limit)]
         shown = [_entry(look) for look in found if look is not None]
         more = next(listed, None) is not None
@@ -67,8 +67,8 @@ def show(
     Example: dueline flows show 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = Look(queues.engine, parse_id(flow))
-        every = stands(queues.engine, look)
+        look = WorkflowView(queues.engine, parse_id(flow))
+        every = step_statuses(queues.engine, look)
         output = Output.of(context, queues.engine)
         shown = {**_entry(look), **_more(look, every)}
         if session_of(context).form is Format.TABLE:
@@ -77,7 +77,7 @@ def show(
         else:
             nodes = look.layout.nodes
             needs = (sorted(set(node.needs())) for node in nodes)
-            ids = (recipe.job_of(look.flow, number).hex() for number in range(len(nodes)))
+            ids = (records.job_of(look.flow, number).hex() for number in range(len(nodes)))
             steps = [
                 {**entry(look.layout, one), "needs": need, "job": job}
                 for one, need, job in zip(every, needs, ids, strict=True)
@@ -98,7 +98,7 @@ def cancel(
     Example: dueline flows cancel 0196f2... --step 3
     """
     with session_of(context).queues() as queues:
-        look = Look(queues.engine, parse_id(flow))
+        look = WorkflowView(queues.engine, parse_id(flow))
         ends = look.ends()
         living = sum(number not in ends for number in look.branch(step))
         shown: dict[str, Value] = {"id": look.flow.hex(), "matching": living}
@@ -121,9 +121,11 @@ def retry(
     Example: dueline flows retry 0196f2...
     """
     with session_of(context).queues() as queues:
-        look = Look(queues.engine, parse_id(flow))
+        look = WorkflowView(queues.engine, parse_id(flow))
         branch = set(look.branch(step))
-        dead = sum(one.state == "dead" for one in stands(queues.engine, look) if one.step in branch)
+        dead = sum(
+            one.state == "dead" for one in step_statuses(queues.engine, look) if one.step in branch
+        )
         shown: dict[str, Value] = {"id": look.flow.hex(), "matching": dead}
         if not dry_run:
             shown["retried"] = workflow_control.retry(queues, look, step).done
@@ -154,20 +156,20 @@ def signal(
         ) from error
     written = encode_result(read, f"the signal {name:.80}")
     with session_of(context).queues() as queues:
-        look = Look(queues.engine, parse_id(flow))
+        look = WorkflowView(queues.engine, parse_id(flow))
         engine.signal(queues.engine, look, name, written)
         shown: Entry = {"id": look.flow.hex(), "signal": name, "value": Raw(written.decode())}
         Output.of(context, queues.engine).entry(shown)
 
 
-def _look(queues: Queues, flow: JobId) -> Look | None:
+def _look(queues: Queues, flow: JobId) -> WorkflowView | None:
     try:
-        return Look(queues.engine, flow)
+        return WorkflowView(queues.engine, flow)
     except NotFound:  # it is just being forgotten
         return None
 
 
-def _entry(look: Look) -> dict[str, Value]:
+def _entry(look: WorkflowView) -> dict[str, Value]:
     progress = look.progress()
     return {
         "id": look.flow.hex(),
@@ -180,7 +182,7 @@ def _entry(look: Look) -> dict[str, Value]:
     }
 
 
-def _more(look: Look, every: list[StepStatus]) -> dict[str, Value]:
+def _more(look: WorkflowView, every: list[StepStatus]) -> dict[str, Value]:
     """Tell how long it took, and what it gives, or why nothing."""
     shown: dict[str, Value] = {}
     last_us = max((one.at_us for one in every), default=0)

@@ -8,7 +8,7 @@ from dueline.admin.health import elected, is_ready, is_writable
 from dueline.cli.errors import Exit
 from dueline.cli.output import Entry, Output
 from dueline.cli.session import session_of
-from dueline.coordination.live_workers import live_workers
+from dueline.coordination.worker_registry import live_workers
 from dueline.core.check import Check
 from dueline.core.durations import parse_span
 from dueline.core.errors import StoreCorrupt, StoreUnavailable

@@ -13,7 +13,7 @@ from dueline.core.limit_names import check_semaphore, semaphore_of
 from dueline.limits import rate, semaphore
 from dueline.limits.rate import Rate, check_rate
 from dueline.limits.semaphore import CAPACITY_DEFAULT
-from dueline.limits.usage import LimitUsage, semaphores, use_of, uses_of
+from dueline.limits.usage import LimitUsage, semaphores, usage_of, usages_of
 
 COLUMNS = ("semaphore", "capacity", "set", "keys", "held", "waiting")
 RATE_COLUMNS = ("rate", "count", "per", "burst")
@@ -112,8 +112,8 @@ def holders(
     """
     check_semaphore(semaphore_of(name))
     with session_of(context).engine() as engine:
-        one = use_of(engine, name)
-        uses = [one] if ":" in name else uses_of(engine, name)
+        one = usage_of(engine, name)
+        uses = [one] if ":" in name else usages_of(engine, name)
         shown: Entry = {
             "limit": name,
             "capacity": one.capacity,
@@ -150,7 +150,7 @@ def remove(context: typer.Context, name: SemaphoreArgument) -> None:
 
 
 def _semaphore(engine: Engine, name: str, capacity: int | None) -> Entry:
-    uses = uses_of(engine, name)
+    uses = usages_of(engine, name)
     return {
         "semaphore": name,
         "capacity": CAPACITY_DEFAULT if capacity is None else capacity,

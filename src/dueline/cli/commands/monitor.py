@@ -21,14 +21,14 @@ def monitor(context: typer.Context) -> int:
 
     SIGTERM or Ctrl-C stops it. Exits 143 after SIGTERM, 130 after Ctrl-C.
     """
-    from dueline.api.maintenance import make_watch  # noqa: PLC0415  (no other command does chores)
+    from dueline.api.maintenance import make_maintenance_threads  # noqa: PLC0415  (no other command does chores)
 
     log_to_stderr(logging.INFO)
     stops = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     with (
         session_of(context).queues() as queues,
-        make_watch(queues, worker_name()),
+        make_maintenance_threads(queues, worker_name()),
     ):
         received = signal.sigwait(stops)
     return _SIGNALLED + received

@@ -12,8 +12,7 @@ from dueline.cli.options import DryRunOption, YesOption
 from dueline.cli.output import Entry, Instant, Output, Part, Span, note
 from dueline.cli.progress_bar import bar
 from dueline.cli.session import session_of
-from dueline.coordination.live_workers import live_workers
-from dueline.coordination.worker_registry import Presence
+from dueline.coordination.worker_registry import Presence, live_workers
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.durations import parse_span
 from dueline.core.errors import BadInput
@@ -22,7 +21,7 @@ from dueline.jobs import pauses
 from dueline.jobs.bulk import BulkResult, cancel_all, drain, waiting_in
 from dueline.jobs.counts import Counts, count
 from dueline.jobs.queue import Queues
-from dueline.limits import quota_settings as engine
+from dueline.limits import quota as engine
 
 COLUMNS = (
     "queue",
@@ -190,7 +189,7 @@ def quota(
     with session_of(context).queues() as opened:
         (name,) = opened.engine.catalog.chosen(name)
         if none or depth or rate:
-            engine.put(opened.engine, name, new)
+            engine.set_quota(opened.engine, name, new)
         shown = _quotas(opened, name)
         Output.of(context, opened.engine).entries(shown, QUOTA_COLUMNS, count=len(shown))
     if not shown:
@@ -209,7 +208,7 @@ def _quotas(opened: Queues, name: str) -> list[Entry]:
             "per": Span(one.quota.per_us) if one.quota.rate else None,
             "left": one.left,
         }
-        for one in engine.usage(opened.engine, name)
+        for one in engine.usage_of(opened.engine, name)
     ]
 
 

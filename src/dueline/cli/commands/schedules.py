@@ -9,7 +9,7 @@ from dueline.admin.health import recurring
 from dueline.cli.commands.enqueue import read_arguments
 from dueline.cli.output import Entry, Instant, Output, Raw, Span, note
 from dueline.cli.session import session_of
-from dueline.coordination.live_workers import live_workers
+from dueline.coordination.worker_registry import live_workers
 from dueline.core.codec import JSON
 from dueline.core.durations import instant_text, parse_span
 from dueline.jobs.queue import Queues
@@ -50,7 +50,9 @@ def list_schedules(context: typer.Context) -> None:
     """
     with session_of(context).queues() as queues:
         now_us = queues.engine.time.latest_us()
-        shown = [_entry(one.name, one.schedule, now_us) for one in engine.everything(queues.engine)]
+        shown = [
+            _entry(one.name, one.schedule, now_us) for one in engine.all_schedules(queues.engine)
+        ]
         Output.of(context, queues.engine).entries(shown, COLUMNS, count=len(shown))
         for check in recurring(queues.engine, live_workers(queues.engine)):
             note(f"{check.finding[0].upper()}{check.finding[1:]}. {check.advice}")

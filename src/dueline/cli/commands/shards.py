@@ -8,8 +8,7 @@ import typer
 
 from dueline.cli.output import Entry, Instant, Output, Span, note
 from dueline.cli.session import session_of
-from dueline.coordination.election import OFFICES
-from dueline.coordination.leases import Grant, grants, set_free
+from dueline.coordination.leases import ELECTIONS, Grant, grants, set_free
 from dueline.core.engine import Engine
 from dueline.core.errors import NotFound
 from dueline.jobs.shard_status import Shard, shards_of
@@ -72,7 +71,7 @@ def owners(context: typer.Context, *, scope: ScopeOption = None) -> None:
         now_us = engine.time.earliest_us()
         shown = [
             _owner(one, name, grant, now_us)
-            for one in scope or [OFFICES, *_scopes(engine)]
+            for one in scope or [ELECTIONS, *_scopes(engine)]
             for name, grant in grants(engine.store, one).items()
         ]
         Output.of(context, engine).entries(shown, OWNER_COLUMNS, count=len(shown))
@@ -85,7 +84,7 @@ def release(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A lease, such as `monitor`.")],
     *,
-    scope: Annotated[str, typer.Option(metavar="SCOPE", help="Its scope.")] = OFFICES,
+    scope: Annotated[str, typer.Option(metavar="SCOPE", help="Its scope.")] = ELECTIONS,
 ) -> None:
     """Take a lease from whoever holds it, so that others may take it at once.
 

@@ -66,7 +66,7 @@ def reshard(
     Example: dueline streams reshard clicks --shards 12
     """
     with session_of(context).engine() as engine:
-        settings = resharding.recut(engine, name, shards)
+        settings = resharding.reshard(engine, name, shards)
         Output.of(context, engine).entry(_entry(engine, name, settings))
 
 

@@ -5,7 +5,7 @@ import typer
 from dueline.cli.commands.queues import worker_entry
 from dueline.cli.output import Output, note
 from dueline.cli.session import session_of
-from dueline.coordination.live_workers import live_workers
+from dueline.coordination.worker_registry import live_workers
 
 COLUMNS = ("worker", "queues", "held", "running", "slots", "version", "clock_offset", "beat")
 

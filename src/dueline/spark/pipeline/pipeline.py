@@ -28,7 +28,7 @@ from dueline.spark.pipeline.replay import Chosen, Found, Order
 from dueline.spark.pipeline.report import Span, page
 from dueline.spark.pipeline.table_store import BRONZE, GOLD, SILVER, WHOLE, Folder, Manifest
 from dueline.spark.pipeline.tables_arrow import lines_in
-from dueline.spark.reading import shards as shelves
+from dueline.spark.reading import shards
 from dueline.spark.runtime.options import existing_engine, open_existing
 from dueline.spark.writing.enqueue import Written
 
@@ -94,7 +94,7 @@ class Pipeline:
                 {"queue": queue, "shard": shard, "copied_us": ends.get((queue, shard)),
                  "behind": _count(engine.store, queue, shard, ends.get((queue, shard)), bounds)}
                 for queue in self._names(engine)
-                for shard in shelves.history_shards(engine, queue)
+                for shard in shards.history_shards(engine, queue)
             ]  # fmt: skip
         return tables, shards
 
@@ -244,12 +244,12 @@ class Pipeline:
         with existing_engine(self._settings.store) as engine:
             store = engine.store
             some = [
-                shelves.Shelf(name, name + HISTORY_SUFFIX, shard)
+                shards.Shard(name, name + HISTORY_SUFFIX, shard)
                 for name in self._names(engine)
-                for shard in shelves.history_shards(engine, name)
+                for shard in shards.history_shards(engine, name)
             ]
-            marks = shelves.close(store, some).values()
-            return min((shelves.now_us(store), *marks)) + 1
+            marks = shards.close(store, some).values()
+            return min((shards.now_us(store), *marks)) + 1
 
     def verify(self) -> list[Check]:
         """Compare the store with bronze, bronze with silver, silver with gold."""

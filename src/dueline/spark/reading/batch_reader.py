@@ -16,8 +16,7 @@ from dueline.core.errors import BadInput
 from dueline.core.lane import Lane, dead_queue, tenant_of
 from dueline.core.watermark import SEALED_US
 from dueline.spark.reading import partitions as slices
-from dueline.spark.reading import schemas, status_tables
-from dueline.spark.reading import shards as shelves
+from dueline.spark.reading import schemas, shards, status_tables
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.offsets import positions_of
 from dueline.spark.reading.status_tables import Standing
@@ -71,7 +70,7 @@ class BatchReader(DataSourceReader):
         with existing_engine(self._url) as engine:
             chosen_queues(self._options, engine.catalog)
             if self._table == "stream":
-                shelves.chosen(self._options, self._table, engine)
+                shards.chosen(self._options, self._table, engine)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan which task reads what."""
@@ -113,22 +112,22 @@ class BatchReader(DataSourceReader):
 
     def _rows(self, engine: Engine) -> Iterator[Sequence[slices.RowSlice]]:
         found = [
-            shelf
-            for shelf in shelves.chosen(self._options, self._table, engine)
-            if self._may_hold("queue", shelf.name) and self._may_hold("shard", shelf.shard)
+            shard
+            for shard in shards.chosen(self._options, self._table, engine)
+            if self._may_hold("queue", shard.name) and self._may_hold("shard", shard.shard)
         ]
         start, end = self._bounds()
         present_us = engine.store.clock_us()
-        known = shelves.gone_of(engine.store, found)
+        known = shards.gone_of(engine.store, found)
         short: list[slices.RowSlice] = []
-        for shelf in found:
-            last_us = SEALED_US if shelf.is_old else present_us
-            until = min(slices.behind(last_us), end.get(str(shelf), end[""]))
-            after = start.get(str(shelf), start[""])
+        for shard in found:
+            last_us = SEALED_US if shard.is_old else present_us
+            until = min(slices.behind(last_us), end.get(str(shard), end[""]))
+            after = start.get(str(shard), start[""])
             whole = slices.RowSlice(
-                shelf.stream, shelf.shard, after, until, is_asked=after != slices.START
+                shard.stream, shard.shard, after, until, is_asked=after != slices.START
             )
-            whole = self._losses.planned(engine.store, whole, known[shelf.stream])
+            whole = self._losses.planned(engine.store, whole, known[shard.stream])
             parts = slices.cut_rows(engine.store, whole, max(1, self._parts // len(found)))
             if len(parts) == 1:
                 short += parts
@@ -139,7 +138,7 @@ class BatchReader(DataSourceReader):
             yield short[place : place + share]
 
     def _bounds(self) -> tuple[dict[str, slices.Position], dict[str, slices.Position]]:
-        """Read from where to where, by shelf; under "" what holds for all others."""
+        """Read from where to where, by shard; under "" what holds for all others."""
         starts, ends = self._options.text("startingOffsets"), self._options.text("endingOffsets")
         start = {"": slices.START} | _positions("startingOffsets", starts, "earliest")
         end = {"": (2**62, b"")} | _positions("endingOffsets", ends, "latest")

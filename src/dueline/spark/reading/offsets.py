@@ -18,7 +18,7 @@ def offset_of(positions: Mapping[str, Position]) -> dict[str, Any]:
 
 
 def positions_of(offset: Mapping[str, Any]) -> dict[str, Position]:
-    """Read positions, by shelf.
+    """Read positions, by shard.
 
     Raises: BadInput: that is no offset, or one of another version.
     """
@@ -39,7 +39,7 @@ def positions_of(offset: Mapping[str, Any]) -> dict[str, Position]:
 def shared(counts: Mapping[str, int], most: int) -> dict[str, int]:
     """Share a number of rows out by what waits; whoever has any gets one at least.
 
-    Args: counts: rows that wait, by shelf. most: of all; what has none gets none.
+    Args: counts: rows that wait, by shard. most: of all; what has none gets none.
     """
     total = sum(counts.values())
     if total <= most:
@@ -51,9 +51,9 @@ def within(places: Mapping[str, Sequence[tuple[int, Position]]], most: int) -> d
     """Tell up to where to read, so that it comes to no more rows than wanted.
 
     Places lie where rows end, and some stand for many. What lies first is read first where not
-    all shelves have room; the first place of all is read up to in any case.
+    all shards have room; the first place of all is read up to in any case.
 
-    Args: places: how many rows lie up to where, by shelf. most: of all, at least 1.
+    Args: places: how many rows lie up to where, by shard. most: of all, at least 1.
     """
     shares = shared({name: some[-1][0] for name, some in places.items() if some}, most)
     ends: dict[str, Position] = {}

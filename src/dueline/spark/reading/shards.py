@@ -18,7 +18,7 @@ GUARD_US: Final = 250_000
 """How far a mark stays behind the present where appends and looks are steps of their own."""
 
 
-class Shelf(NamedTuple):
+class Shard(NamedTuple):
     """One shard of a stream.
 
     name: the queue's, of a history; the stream's own otherwise. is_old: the stream was cut anew,
@@ -36,7 +36,7 @@ class Shelf(NamedTuple):
         return f"{self.name}/{self.shard:05}"
 
 
-def chosen(options: Options, table: str, engine: Engine) -> list[Shelf]:
+def chosen(options: Options, table: str, engine: Engine) -> list[Shard]:
     """Tell which shards are asked for, in order.
 
     Raises: BadInput: no stream is named. NotFound: there is no such queue.
@@ -45,15 +45,15 @@ def chosen(options: Options, table: str, engine: Engine) -> list[Shelf]:
         names = options.names("stream")
         if not names:
             raise BadInput("No stream is named.", hint='Say .option("stream", "clicks").')
-        found = [shelf for name in sorted(names) for shelf in _of_stream(engine.store, name)]
+        found = [shard for name in sorted(names) for shard in _of_stream(engine.store, name)]
     else:
         found = [
-            Shelf(name, name + HISTORY_SUFFIX, shard)
+            Shard(name, name + HISTORY_SUFFIX, shard)
             for name in sorted(chosen_queues(options, engine.catalog))
             for shard in history_shards(engine, name)
         ]
     only = options.shards()
-    return [shelf for shelf in found if only is None or shelf.shard in only]
+    return [shard for shard in found if only is None or shard.shard in only]
 
 
 def history_shards(engine: Engine, name: str) -> range:
@@ -65,11 +65,11 @@ def history_shards(engine: Engine, name: str) -> range:
     return range(max([engine.catalog.settings(name).shards_read, *(one + 1 for one in once)]))
 
 
-def _of_stream(store: Store, name: str) -> Iterator[Shelf]:
+def _of_stream(store: Store, name: str) -> Iterator[Shard]:
     settings = resharding.settings_of(store, name) or StreamSettings()
     for shard in range(settings.first + settings.shards):
-        older = tuple(str(Shelf(name, name, one)) for one in resharding.before(settings, shard))
-        yield Shelf(name, name, shard, is_old=resharding.is_old(settings, shard), older=older)
+        older = tuple(str(Shard(name, name, one)) for one in resharding.before(settings, shard))
+        yield Shard(name, name, shard, is_old=resharding.is_old(settings, shard), older=older)
 
 
 def now_us(store: Store) -> int:
@@ -77,17 +77,17 @@ def now_us(store: Store) -> int:
     return store.clock_us() - (0 if store.transactional else GUARD_US)
 
 
-def close(store: Store, some: Sequence[Shelf]) -> dict[Shelf, int]:
+def close(store: Store, some: Sequence[Shard]) -> dict[Shard, int]:
     """Raise marks to the present, so that what lies below stays as it is; tell the marks."""
     return {one: close_one(store, one) for one in some}
 
 
-def close_one(store: Store, one: Shelf) -> int:
+def close_one(store: Store, one: Shard) -> int:
     """Raise a mark to the present; where nothing is appended any more, to the end (rule F5)."""
     at_us = SEALED_US if one.is_old else now_us(store)
     return store.close_until(one.stream, one.shard, at_us=at_us)
 
 
-def gone_of(store: Store, some: Iterable[Shelf]) -> Mapping[str, Mapping[int, Position]]:
+def gone_of(store: Store, some: Iterable[Shard]) -> Mapping[str, Mapping[int, Position]]:
     """Tell where the last row lay that each shard has let go of, by stream and shard."""
     return {stream: trimming.places(store, stream) for stream in {one.stream for one in some}}

@@ -31,7 +31,7 @@ from dueline.spark.reading.batch_reader import PAGE, PARTS, Part, Reading, batch
 from dueline.spark.reading.data_loss import Losses
 from dueline.spark.reading.offsets import offset_of, positions_of, within
 from dueline.spark.reading.partitions import START, Position, RowSlice, behind
-from dueline.spark.reading.shards import Shelf
+from dueline.spark.reading.shards import Shard
 from dueline.spark.runtime.options import FOLLOWED, TABLES, Options, existing_engine
 
 CONSUMERS_PARTITION: Final = "spark-consumers"
@@ -126,14 +126,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let the query end at what there is now, though more is appended."""
         with existing_engine(self._url) as engine:
             marks = shards.close(engine.store, self._shelves(engine))
-            self._frozen = {str(shelf): mark_us for shelf, mark_us in marks.items()}
+            self._frozen = {str(shard): mark_us for shard, mark_us in marks.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan which task reads what of a batch."""
         befores, afters = positions_of(start), positions_of(end)
         with existing_engine(self._url) as engine:
             store = engine.store
-            known = {str(shelf): shelf for shelf in self._shelves(engine)}
+            known = {str(shard): shard for shard in self._shelves(engine)}
             gone_of = shards.gone_of(store, known.values())
             wholes = []
             for name, until in afters.items():
@@ -141,9 +141,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if name not in known or until <= after:
                     self._expect_same(name, name in known, after, until)
                     continue
-                shelf = known[name]
-                whole = RowSlice(shelf.stream, shelf.shard, after, until)
-                wholes.append(self._losses.planned(store, whole, gone_of[shelf.stream]))
+                shard = known[name]
+                whole = RowSlice(shard.stream, shard.shard, after, until)
+                wholes.append(self._losses.planned(store, whole, gone_of[shard.stream]))
             share = max(1, self._parts // max(1, len(wholes)))
             return [Part([one]) for whole in wholes for one in slices.cut_rows(store, whole, share)]
 
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What there is
 
-    def _shelves(self, engine: Engine) -> list[Shelf]:
+    def _shelves(self, engine: Engine) -> list[Shard]:
         return shards.chosen(self._options, self._table, engine)
 
     def _first(self, engine: Engine) -> Positions:
@@ -173,17 +173,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moment = self._options.text("startingTimestamp")
         if self._start == "latest":
             return {
-                str(shelf): behind(us) for shelf, us in shards.close(engine.store, some).items()
+                str(shard): behind(us) for shard, us in shards.close(engine.store, some).items()
             }
         if moment:
             at_us = moment_us("startingTimestamp", moment)
             if at_us > shards.now_us(engine.store):
                 raise BadInput("startingTimestamp lies in the future.", hint='Use "latest".')
-            for shelf in some:  # what is there stays, and so does what is not
-                engine.store.close_until(shelf.stream, shelf.shard, at_us=at_us - 1)
-            return {str(shelf): (at_us, b"") for shelf in some}
+            for shard in some:  # what is there stays, and so does what is not
+                engine.store.close_until(shard.stream, shard.shard, at_us=at_us - 1)
+            return {str(shard): (at_us, b"") for shard in some}
         gone_of = shards.gone_of(engine.store, some)
-        earliest = {str(shelf): gone_of[shelf.stream].get(shelf.shard, START) for shelf in some}
+        earliest = {str(shard): gone_of[shard.stream].get(shard.shard, START) for shard in some}
         if self._start == "earliest":
             return earliest
         try:
@@ -197,54 +197,53 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, engine: Engine, places: Positions, most: int) -> Positions:
         """Tell up to where each shard is read next, of those in which something is new."""
-        waiting: dict[Shelf, int] = {}
+        waiting: dict[Shard, int] = {}
         some = self._shelves(engine)
-        read_out = {name for shelf in some for name in shelf.older} - set(map(str, some))
+        read_out = {name for shard in some for name in shard.older} - set(map(str, some))
         gone_of = shards.gone_of(engine.store, some)
-        for shelf in some:
-            after = places.get(str(shelf), START)
+        for shard in some:
+            after = places.get(str(shard), START)
             if self._losses.fails:  # told when the batch is planned otherwise
-                whole = RowSlice(shelf.stream, shelf.shard, after, after)
-                self._losses.planned(engine.store, whole, gone_of[shelf.stream])
-            mark_us = self._mark(engine, shelf, after)
+                whole = RowSlice(shard.stream, shard.shard, after, after)
+                self._losses.planned(engine.store, whole, gone_of[shard.stream])
+            mark_us = self._mark(engine, shard, after)
             tail = engine.store.tail(
-                shelf.stream, shelf.shard, after=after, limit=1, until_us=mark_us
+                shard.stream, shard.shard, after=after, limit=1, until_us=mark_us
             )
-            if not read_out.issuperset(shelf.older):
+            if not read_out.issuperset(shard.older):
                 continue  # so that what was appended under one key is read in that order
             if tail.rows:
-                waiting[shelf] = mark_us
+                waiting[shard] = mark_us
             elif mark_us >= SEALED_US:
-                read_out.add(str(shelf))
+                read_out.add(str(shard))
         if not most:
-            return {str(shelf): behind(mark_us) for shelf, mark_us in waiting.items()}
+            return {str(shard): behind(mark_us) for shard, mark_us in waiting.items()}
         found: dict[str, list[tuple[int, Position]]] = {}
-        for shelf, mark_us in waiting.items():
-            after = places.get(str(shelf), START)
-            whole = RowSlice(shelf.stream, shelf.shard, after, behind(mark_us))
-            found[str(shelf)] = list(slices.places_in(engine.store, whole, most))
+        for shard, mark_us in waiting.items():
+            after = places.get(str(shard), START)
+            whole = RowSlice(shard.stream, shard.shard, after, behind(mark_us))
+            found[str(shard)] = list(slices.places_in(engine.store, whole, most))
         return within(found, most)
 
-    def _mark(self, engine: Engine, shelf: Shelf, after: Position) -> int:
+    def _mark(self, engine: Engine, shard: Shard, after: Position) -> int:
         """Read a shard's mark; raise it where something lies behind the place, and may be closed.
 
         Raises: StoreCorrupt: it is lower than where the query stands.
         """
-        stream, shard = shelf.stream, shelf.shard
-        present = engine.store.close_until(stream, shard, at_us=-1)
+        present = engine.store.close_until(shard.stream, shard.shard, at_us=-1)
         if after[0] > present + 1:
             self._losses.tell(
-                f"The query stands at {after[0]} in {shelf}, which is closed up to {present} only:"
+                f"The query stands at {after[0]} in {shard}, which is closed up to {present} only:"
                 " the store was set back.",
                 hint=_SET_BACK,
             )
             return -1
         if self._frozen is not None:
-            return self._frozen.get(str(shelf), -1)
-        is_calm = not engine.store.tail(stream, shard, after=after, limit=1).rows
-        if is_calm and not shelf.is_old:
+            return self._frozen.get(str(shard), -1)
+        is_calm = not engine.store.tail(shard.stream, shard.shard, after=after, limit=1).rows
+        if is_calm and not shard.is_old:
             return present
-        return shards.close_one(engine.store, shelf)
+        return shards.close_one(engine.store, shard)
 
     def _expect_same(self, name: str, is_known: bool, after: Position, until: Position) -> None:  # noqa: FBT001
         if until == after:

@@ -53,30 +53,30 @@ _BUCKETS_A_PAGE: Final = 100
 _BUCKETS_NOTED_MAX: Final = 10_000
 
 
-class CassandraShelves:
-    """The steps of `dueline.core.watermark.Shelves`."""
+class CassandraMarks:
+    """The steps of `dueline.core.watermark.MarkStorage`."""
 
     def __init__(self, session: CassandraSession) -> None:
         self._session = session
         self._buckets: set[tuple[str, int, int]] = set()
 
-    def marks_of(self, shelves: Sequence[StreamShard]) -> Sequence[int]:
+    def marks_of(self, shards: Sequence[StreamShard]) -> Sequence[int]:
         """Read the mark of each shard."""
-        return [_mark_in(rows) for rows in self._session.read_many([(_MARK, s) for s in shelves])]
+        return [_mark_in(rows) for rows in self._session.read_many([(_MARK, s) for s in shards])]
 
-    def mark_of(self, shelf: StreamShard) -> int:
+    def mark_of(self, shard: StreamShard) -> int:
         """Read a mark, as decided."""
-        return _mark_in(self._session.read_serial(_MARK, shelf))
+        return _mark_in(self._session.read_serial(_MARK, shard))
 
-    def raise_mark(self, shelf: StreamShard, *, old: int, new: int) -> bool:
+    def raise_mark(self, shard: StreamShard, *, old: int, new: int) -> bool:
         """Write a mark if it still is `old`; where nobody knows, reading tells."""
-        call: Call = (_RAISE, (new, *shelf, old))
+        call: Call = (_RAISE, (new, *shard, old))
         if old == NOTHING_CLOSED:
-            call = (_FIRST_MARK, (*shelf, new))
+            call = (_FIRST_MARK, (*shard, new))
         try:
             return self._session.decide([call]).is_applied
         except Unknown:
-            return self.mark_of(shelf) >= new
+            return self.mark_of(shard) >= new
 
     def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
         """Insert rows; one that is repeated is the same cells again."""
@@ -104,8 +104,8 @@ class CassandraStreams:
 
     def __init__(self, session: CassandraSession) -> None:
         self._session = session
-        self._shelves = CassandraShelves(session)
-        self._frontier = Frontier(self._shelves)
+        self._marks = CassandraMarks(session)
+        self._frontier = Frontier(self._marks)
 
     def append(self, rows: Sequence[Row]) -> list[int | None]:
         """Insert rows, then look whether they lie above their shards' marks."""
@@ -137,18 +137,18 @@ class CassandraStreams:
 
     def expire(self, stream: str, shard: int, before_us: int) -> None:
         """Delete the buckets that lie below an instant and the mark, the oldest first."""
-        shelf = StreamShard(stream, shard)
-        below_us = min(before_us, self._shelves.mark_of(shelf) + 1)
+        place = StreamShard(stream, shard)
+        below_us = min(before_us, self._marks.mark_of(place) + 1)
         last_us = below_us // BUCKET_US * BUCKET_US - 1
-        for bucket in self._buckets(shelf, _LEAST[0], last_us):
-            self._session.write([[(_EXPIRE, (*shelf, bucket))]])
-            self._session.write([[(_FORGET, (*shelf, bucket))]])
+        for bucket in self._buckets(place, _LEAST[0], last_us):
+            self._session.write([[(_EXPIRE, (*place, bucket))]])
+            self._session.write([[(_FORGET, (*place, bucket))]])
 
-    def _buckets(self, shelf: StreamShard, first_us: int, last_us: int) -> Iterator[int]:
+    def _buckets(self, shard: StreamShard, first_us: int, last_us: int) -> Iterator[int]:
         """Read which buckets a shard has, in order."""
         first, last = max(first_us, 0) // BUCKET_US, last_us // BUCKET_US
         while True:
-            rows = self._session.read(_BUCKETS, (*shelf, first, last, _BUCKETS_A_PAGE))
+            rows = self._session.read(_BUCKETS, (*shard, first, last, _BUCKETS_A_PAGE))
             yield from (bucket for (bucket,) in rows)
             if len(rows) < _BUCKETS_A_PAGE:
                 return

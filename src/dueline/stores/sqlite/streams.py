@@ -24,16 +24,16 @@ _APPEND: Final = (
 )
 _APPEND_ROWS: Final = _APPEND + ", (?, ?, ?, ?, ?)" * (_ROWS - 1)
 
-_shelf_of, _instant = field(Row, "stream", "shard"), field(Row, "at_us")
+_shard_of, _instant = field(Row, "stream", "shard"), field(Row, "at_us")
 
 
 def append(database: Database, rows: Sequence[Row]) -> list[int]:
     """Append rows above their marks; answer at which instants they lie."""
-    for shelf in set(map(_shelf_of, rows)):
-        closed = mark_of(database, *shelf)
+    for shard in set(map(_shard_of, rows)):
+        closed = mark_of(database, *shard)
         if closed >= min(map(_instant, rows)):
             rows = [
-                _above(database, row, closed) if _shelf_of(row) == shelf else row for row in rows
+                _above(database, row, closed) if _shard_of(row) == shard else row for row in rows
             ]
     full = len(rows) - len(rows) % _ROWS
     for start in range(0, full, _ROWS):

@@ -37,7 +37,7 @@ _ATTEMPTS = 3
 _JOIN_S = 1.0
 
 
-class SocketWaker:
+class SocketWakeups:
     """Sends datagrams to the workers of one queue file.
 
     Threads share it without a lock, which a fork could leave locked: at worst two of them read

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dueline.coordination.monitor_records import findings
-from dueline.core import monitor_notes
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import DuelineError, StoreUnavailable
 from dueline.core.lane import Lane
-from dueline.monitor.audit import audit
+from dueline.monitor import notes
+from dueline.monitor.audit import audit, findings
 from dueline.monitor.sampling import sample, samples_of
 from dueline.store_tests.given import born, lane_of
 from dueline.store_tests.stepped_store import nothing
-from dueline.streams.expiry import expire
+from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait
 from tests.harness.cassandra_node import expect_node, session_on_a_node
 from tests.harness.clocks import HandClock
@@ -79,7 +78,7 @@ def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:
     world.put(after_s=60)
     world.clock.advance(5)
     report = sample(world.queues.engine, None)
-    assert world.store.commit(monitor_notes.PARTITION, report.puts)
+    assert world.store.commit(notes.PARTITION, report.puts)
     (one,) = samples_of(world.store, "q")
     assert (one.ready, one.scheduled) == (1, 1)
     assert one.lag_us == 5 * SECOND_US
@@ -91,17 +90,17 @@ def test_old_events_go_bucket_by_bucket_and_none_that_a_group_needs(world: World
     orders = old_stream(stage)
     member = stage.member(shards=1, batch=1)
     assert one_more(member) == [0]
-    assert expire(world.queues.engine, None).acts == 0
+    assert trim_streams(world.queues.engine, None).acts == 0
     world.clock.advance(us=3 * DAY_US)
     orders.append("young")
     stage.later()
     member.balance()
     assert values(member) == [1, 2, 3, 4, "young"]
-    while (report := expire(world.queues.engine, None)).after is not None:
+    while (report := trim_streams(world.queues.engine, None)).after is not None:
         assert report.acts == 1
     assert kept(orders) == ["young"]
     stage.member(group="new", shards=1).balance()
-    assert expire(world.queues.engine, None).acts == 0
+    assert trim_streams(world.queues.engine, None).acts == 0
     assert kept(orders) == ["young"]
 
 

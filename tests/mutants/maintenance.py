@@ -1,21 +1,19 @@
-"""Rules of the monitor and its chores, broken."""
+"""Broken rules of the maintenance leader and its tasks."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from dueline.core import monitor_notes
 from dueline.core.engine import Engine
 from dueline.core.job import Job
 from dueline.core.lane import Lane
 from dueline.core.queue_catalog import Catalog, Entry
-from dueline.core.queue_settings import StreamSettings
 from dueline.core.store import Put, Records
 from dueline.limits import semaphore
 from dueline.limits.semaphore import Permits
 from dueline.log import trimming
 from dueline.log.checkpoint import Checkpoint
-from dueline.monitor import dead_permits, dead_workers, empty_queues, run_log
+from dueline.monitor import dead_workers, empty_queues, notes, run_log
 from dueline.streams import groups, retention
 
 Patch = pytest.MonkeyPatch
@@ -27,7 +25,7 @@ def a_diary_that_anybody_writes(patch: Patch) -> None:
     def unfenced(
         records: Records, expect: bytes, wanted: object, version: bytes, puts: Sequence[Put]
     ) -> bool:
-        for record in records.read(monitor_notes.PARTITION, after=None, limit=9):
+        for record in records.read(notes.PARTITION, after=None, limit=9):
             if record.key == "diary/chores":
                 expect = record.version
         return write(records, expect, wanted, version, puts)  # type: ignore[arg-type]
@@ -38,22 +36,25 @@ def a_diary_that_anybody_writes(patch: Patch) -> None:
 def claims_are_freed_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
     def let_lapse(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
         assert worker
-        return sum(engine.store.settle([dead_workers._lapsing(engine, job) for job in jobs]))
+        now_us = engine.time.earliest_us()
+        return sum(
+            engine.store.settle([dead_workers._expired(engine, job, now_us) for job in jobs])
+        )
 
-    patch.setattr(dead_workers, "_let_lapse", let_lapse)
+    patch.setattr(dead_workers, "_expire_claims", let_lapse)
 
 
 def whoever_is_silent_is_dead(patch: Patch) -> None:
-    patch.setattr(dead_workers.free, "__kwdefaults__", {"has_ended": lambda _: None})
+    patch.setattr(dead_workers.release_dead_worker, "__kwdefaults__", {"has_ended": lambda _: None})
 
 
 def whoever_is_in_no_registry_is_dead(patch: Patch) -> None:
-    free = dead_workers._free
+    free = dead_workers._release_claims
 
     def of_anybody(engine: Engine, worker: str, lane: Lane) -> int:
         return sum(free(engine, name, lane) for name in ("by hand", worker))
 
-    patch.setattr(dead_workers, "_free", of_anybody)
+    patch.setattr(dead_workers, "_release_claims", of_anybody)
 
 
 def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Patch) -> None:
@@ -61,16 +62,16 @@ def permits_are_given_back_without_a_look_whether_their_worker_is_back(patch: Pa
         assert worker
         return semaphore.write(engine.store, limit, left, expect=version, ids=engine.ids)
 
-    patch.setattr(dead_permits, "_is_written", written)
+    patch.setattr(dead_workers, "_write_permits", written)
 
 
 def a_freed_claim_counts_no_crash(patch: Patch) -> None:
-    lapsing = dead_workers._lapsing
+    expired = dead_workers._expired
 
-    def as_if_it_waited(engine: Engine, job: Job) -> object:
-        return lapsing(engine, job)._replace(state=0)
+    def as_if_it_waited(engine: Engine, job: Job, now_us: int) -> object:
+        return expired(engine, job, now_us)._replace(state=0)
 
-    patch.setattr(dead_workers, "_lapsing", as_if_it_waited)
+    patch.setattr(dead_workers, "_expired", as_if_it_waited)
 
 
 def nobody_looks_whether_a_queue_still_stands(patch: Patch) -> None:
@@ -124,11 +125,9 @@ def a_marked_queue_vanishes_whatever_is_in_it(patch: Patch) -> None:
 
 def rows_go_whoever_came_when_that_was_said(patch: Patch) -> None:
     """Read the groups once, before it is said which rows go."""
-    let_go, needed_us = retention.let_go, groups.needed_us
+    trim_shards, needed_us = retention.trim_shards, groups.needed_us
 
-    def once(
-        engine: Engine, stream: str, settings: StreamSettings, shards: Sequence[int]
-    ) -> retention.LetGo:
+    def once(engine: Engine, stream: str, shards: Sequence[int], old_us: int) -> retention.Trimmed:
         read: list[Mapping[int, int]] = []
 
         def first(records: Records, stream: str, shards: Collection[int]) -> Mapping[int, int]:
@@ -136,9 +135,9 @@ def rows_go_whoever_came_when_that_was_said(patch: Patch) -> None:
             return read[0]
 
         patch.setattr(groups, "needed_us", first)
-        return let_go(engine, stream, settings, shards)
+        return trim_shards(engine, stream, shards, old_us)
 
-    patch.setattr(retention, "let_go", once)
+    patch.setattr(retention, "trim_shards", once)
 
 
 def a_group_begins_with_rows_that_were_said_to_go(patch: Patch) -> None:
@@ -146,4 +145,4 @@ def a_group_begins_with_rows_that_were_said_to_go(patch: Patch) -> None:
         (present,) = (one for one in given if isinstance(one, Checkpoint))
         return present
 
-    patch.setattr(trimming, "passed", wherever_it_stands)
+    patch.setattr(trimming, "move_past_trimmed", wherever_it_stands)

@@ -1,7 +1,7 @@
-"""What the monitor writes down.
+"""Notes of the maintenance leader.
 
-In one partition, so that it can be written as one with its diary. Whoever reads it takes it for
-what it is: the past, as one saw it who may have erred.
+They are in one partition, so that a note is written together with the run log. A note describes the
+past, as seen by one leader that may have been wrong.
 """
 
 from dueline.core.pagination import record_at
@@ -13,10 +13,10 @@ PARTITION = "monitor"
 def put(
     kind: str, name: str, value: bytes, version: bytes, *, expires_us: int | None = None
 ) -> Put:
-    """Make the note of a kind about something named."""
+    """Return the write of a note."""
     return Put(f"{kind}/{name}", version, value, expires_us=expires_us)
 
 
 def read(records: Records, kind: str, name: str) -> Record | None:
-    """Read one note; None where it was never written, or has expired."""
+    """Read a note; None where it was never written, or has expired."""
     return record_at(records, PARTITION, f"{kind}/{name}")
