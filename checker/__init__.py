@@ -158,7 +158,7 @@ def _counts(lives: Mapping[str, Life], seen: Seen, final: Mapping[str, str]) -> 
         "claims": sum(sum(map(is_ok, life.claim)) for life in every),
         "starts": starts,
         "crashes": sum(map(len, seen.crashes.values())),
-        "verdicts refused": sum(
+        "outcomes rejected": sum(
             event.type == "no" for life in every for event in (*life.settle, *life.release)
         ),
         **{state: states[state] for state in ENDED if states[state]},

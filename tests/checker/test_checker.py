@@ -337,7 +337,7 @@ def test_counts_say_what_happened() -> None:
         "claims": 2,
         "starts": 3,
         "crashes": 1,
-        "verdicts refused": 1,
+        "outcomes rejected": 1,
         "done": 1,
         "dead": 1,
         "started again: expired": 1,

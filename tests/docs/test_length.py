@@ -19,9 +19,7 @@ NOT_YET = (
     "docs/cli.md",
     "docs/decisions/",
     "docs/performance.md",
-    "docs/developers/proof",
     "docs/protocols.md",
-    "docs/developers/reliability.md",
     "docs/spark.md",
 )
 """Old pages that are still to be split; none may be added."""

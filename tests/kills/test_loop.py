@@ -39,4 +39,4 @@ def test_no_job_is_lost_doubled_or_early_when_the_disk_is_full(tmp_path: Path) -
         pytest.skip(f"no small disk can be mounted: {error}")
     assert {verdict: found for verdict, found in report.faults.items() if found} == {}
     assert report.counts["full disks"] == FILLS
-    assert report.counts["verdicts refused"] > 0, "no verdict met a full disk"
+    assert report.counts["outcomes rejected"] > 0, "no verdict met a full disk"
