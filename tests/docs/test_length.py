@@ -17,7 +17,6 @@ REFERENCES = ("docs/reference/", "docs/decisions/", "docs/protocols.md", "docs/f
 NOT_YET = (
     "README.md",
     "docs/cli.md",
-    "docs/decisions/",
     "docs/performance.md",
     "docs/spark.md",
 )
