@@ -1,6 +1,6 @@
 """Enqueue a job, run it, read its result.
 
-Why: a call that must happen, though perhaps later and in another process, is a durable job.
+Why: a durable job runs even if the process that enqueued it is gone.
 """
 
 from datetime import timedelta
@@ -8,18 +8,18 @@ from tempfile import TemporaryDirectory
 
 from dueline import Dueline, Retry
 
-folder = TemporaryDirectory()  # goes when the program ends
+folder = TemporaryDirectory()  # deleted when the program ends
 app = Dueline(f"sqlite:///{folder.name}/jobs.db")
 
 
 @app.task(retry=Retry(attempts=5, base=2))
 def greet(name: str) -> str:
-    """Make a greeting; what a task returns is kept as the job's result."""
+    """Return a greeting; the return value is stored as the job's result."""
     return f"Hello, {name}!"
 
 
 def main() -> None:
-    """Store two jobs, run what is due, and wait for what is not."""
+    """Enqueue two jobs, run the due one, and cancel the other."""
     ben = greet.enqueue("Ben")  # on disk once this returns
     ann = greet.using(after=timedelta(hours=1), priority=10).enqueue("Ann")
     print("Ben's job is", ben.status)

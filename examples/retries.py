@@ -1,29 +1,29 @@
-"""Be run again: Retry, retry_after, Snooze.
+"""Retry jobs: Retry, retry_after, Snooze.
 
-Why: most failures pass by themselves, and only the task knows which ones, and how soon.
+Why: most failures are temporary, and only the task knows which ones, and for how long.
 """
 
 from tempfile import TemporaryDirectory
 
 from dueline import Context, Dueline, Job, JobFailed, Retry, Snooze
 
-folder = TemporaryDirectory()  # goes when the program ends
+folder = TemporaryDirectory()  # deleted when the program ends
 app = Dueline(f"sqlite:///{folder.name}/jobs.db")
-looked = 0
+polls = 0
 
 
 class TooManyRequestsError(Exception):
-    """A service says when to come back; the wait of the policy gives way to it."""
+    """A service states when to retry; this replaces the delay of the retry policy."""
 
     retry_after = 0.2  # seconds
 
 
 @app.task(retry=Retry(attempts=3, base=0.1, on=(ConnectionError, TooManyRequestsError)))
 def fetch(ctx: Context, page: str) -> str:
-    """Fail in the way that the page is called; anything but `on` is dead at once."""
+    """Fail as the page's name says; only errors in `on` are retried."""
     print(f"{page}: attempt {ctx.attempt}")
     if page == "flaky" and ctx.attempt < 3:
-        raise ConnectionError("the network was away")
+        raise ConnectionError("the network is down")
     if page == "busy" and ctx.attempt == 1:
         raise TooManyRequestsError("come back later")
     if page == "wrong":
@@ -33,16 +33,16 @@ def fetch(ctx: Context, page: str) -> str:
 
 @app.task
 def wait_for_file(ctx: Context) -> str:
-    """Look again later as long as nothing is there: a snooze spends no attempt."""
-    global looked  # noqa: PLW0603  (a stand-in for the outside world)
-    looked += 1
-    if looked < 3:
+    """Check again later until the file exists: a snooze uses no attempt."""
+    global polls  # noqa: PLW0603  (a stand-in for the outside world)
+    polls += 1
+    if polls < 3:
         raise Snooze(0.1)
-    return f"found at look {looked}, attempt {ctx.attempt}"
+    return f"found at poll {polls}, attempt {ctx.attempt}"
 
 
 def main() -> None:
-    """Run them all, and tell how each ended."""
+    """Run all jobs, and print how each ended."""
     jobs: list[Job[str]] = [fetch.enqueue(page) for page in ("flaky", "busy", "wrong")]
     jobs.append(wait_for_file.enqueue())
     while any(job.status not in {"done", "dead"} for job in jobs):

@@ -1,7 +1,7 @@
-"""Six shards, six consumers, two killed: nothing is lost.
+"""Consume six shards with six processes; kill two of them without losing a message.
 
-Why: processes can share a log in order, and nobody needs to watch over who reads which part.
-DUELINE_STORE says where it lies, on Cassandra say, after `dueline migrate`; else in a file.
+Why: processes share a log in order, and agree by themselves which shard each reads.
+DUELINE_STORE selects the store (on Cassandra, run `dueline migrate` first); default: a file.
 """
 
 import os
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from dueline import Batch, Dueline
 
 SHARDS, CONSUMERS, KILLED, MESSAGES, LEASE_S = 6, 6, 2, 600, 2.0
-own = None if "FOLDER" in os.environ else TemporaryDirectory()  # goes when the program ends
+own = None if "FOLDER" in os.environ else TemporaryDirectory()  # deleted when the program ends
 FOLDER = Path(own.name if own else os.environ["FOLDER"])
 app = Dueline(os.environ.get("DUELINE_STORE") or f"sqlite:///{FOLDER}/jobs.db")
 messages = app.stream("messages", shards=SHARDS)
@@ -23,14 +23,14 @@ messages = app.stream("messages", shards=SHARDS)
 
 @messages.consumer("workers", lease=LEASE_S)
 def work(batch: Batch) -> None:
-    """Write down which messages were handled, and how long after they were appended."""
+    """Record which messages were handled, and how long after they were appended."""
     lines = [f"{event.value} {time.time() - event.at.timestamp()}\n" for event in batch.events]
     with (FOLDER / f"{os.getpid()}.log").open("a") as log:
         log.writelines(lines)
 
 
 def main() -> None:
-    """Produce all the while, kill two consumers in the middle, wait until all is handled."""
+    """Produce messages, kill two consumers, and wait until all messages are handled."""
     program, environ = [sys.executable, __file__, "consume"], {**os.environ, "FOLDER": str(FOLDER)}
     crew = [subprocess.Popen(program, env=environ) for _ in range(CONSUMERS)]
     while [len(one.shards) for one in messages.members("workers")] != [1] * CONSUMERS:
@@ -51,7 +51,7 @@ def main() -> None:
     before_s = median(handled[number] for number in range(MESSAGES // 2))
     print(f"{len(handled)} of {MESSAGES} messages handled, {killed} consumers killed")
     print(f"added latency: p50 {1000 * before_s:.0f} ms")
-    print(f"takeover: {max(handled.values()):.1f} s, the longest wait; a lease is {LEASE_S:.0f} s")
+    print(f"takeover: {max(handled.values()):.1f} s, the highest latency; lease {LEASE_S:.0f} s")
 
 
 if __name__ == "__main__":

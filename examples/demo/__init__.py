@@ -1,1 +1,1 @@
-"""Real work, a kill, a proof."""
+"""The demo: a real workload, a killed worker, and a proof that nothing was lost."""

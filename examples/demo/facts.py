@@ -1,4 +1,4 @@
-"""What happened, read from the queue."""
+"""Facts about the demo, read from the queue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,10 @@ from examples.demo.workers import WorkerCommand
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What the demo did.
+    """Record of the demo.
 
-    jobs: the files by their jobs' ids; handles: the same jobs. killed: the worker.
-    held: the jobs that it held when it was killed. took_s: from the first enqueue until the
-    last job had ended.
+    jobs: files by job id; handles: the same jobs. killed: the killed worker. held: jobs that
+    it held when it was killed. took_s: from the first enqueue until the last job ended.
     """
 
     jobs: Mapping[str, Planned]
@@ -28,16 +27,16 @@ class Story:
     took_s: float
 
     def with_trouble(self, trouble: Trouble) -> Sequence[str]:
-        """List the jobs that were chosen to make this trouble."""
+        """Return the jobs that were chosen for this trouble."""
         return [job for job, one in self.jobs.items() if one.trouble is trouble]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the queue says about the jobs, by their ids.
+    """State of the jobs in the queue, by id.
 
-    results: what the handlers returned. dead: the errors. waiting: neither. attempts: the
-    history.
+    results: return values of the handlers. dead: errors. waiting: jobs with neither.
+    attempts: the history.
     """
 
     results: Mapping[str, Counts]
@@ -47,7 +46,7 @@ class Facts:
 
 
 def collect(story: Story) -> Facts:
-    """Read results, the dead, what still waits, and the history."""
+    """Read results, dead-letter jobs, waiting jobs and the history."""
     queues = app.queues
     dead = {job.id.hex(): job.error for job in queues.engine.jobs_of(dead_queue(QUEUE))}
     waiting = {job.id.hex() for job in queues.engine.jobs_of(QUEUE)}

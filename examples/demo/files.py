@@ -1,4 +1,4 @@
-"""Which files become jobs."""
+"""Selection of the files that become jobs."""
 
 import ast
 import sysconfig
@@ -11,7 +11,7 @@ from examples.demo.tasks import Trouble
 
 FILES_MIN = 500
 FILES = 2000
-"""All of a common installation would be 4,000 and more; the cap keeps the demo short."""
+"""A typical installation has 4,000 files or more; the limit keeps the demo short."""
 
 URGENT = frozenset({"asyncio", "collections", "concurrent", "email", "json", "logging"})
 URGENT_PRIORITY = 100
@@ -26,14 +26,14 @@ TROUBLES = (
 )
 
 _NO_PYTHON = ("lib2to3/tests/data/", "test/tokenizedata/bad")
-"""Where the standard library keeps files that cannot be parsed; some systems leave them out."""
+"""Where the standard library has files that cannot be parsed; some systems omit them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A file, and how its job is enqueued.
 
-    module: the file's place below its library. after_s: seconds until it is due.
+    module: path of the file relative to its library. after_s: seconds until it is due.
     """
 
     path: str
@@ -44,14 +44,16 @@ class Planned:
 
 
 def plan(folder: Path, most: int = FILES) -> list[Planned]:
-    """Choose the same files every time, spread evenly over all there are.
+    """Choose the same files every time, evenly distributed over all installed files.
 
-    Args: folder: takes a file that is no Python, if the installation has none. most: how many.
+    Args:
+      folder: where to write an unparsable file, if the installation has none.
+      most: number of files.
 
-    Raises: SystemExit: fewer are asked for, or installed, than the proof needs.
+    Raises: SystemExit: fewer files are requested or installed than the proof needs.
     """
     if most < FILES_MIN:
-        raise SystemExit(f"FILES={most} is too few: {FILES_MIN} files are needed.")
+        raise SystemExit(f"FILES must be at least {FILES_MIN} (got {most}).")
     found = sorted(_installed(), key=lambda one: one.path)
     broken = [one for one in found if any(place in one.path for place in _NO_PYTHON)]
     rest = [one for one in found if one not in broken]
@@ -60,12 +62,12 @@ def plan(folder: Path, most: int = FILES) -> list[Planned]:
     room = min(len(rest), most - len(broken))
     sample = [rest[number * len(rest) // room] for number in range(room)]
     if len(sample) + len(broken) < FILES_MIN:
-        raise SystemExit(f"Only {len(sample)} Python files are installed; {FILES_MIN} are needed.")
+        raise SystemExit(f"Found only {len(sample)} Python files; the demo needs {FILES_MIN}.")
     return [*_with_trouble(sample), *broken]
 
 
 def can_parse(path: str) -> bool:
-    """Tell whether a file is Python."""
+    """Return whether a file can be parsed as Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -76,7 +78,7 @@ def can_parse(path: str) -> bool:
 
 
 def _installed() -> Iterator[Planned]:
-    """Find every file of the standard library and of the installed packages."""
+    """Yield every file of the standard library and of the installed packages."""
     library = Path(sysconfig.get_path("stdlib"))
     packages = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     for path in library.rglob("*.py"):
@@ -89,7 +91,7 @@ def _installed() -> Iterator[Planned]:
 
 
 def _urgency(place: Path) -> tuple[int, int]:
-    """Give a file of the standard library its priority, and its wait, by its package."""
+    """Return priority and delay of a standard library file, by its package."""
     package = place.parts[0]
     if package in URGENT:
         return URGENT_PRIORITY, DUE_AHEAD_S[len(place.name) % len(DUE_AHEAD_S)]
@@ -105,7 +107,7 @@ def _write_broken(folder: Path) -> Planned:
 
 
 def _with_trouble(sample: Sequence[Planned]) -> list[Planned]:
-    """Let a few files of the standard library misbehave: they run early, and can be parsed."""
+    """Choose a few files to fail or crash: they run early, and can be parsed."""
     chosen = [
         number
         for number, one in enumerate(sample)

@@ -1,4 +1,4 @@
-"""What must hold after the demo."""
+"""Checks after the demo."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ FINAL = ("done", "dead")
 
 
 class Check(NamedTuple):
-    """A sentence, and whether it is true."""
+    """A statement, and whether it holds."""
 
     text: str
     holds: bool
 
 
 def checks(story: Story, facts: Facts) -> Sequence[Check]:
-    """Check what happened; the last check is the proof that nothing was lost or doubled."""
+    """Check the facts; the last check proves that no job was lost or duplicated."""
     return [
         _never_early(facts),
         _troubles_ended(story, facts),
@@ -33,7 +33,7 @@ def checks(story: Story, facts: Facts) -> Sequence[Check]:
 
 
 def crashes(facts: Facts) -> Sequence[Attempt]:
-    """List the attempts that took their process along, as the worker that lived on saw it."""
+    """Return the attempts that crashed their process, as the surviving worker reported them."""
     return [
         one
         for one in facts.attempts
@@ -42,7 +42,7 @@ def crashes(facts: Facts) -> Sequence[Attempt]:
 
 
 def recovered(story: Story, facts: Facts) -> set[str]:
-    """List the jobs that others took over from the killed worker when its leases ended."""
+    """Return the jobs that others took over from the killed worker when its leases expired."""
     return {
         one.job
         for one in facts.attempts
@@ -53,7 +53,7 @@ def recovered(story: Story, facts: Facts) -> set[str]:
 def _never_early(facts: Facts) -> Check:
     starts = [one for one in facts.attempts if one.started_us]
     return Check(
-        f"None of {len(starts):,} starts was earlier than its job was due.",
+        f"No job started before its due time ({len(starts):,} starts).",
         all(one.started_us >= one.due_us - EARLY_US_MAX for one in starts),
     )
 
@@ -64,7 +64,7 @@ def _troubles_ended(story: Story, facts: Facts) -> Check:
     retried = Counter(one.job for one in facts.attempts if one.outcome == "retried")
     crashed = Counter(one.job for one in crashes(facts))
     return Check(
-        f"{len(fail)} jobs failed twice and {len(crash)} crashed once before they were done.",
+        f"{len(fail)} jobs failed twice and {len(crash)} crashed once; all then succeeded.",
         all(retried[job] == FAILURES and job in facts.results for job in fail)
         and all(crashed[job] == 1 and job in facts.results for job in crash)
         and retried.keys() == set(fail),
@@ -75,7 +75,7 @@ def _only_these_died(story: Story, facts: Facts) -> Check:
     poison = story.with_trouble(Trouble.CRASHES_ALWAYS)
     broken = [job for job in facts.dead if job not in poison]
     return Check(
-        f"Dead with reasons: {len(poison)} that crashed always, {len(broken)} unparsable files.",
+        f"Dead-letter jobs: {len(poison)} that always crashed, {len(broken)} unparsable files.",
         bool(broken)
         and all(facts.dead.get(job, "").startswith("Poison") for job in poison)
         and not any(can_parse(story.jobs[job].path) for job in broken)
@@ -85,13 +85,12 @@ def _only_these_died(story: Story, facts: Facts) -> Check:
 
 def _killed_worker_lost_nothing(story: Story, facts: Facts) -> Check:
     taken_over = recovered(story, facts)
-    # A verdict that was on its way to the store when the worker was killed may still count.
+    # An outcome that was in transit to the store when the worker was killed may still count.
     settled = {
         one.job for one in facts.attempts if one.outcome in FINAL and story.killed.owns(one.worker)
     }
     return Check(
-        f"Of {len(story.held)} jobs that the killed worker held {len(taken_over)} were recovered, "
-        "none lost.",
+        f"The killed worker held {len(story.held)} jobs: {len(taken_over)} recovered, none lost.",
         bool(story.held) and taken_over | settled >= set(story.held),
     )
 
@@ -100,7 +99,7 @@ def _one_outcome_each(facts: Facts) -> Check:
     finals = Counter((one.job, one.outcome) for one in facts.attempts if one.outcome in FINAL)
     wanted = {(job, "done") for job in facts.results} | {(job, "dead") for job in facts.dead}
     return Check(
-        "The history has one final outcome of each job, the same as the queue.",
+        "The history has exactly one final outcome for each job, and agrees with the queue.",
         finals == dict.fromkeys(wanted, 1),
     )
 
@@ -110,6 +109,6 @@ def _all_accounted_for(story: Story, facts: Facts) -> Check:
     paths += [story.jobs[job].path for job in facts.dead]
     return Check(
         f"Proof: {len(story.jobs):,} files = {len(facts.results):,} in the results + "
-        f"{len(facts.dead)} in the dead, exactly once.",
+        f"{len(facts.dead)} dead-letter jobs, each exactly once.",
         sorted(paths) == sorted(one.path for one in story.jobs.values()) and not facts.waiting,
     )

@@ -1,4 +1,4 @@
-"""The demo's table and proof, printed."""
+"""Output of the demo: tables and proof."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -15,36 +15,36 @@ LARGEST = 10
 
 
 def show(story: Story, facts: Facts, out: Console) -> bool:
-    """Print the tables and the proof; tell whether it holds."""
+    """Print the tables and the proof; return whether it holds."""
     out.print(_figures(story, facts), _largest(story, facts))
     found = checks(story, facts)
     for check in found:
-        out.print(f"[green]ok[/]  {check.text}" if check.holds else f"[red]NOT[/] {check.text}")
+        out.print(f"[green]ok[/]  {check.text}" if check.holds else f"[red]FAILED[/] {check.text}")
     return all(check.holds for check in found)
 
 
 def _figures(story: Story, facts: Facts) -> Table:
     outcomes = Counter(one.outcome for one in facts.attempts)
     ahead = {job for job, one in story.jobs.items() if one.after_s}
-    table = Table("What happened", "", box=SIMPLE_HEAD)
+    table = Table("Demo", "", box=SIMPLE_HEAD)
     table.add_row("jobs", f"{len(story.jobs):,}")
     table.add_row("retries of failed attempts", f"{outcomes['retried']}")
-    table.add_row("processes crashed by a job", f"{len(crashes(facts))}")
-    table.add_row("recovered from the killed worker", f"{len(recovered(story, facts))}")
-    table.add_row("dead", f"{len(facts.dead)}")
+    table.add_row("processes crashed by jobs", f"{len(crashes(facts))}")
+    table.add_row("jobs recovered from the killed worker", f"{len(recovered(story, facts))}")
+    table.add_row("dead-letter jobs", f"{len(facts.dead)}")
     table.add_row(
-        f"lateness p50 / p99, {len(ahead)} urgent jobs due ahead", _lateness(facts, ahead)
+        f"start latency p50 / p99, {len(ahead)} urgent scheduled jobs", _lateness(facts, ahead)
     )
     table.add_row(
-        "lateness p50 / p99, all jobs (waits in the backlog)", _lateness(facts, story.jobs)
+        "start latency p50 / p99, all jobs (includes the backlog)", _lateness(facts, story.jobs)
     )
     table.add_row("throughput", f"{len(story.jobs) / story.took_s:,.0f} jobs/s")
-    table.add_row("time", f"{story.took_s:.1f} s")
+    table.add_row("duration", f"{story.took_s:.1f} s")
     return table
 
 
 def _largest(story: Story, facts: Facts) -> Table:
-    table = Table("The ten largest modules", box=SIMPLE_HEAD)
+    table = Table("Ten largest modules", box=SIMPLE_HEAD)
     for name in ("lines", "functions", "classes"):
         table.add_column(name, justify="right")
     found = sorted(facts.results.items(), key=lambda result: -result[1].lines)[:LARGEST]
@@ -55,7 +55,7 @@ def _largest(story: Story, facts: Facts) -> Table:
 
 
 def _lateness(facts: Facts, jobs: Collection[str]) -> str:
-    """Tell how long after they were due these jobs were first started, as far as is known."""
+    """Return how long after their due times these jobs first started."""
     late_ms: dict[str, float] = {}
     for one in sorted(facts.attempts, key=lambda one: -one.started_us):
         if one.started_us and one.job in jobs:

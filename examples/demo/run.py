@@ -1,7 +1,7 @@
-"""The demo: real work, a kill, a proof. `make demo` runs it.
+"""The demo that `make demo` runs: a real workload, a killed worker, and a proof.
 
-Every file becomes a job that parses it; two worker commands share the jobs, one of them is
-killed in the middle, and in the end each file must be accounted for exactly once.
+Each file is a job that parses it. Two workers share the jobs, one of them is killed, and in
+the end each file must be accounted for exactly once.
 """
 
 import os
@@ -30,17 +30,17 @@ from examples.demo.workers import WorkerCommand, WorkerFault, running
 
 FILES_VARIABLE = "FILES"
 KILL_AFTER = 0.4
-"""The share of the jobs that have ended when a worker is killed."""
+"""Share of ended jobs at which a worker is killed."""
 
-LOOK_EVERY_S = 0.25
+POLL_EVERY_S = 0.25
 REST = 4
-"""Looks that take long, over a network, take one part in five of the time at most."""
+"""Slow polls (over a network) take at most one fifth of the time."""
 STALLED_S = 120
-"""No job ends for so long: something is broken, and waiting longer would only hide it."""
+"""Maximum seconds without the end of a job; then something is broken."""
 
 
 def main() -> int:
-    """Run the demo; answer the exit code: 0 only if the proof holds."""
+    """Run the demo; return the exit code, 0 only if the proof holds."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the finally below
     out, err = Console(), Console(stderr=True)
     folder = Path(tempfile.mkdtemp(prefix="dueline-demo-"))
@@ -61,18 +61,20 @@ def main() -> int:
         if is_proven:
             shutil.rmtree(folder)
         else:
-            err.print(f"The workers' logs are kept in {folder}", soft_wrap=True)
+            err.print(f"Worker logs are in {folder}", soft_wrap=True)
     return 0 if is_proven else 1
 
 
 def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
-    """Have two workers run the jobs, and kill one of them in the middle.
+    """Run the jobs with two workers, and kill one of them.
 
-    Raises: WorkerFault: a worker did what it should not.
+    Raises: WorkerFault: a worker ended unexpectedly.
     """
     set_up()
     if app.store.scope == "process":
-        raise WorkerFault("Two workers cannot share a store in memory: set DUELINE_STORE.")
+        raise WorkerFault(
+            "Two workers cannot share a memory store. Set DUELINE_STORE to another store."
+        )
     with progress(err) as bar, running(2, folder) as (victim, survivor):
         began_s = time.monotonic()
         placed = enqueue(planned)
@@ -85,19 +87,19 @@ def work(planned: Sequence[Planned], folder: Path, err: Console) -> Story:
             if not held and len(waiting) < (1 - KILL_AFTER) * len(jobs):
                 held = kill(victim, jobs)
                 if held:
-                    bar.console.print(f"killed one of two workers; it held {len(held)} jobs")
+                    bar.console.print(f"killed one of two workers while it held {len(held)} jobs")
         took_s = time.monotonic() - began_s
     return Story(jobs, list(placed), killed=victim, held=held, took_s=took_s)
 
 
 def set_up() -> None:
-    """Make the tables of a store that wants to be told to."""
+    """Create the tables of a store that needs a migration."""
     if isinstance(app.store, Migratable):
         app.store.migrate()
 
 
 def enqueue(planned: Sequence[Planned]) -> dict[Enqueued[Counts], Planned]:
-    """Enqueue a job for each file, many at once; answer the files by their jobs."""
+    """Enqueue a job for each file, in bulk; return the files by job."""
     alike = defaultdict(list)
     for one in planned:
         alike[one.priority, one.after_s].append(one)
@@ -110,9 +112,9 @@ def enqueue(planned: Sequence[Planned]) -> dict[Enqueued[Counts], Planned]:
 
 
 def watch(jobs: Mapping[str, Planned]) -> Iterator[Sequence[Job]]:
-    """Read which jobs have not ended, again and again until all have.
+    """Yield the jobs that have not ended, until all have.
 
-    Raises: WorkerFault: nothing happens any more.
+    Raises: WorkerFault: no job ends any more.
     """
     left, changed_s = len(jobs), time.monotonic()
     while left:
@@ -122,20 +124,20 @@ def watch(jobs: Mapping[str, Planned]) -> Iterator[Sequence[Job]]:
         if len(waiting) != left:
             left, changed_s = len(waiting), time.monotonic()
         elif time.monotonic() - changed_s > STALLED_S:
-            raise WorkerFault(f"No job has ended for {STALLED_S} s; {left} are left.")
+            raise WorkerFault(f"No job ended within {STALLED_S} s; {left} jobs remain.")
         yield waiting
-        time.sleep(max(LOOK_EVERY_S, REST * took_s))
+        time.sleep(max(POLL_EVERY_S, REST * took_s))
 
 
 def waiting_of(jobs: Mapping[str, Planned]) -> Sequence[Job]:
-    """Read the rows of these jobs; what has ended has none."""
+    """Read the rows of these jobs; ended jobs have none."""
     return [job for job in app.queues.engine.jobs_of(QUEUE) if job.id.hex() in jobs]
 
 
 def kill(worker: WorkerCommand, jobs: Mapping[str, Planned]) -> list[str]:
-    """Kill a worker that holds jobs, unless one of these makes trouble of its own.
+    """Kill a worker that holds jobs, unless one of them is chosen to fail or crash.
 
-    Returns: the jobs that it held; none: it was left alone.
+    Returns: the jobs that it held; empty if the worker was not killed.
     """
     worker.check()
     worker.freeze()
@@ -150,7 +152,7 @@ def kill(worker: WorkerCommand, jobs: Mapping[str, Planned]) -> list[str]:
 
 
 def progress(err: Console) -> Progress:
-    """Make the progress bar; results go to standard output, progress does not."""
+    """Create the progress bar, which goes to standard error."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

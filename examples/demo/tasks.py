@@ -1,4 +1,4 @@
-"""The demo's application: one task.
+"""Application of the demo, with one task.
 
 Workers import this module: `dueline worker examples.demo.tasks:app --processes 2`.
 """
@@ -15,13 +15,13 @@ from dueline import Context, Dueline, Retry
 QUEUE = "demo"
 LEASE_S = 3
 MARKS_VARIABLE = "DUELINE_DEMO_MARKS"
-"""Names the folder that remembers, outside the queue, which jobs have crashed already."""
+"""Variable with the folder that records, outside the queue, which jobs have crashed."""
 
 FAILURES = 2
 
 
 class Trouble(StrEnum):
-    """What a chosen job does before it works."""
+    """What a chosen job does before it succeeds."""
 
     NONE = "none"
     FAILS_TWICE = "fails twice"
@@ -30,12 +30,12 @@ class Trouble(StrEnum):
 
 
 class OutOfLuckError(Exception):
-    """A failure that goes away when it is tried again."""
+    """A failure that disappears on retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one file holds."""
+    """Content of a file."""
 
     path: str
     lines: int
@@ -43,13 +43,13 @@ class Counts:
     classes: int
 
 
-app = Dueline()  # the store is the one that DUELINE_STORE names
+app = Dueline()  # uses the store in DUELINE_STORE
 app.queue(QUEUE, lease=LEASE_S)
 
 
 @app.task(name="count", queue=QUEUE, retry=Retry(base=0.5, cap=2, on=(OutOfLuckError,)))
 def count(ctx: Context, path: str, trouble: Trouble) -> Counts:
-    """Parse a Python file and count what it defines; a file that is none ends dead at once."""
+    """Parse a Python file and count its definitions; an unparsable file fails at once."""
     make(trouble, ctx)
     source = Path(path).read_bytes()
     nodes = list(ast.walk(ast.parse(source)))
@@ -62,7 +62,7 @@ def count(ctx: Context, path: str, trouble: Trouble) -> Counts:
 
 
 def make(trouble: Trouble, ctx: Context) -> None:
-    """Fail, or take the whole process along, as the job was chosen to."""
+    """Fail or crash the process, as the job was chosen to."""
     match trouble:
         case Trouble.FAILS_TWICE if ctx.attempt <= FAILURES:
             raise OutOfLuckError(f"attempt {ctx.attempt} fails on purpose")

@@ -1,4 +1,4 @@
-"""The demo's worker commands."""
+"""Worker processes of the demo."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ COMMAND = (
     *(sys.executable, "-m", "dueline", "worker", "examples.demo.tasks:app"),
     *("-q", QUEUE, "--processes", str(PROCESSES), "--concurrency", str(PROCESSES)),
 )
-"""One job a process at a time: parsing is all work and no waiting."""
+"""One job at a time for each process, because parsing uses the processor only."""
 
 START_S_MAX = 120
 STOP_S_MAX = 120
@@ -27,14 +27,14 @@ STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
 class WorkerFault(Exception):
-    """A worker did what it should not."""
+    """A worker ended unexpectedly or does not end."""
 
 
 class WorkerCommand:
-    """A `dueline worker` in a process of its own; its log goes to a file.
+    """A `dueline worker` in a separate process, with its log in a file.
 
-    Nobody writes to its standard output. Its children inherit that pipe, so the pipe's end
-    tells that the last of them is gone.
+    Its children inherit the unused standard output, so the end of that pipe shows that the
+    last of them has exited.
     """
 
     def __init__(self, log: Path) -> None:
@@ -45,58 +45,60 @@ class WorkerCommand:
         self.pid = self._process.pid
 
     def check(self) -> None:
-        """Make sure that it runs.
+        """Check that the worker runs.
 
         Raises: WorkerFault: it has ended.
         """
         if self._process.poll() is not None:
-            raise WorkerFault(f"A worker ended by itself, with {self._process.returncode}.")
+            raise WorkerFault(f"A worker exited unexpectedly with code {self._process.returncode}.")
 
     def owns(self, worker: str) -> bool:
-        """Tell whether a worker's id, `<host>:<pid>:<random>`, is this one's."""
+        """Return whether a worker id, `<host>:<pid>:<random>`, belongs to this worker."""
         return worker.split(":")[-2] == str(self.pid)
 
     def freeze(self) -> None:
-        """Hold it in mid-air; what it has sent to the store lands meanwhile."""
+        """Stop the process; requests that it has sent reach the store meanwhile."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
         time.sleep(LANDS_S)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, and wait for its children to end by themselves.
+        """Kill the worker with SIGKILL, and wait for its children to exit.
 
-        Raises: WorkerFault: a child outlives it.
+        Raises: WorkerFault: a child still runs.
         """
         self._process.kill()
         self._wait(CHILDREN_EXIT_S_MAX)
 
     def stop(self) -> None:
-        """Let it finish what it runs, and wait for it and its children.
+        """Stop the worker gracefully, and wait for it and its children.
 
-        Raises: WorkerFault: it does not end, or not well.
+        Raises: WorkerFault: it does not exit, or with another code.
         """
         if self._process.poll() is None:
             self._process.terminate()
-            self.thaw()  # whatever went wrong while it was held
+            self.thaw()  # in case an error occurred while it was stopped
             self._wait(STOP_S_MAX)
             if self._process.returncode not in STOPPED:
-                raise WorkerFault(f"A worker that was stopped exits {self._process.returncode}.")
+                raise WorkerFault(f"A stopped worker exited with code {self._process.returncode}.")
 
     def _wait(self, most_s: float) -> None:
         try:
             self._process.communicate(timeout=most_s)
         except subprocess.TimeoutExpired as error:
             self._process.kill()
-            raise WorkerFault(f"A worker or its child still runs after {most_s} s.") from error
+            raise WorkerFault(
+                f"A worker or its child process still runs after {most_s} s."
+            ) from error
 
 
 @contextmanager
 def running(count: int, folder: Path) -> Iterator[Sequence[WorkerCommand]]:
-    """Start workers, wait until they serve, and stop them in the end."""
+    """Start workers, wait until they are registered, and stop them at the end."""
     with ExitStack() as stack:
         workers = [WorkerCommand(folder / f"worker-{number + 1}.log") for number in range(count)]
         for worker in workers:
@@ -114,4 +116,4 @@ def _wait_until_present(workers: Sequence[WorkerCommand]) -> None:
         for worker in workers:
             worker.check()
         time.sleep(0.1)
-    raise WorkerFault(f"The workers do not serve after {START_S_MAX} s.")
+    raise WorkerFault(f"The workers did not start within {START_S_MAX} s.")

@@ -1,7 +1,7 @@
-"""The demo on Spark: a table, real workers, a kill, an audit.
+"""The demo on Spark: a table, real workers, a killed worker, an audit.
 
-`make demo-spark` runs it (JOBS=1000000, three minutes; half of one with JOBS=20000). It ends well
-only if the audit finds nothing, and each row of the table is told of in the history.
+`make demo-spark` runs it (JOBS=1000000: three minutes; JOBS=20000: half a minute). It succeeds
+only if the audit finds nothing, and the history has each row of the table.
 """
 
 import os
@@ -28,7 +28,7 @@ WORKER = (sys.executable, "-m", "dueline", "worker", "examples.demo_spark.tasks:
 
 
 def main() -> int:
-    """Run the demo; answer the exit code."""
+    """Run the demo; return the exit code."""
     folder = Path(tempfile.mkdtemp(prefix="dueline-spark-"))
     os.environ[STORE_VARIABLE] = f"sqlite:///{folder / 'demo.db'}?synchronous=NORMAL"
     app.queue(QUEUE, shards=4, lease=LEASE_S, history="all")
@@ -40,7 +40,7 @@ def main() -> int:
     options = {"queue": QUEUE, "task": "square", "writeId": "orders"}
     print(f"enqueued from a table: {enqueue(orders, app.url, **options).added:,} jobs")
     work()
-    print(f"enqueued once more: {enqueue(orders, app.url, **options).added:,} jobs")
+    print(f"enqueued again: {enqueue(orders, app.url, **options).added:,} jobs")
     is_clean = judge(spark, folder)
     spark.stop()
     app.close()
@@ -49,12 +49,12 @@ def main() -> int:
 
 
 def work() -> None:
-    """Have two workers run the jobs; kill one, and let others see to what it held."""
+    """Run the jobs with two workers; kill one, and let others take over its jobs."""
     victim, survivor = (subprocess.Popen(WORKER, stderr=subprocess.DEVNULL) for _ in range(2))
     while victim.poll() is None and waiting() > JOBS * 0.6:
         time.sleep(0.05)
     victim.kill()
-    print(f"killed a worker with {waiting():,} jobs to go")
+    print(f"killed a worker with {waiting():,} jobs remaining")
     survivor.wait()
     while waiting():
         time.sleep(LEASE_S / 4)
@@ -62,12 +62,12 @@ def work() -> None:
 
 
 def waiting() -> int:
-    """Count the jobs that have not ended."""
+    """Return the number of jobs that have not ended."""
     return sum(1 for _ in app.queues.engine.jobs_of(QUEUE))
 
 
 def judge(spark: SparkSession, folder: Path) -> bool:
-    """Run the whole pipeline on the history: tables, their check, the audit, the report."""
+    """Run the pipeline on the history: tables, verification, audit and report."""
     lake = folder / "lake"
     made = pipeline(lake, Settings(app.url, queues=(QUEUE,)), engine="spark")
     for step in made.run([], print):
@@ -77,16 +77,16 @@ def judge(spark: SparkSession, folder: Path) -> bool:
         print(f"{'good' if check.is_good else 'BAD'}: {check.name}: {check.finding}")
     said = made.audit(print)
     silver = spark.read.parquet(*map(str, Folder(lake).files(SILVER)))
-    told = silver.select("job_id").distinct().count()
-    print(f"jobs in the history: {told:,} of {JOBS:,}; attempts: {silver.count():,}")
-    print(f"looked for: {', '.join(said.looked_for)}; not: {', '.join(said.not_audited)}")
+    found = silver.select("job_id").distinct().count()
+    print(f"jobs in the history: {found:,} of {JOBS:,}; attempts: {silver.count():,}")
+    print(f"audited: {', '.join(said.looked_for)}; not audited: {', '.join(said.not_audited)}")
     for finding in said.findings[:20]:
         print(f"  {finding['verdict']}: {finding['job_id']} {finding['words']}")
     for standing in said.queues:
         print(f"audit of {standing.queue}: {standing.verdict}")
     REPORT.write_text(made.report(f"The demo: {JOBS:,} jobs"), encoding="utf-8")
     print(f"report: {REPORT}")
-    return not said.has_failed and all(check.is_good for check in checks) and told == JOBS
+    return not said.has_failed and all(check.is_good for check in checks) and found == JOBS
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the demo's jobs do."""
+"""Task of the Spark demo."""
 
 from dueline import Dueline, Retry
 
@@ -9,7 +9,7 @@ app = Dueline()
 
 @app.task(name="square", queue=QUEUE, retry=Retry(attempts=3, base=0.01, cap=0.05))
 def square(number: int) -> int:
-    """Square a number; every 500th is refused, and ends dead."""
+    """Square a number; every 500th fails and moves to the dead-letter list."""
     if number % 500 == 0:
-        raise ValueError("a number that nobody wants")
+        raise ValueError("rejected number")
     return number**2
