@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from dueline.api.connection import Connection
 from dueline.core.clock import Clock, asked_span_us
+from dueline.core.constraints import Count, check_value
 from dueline.core.errors import BadInput
 from dueline.core.limit_names import check_semaphore
 from dueline.core.queue_settings import Quota, check_queue_name, check_quota
@@ -162,7 +163,10 @@ class LimitMethods(Connection):
 
 def _chosen(tenant: str | None, task: Named | str | None) -> dict[str, Any]:
     if tenant is not None and task is not None:
-        raise BadInput("A pause is of a tenant or of a task.", hint="Pause one after the other.")
+        raise BadInput(
+            "A pause applies to one tenant or to one task, not to both.",
+            hint="Pass `tenant` or `task`.",
+        )
     name = task if isinstance(task, str | None) else task.name
     return {
         "tenants": () if tenant is None else (tenant,),
@@ -183,12 +187,15 @@ def asked_quota(
     Raises: BadInput: a value out of range, or values that do not go together.
     """
     if tenant is not None and each_tenant:
-        raise BadInput("A quota is of one tenant or of each.", hint="Set one after the other.")
+        raise BadInput(
+            "A quota applies to one tenant or to each tenant, not to both.",
+            hint="Pass `tenant` or `each_tenant`.",
+        )
     if (rate is None) != (per is None):
-        raise BadInput("A rate is so many jobs in a span.", hint="Give rate and per.")
+        raise BadInput("A rate needs both `rate` and `per`.", hint="Use rate=100, per=60.")
     for name, number in (("depth", depth), ("rate", rate)):
-        if number is not None and (type(number) is not int or number < 1):
-            raise BadInput(f"{name} is {number!r:.20}.", hint="Leave it out for none.")
+        if number is not None:
+            check_value(number, Count, name)
     check_tenant(tenant or "")
     return check_quota(
         Quota(

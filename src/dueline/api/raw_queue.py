@@ -4,13 +4,14 @@ import json
 import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from dueline.api.connection import Connection
 from dueline.core.attempt import Done, Ended, Ending, Failed, GivenBack
 from dueline.core.call_options import is_step
 from dueline.core.clock import asked_instant_us, asked_span_us, duration_us, to_datetime
 from dueline.core.codec import JSON, PAYLOAD_BYTES_MAX, encode_result
+from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput, LeaseLost
 from dueline.core.job import Job
 from dueline.core.process_identity import worker_name
@@ -84,8 +85,7 @@ class RawQueue:
 
         Raises: BadInput: `most` is not 1 to 1,000.
         """
-        if type(most) is not int or not 1 <= most <= CLAIM_MAX:
-            raise BadInput(f"{most!r} jobs cannot be claimed.", hint=f"Use 1 to {CLAIM_MAX}.")
+        check_value(most, Annotated[int, integer(1, CLAIM_MAX)], "most")
         self._claimer.refresh()
         fit: list[Job] = []
         while len(fit) < most:

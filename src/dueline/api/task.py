@@ -4,7 +4,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import cycle, islice, repeat
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, cast
 
 from dueline.api.connection import Connection
 from dueline.api.job_handle import Job
@@ -19,6 +19,7 @@ from dueline.api.task_declaration import (
 from dueline.core.call_options import CallOptions, Rule, Unique, read_tags
 from dueline.core.clock import asked_instant_us, asked_span_us
 from dueline.core.codec import JSON
+from dueline.core.constraints import check_value, integer
 from dueline.core.deadlines import priority_of
 from dueline.core.errors import (
     BadInput,
@@ -44,6 +45,7 @@ R = TypeVar("R")
 
 CHUNK = 500
 CHUNK_MAX = 10_000
+_Chunk = Annotated[int, integer(1, CHUNK_MAX)]
 
 _id_of = field(Row, "id")
 
@@ -154,8 +156,7 @@ class Using(Generic[P, R]):
         Raises: as `enqueue`; calls before those that failed are stored, and the error's `unsent`
         says how many at the end were not sent.
         """
-        if type(chunk) is not int or not 1 <= chunk <= CHUNK_MAX:
-            raise BadInput(f"chunk is {chunk!r}.", hint=f"Use 1 to {CHUNK_MAX}.")
+        check_value(chunk, _Chunk, "chunk")
         if not isinstance(calls, Iterable):
             raise BadInput(f"Many calls are given as {type(calls).__name__}, not as a list.")
         calls = list(calls)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from string import Formatter
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
 from dueline.core.clock import duration_us
 from dueline.core.codec import Cells, decode, encode
+from dueline.core.constraints import check_constraints, constraint
 from dueline.core.errors import BadInput, StoreCorrupt
 from dueline.core.job import Job
 from dueline.core.retry import WAIT_US_MAX
@@ -161,16 +162,16 @@ class Unique:
       stores this call beside it.
     """
 
-    key: str
+    key: Annotated[
+        str,
+        constraint("a string that is not empty", 'Use "hello:{to}".', name="unique", min_length=1),
+    ]
     within: timedelta | float | None = None
     mode: Mode = "reject"
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
-        if self.mode not in get_args(Mode):
-            raise BadInput(
-                f"mode is {self.mode!r:.80}.", hint=f"Use one of {', '.join(get_args(Mode))}."
-            )
+        check_constraints(self)
         if self.within is not None and self.mode == "last":
             raise BadInput(
                 'A key of the mode "last" is held while its job waits, and not for a period.',
@@ -178,11 +179,9 @@ class Unique:
             )
         if self.within is not None and not 0 < duration_us(self.within) <= WAIT_US_MAX:
             raise BadInput(
-                f"within={self.within!r} is no period.", hint="Use more than 0, up to ten years."
+                f"`within` must be more than 0 s and at most ten years (got {self.within!r}).",
+                hint="Use None to hold the key until the job ends.",
             )
-        key: object = self.key
-        if not isinstance(key, str) or not key:
-            raise BadInput(f"unique={self.key!r:.80} is no key.", hint='Write "hello:{to}".')
         fields_of(self.key, _WHAT)
 
     def check(self, names: Iterable[str], task: str) -> None:

@@ -6,9 +6,10 @@ themselves, as by "host:{host}", where {host} stands for the call's argument of 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 from dueline.core.call_options import check_fields, fields_of
+from dueline.core.constraints import check_value, integer
 from dueline.core.errors import BadInput
 
 LIMITS_MAX: Final = 8
@@ -17,6 +18,7 @@ CAPACITY_MAX: Final = 1_000_000
 
 _SEMAPHORE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _WHAT: Final = "limit"
+_Capacity = Annotated[int, integer(0, CAPACITY_MAX)]
 
 
 def semaphore_of(limit: str) -> str:
@@ -31,10 +33,7 @@ def check_semaphore(name: object, capacity: object = 1) -> None:
             f"{name!r:.80} is no semaphore's name.",
             hint="Use a lower-case letter, then up to 62 of a-z 0-9 _ -.",
         )
-    if type(capacity) is not int or not 0 <= capacity <= CAPACITY_MAX:
-        raise BadInput(
-            f"The capacity of {name} is {capacity!r:.20}.", hint=f"Use 0 to {CAPACITY_MAX}."
-        )
+    check_value(capacity, _Capacity, "capacity")
 
 
 def read_limits(limits: object, names: Iterable[str], task: str) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """What a failure becomes."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from sys import float_info
+from typing import Annotated
 
 from dueline.core.attempt import (
     ERROR_CHARACTERS_MAX,
@@ -21,6 +22,7 @@ from dueline.core.attempt import (
     epitaph_of,
 )
 from dueline.core.clock import DAY_US, SECOND_US
+from dueline.core.constraints import check_constraints, constraint, integer
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
 from dueline.core.user_code import Raised, contain
@@ -36,35 +38,45 @@ WAIT_US_MAX = 3660 * DAY_US
 """No wait is longer: ten years, as far ahead as a job may be due. Stores keep 64-bit instants."""
 
 
+_Seconds = Annotated[
+    float,
+    constraint("a number of seconds, 0 or more", "Use 0 or more.", ge=0, le=float_info.max),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often, and how soon, a failed job is tried again.
+    """How failed attempts of a job are retried, such as `Retry(attempts=5, base=10)`.
 
-    attempts: handler calls that may fail before the job is dead, 1 to 100.
-    base, cap: seconds; the n-th failure waits a random part of min(cap, base * 2**(n-1))
-      (full jitter: aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter).
-    on, unless: which exceptions are tried again; anything else is dead at once.
+    The n-th retry waits a random duration of at most `min(cap, base * 2 ** (n - 1))` seconds
+    (full jitter: aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter).
+
+    Attributes:
+        attempts: Number of attempts, 1 to 100; then the job becomes a dead-letter job.
+        base: Upper bound of the first wait in seconds; it doubles with each failure.
+        cap: Largest upper bound of a wait, in seconds.
+        on: Exceptions that are retried; other exceptions dead-letter the job at once.
+        unless: Exceptions of `on` that are not retried.
+
+    Raises:
+        BadInput: A value is out of range, or `on` or `unless` is not a tuple of exceptions.
     """
 
-    attempts: int = 8
-    base: float = 2.0
-    cap: float = 3600.0
+    attempts: Annotated[int, integer(1, ATTEMPTS_MAX)] = 8
+    base: _Seconds = 2.0
+    cap: _Seconds = 3600.0
     on: tuple[type[BaseException], ...] = (Exception,)
     unless: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the values."""
         kinds: tuple[object, ...] = (self.on, self.unless)
         if not all(isinstance(some, tuple) and all(map(_is_error, some)) for some in kinds):
-            raise BadInput("on and unless are tuples of exception classes.")
-        if type(self.attempts) is not int or not all(map(_is_number, (self.base, self.cap))):
-            raise BadInput("attempts is a whole number, base and cap are seconds.")
-        if not 1 <= self.attempts <= ATTEMPTS_MAX:
-            raise BadInput(f"attempts is {self.attempts}.", hint=f"Use 1 to {ATTEMPTS_MAX}.")
-        if not (0 <= self.base < math.inf and 0 <= self.cap < math.inf):
             raise BadInput(
-                f"base and cap are {self.base} and {self.cap}.", hint="Use seconds, 0 or more."
+                "`on` and `unless` must be tuples of exception classes.",
+                hint="Use on=(ConnectionError,).",
             )
+        check_constraints(self)
 
     def wants(self, error: BaseException) -> bool:
         """Tell whether this error is one to try again."""
@@ -174,10 +186,6 @@ def _error_of(ending: Failed) -> str:
 
 def _is_error(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseException)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _later(now_us: int, wait_us: int) -> int:

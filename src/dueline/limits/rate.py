@@ -7,11 +7,11 @@ in it. Without, it is a sliding window: no span of that length ever sees more th
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final, cast
 
 from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.codec import decode, encode
-from dueline.core.errors import BadInput
+from dueline.core.constraints import check_constraints, check_value, constraint, integer
 from dueline.core.ids import Ids
 from dueline.core.limit_names import check_semaphore, semaphore_of
 from dueline.core.pagination import record_at, records_in
@@ -24,6 +24,8 @@ GRAINS: Final = 100
 COUNT_MAX: Final = 1_000_000
 PER_US_MIN: Final = SECOND_US // 100
 
+_Count = Annotated[int, integer(1, COUNT_MAX)]
+
 _RATES: Final = "rates"
 
 
@@ -31,8 +33,13 @@ _RATES: Final = "rates"
 class Rate:
     """So many in a span of microseconds. burst: so many at once after a pause, 0 for a window."""
 
-    count: int
-    per_us: int
+    count: _Count
+    per_us: Annotated[
+        int,
+        constraint(
+            "a duration from 10 ms to one day", "Use 10 ms to one day.", ge=PER_US_MIN, le=DAY_US
+        ),
+    ]
     burst: int = 0
 
 
@@ -50,17 +57,13 @@ class Meter:
 
 
 def check_rate(name: str, count: object, per_us: int, burst: object = None) -> Rate:
-    """Let a rate pass, or say what is wrong with it. burst: None for a sliding window."""
+    """Return a rate; raise BadInput if a value is out of range. burst: None for a window."""
     check_semaphore(name)
-    if type(count) is not int or not 1 <= count <= COUNT_MAX:
-        raise BadInput(f"The rate {name} is {count!r:.20}.", hint=f"Use 1 to {COUNT_MAX}.")
-    if not PER_US_MIN <= per_us <= DAY_US:
-        raise BadInput(
-            f"The rate {name} is for {per_us / SECOND_US} s.", hint="Use 10 ms to one day."
-        )
-    if burst is not None and (type(burst) is not int or not 1 <= burst <= COUNT_MAX):
-        raise BadInput(f"burst is {burst!r:.20}.", hint=f"Use 1 to {COUNT_MAX}.")
-    return Rate(count, per_us, 0 if burst is None else burst)
+    if burst is not None:
+        check_value(burst, _Count, "burst")
+    rate = Rate(cast("int", count), per_us, cast("int", burst) or 0)
+    check_constraints(rate)
+    return rate
 
 
 def left(meter: Meter, rate: Rate, now_us: int) -> int:

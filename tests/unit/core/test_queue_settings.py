@@ -74,23 +74,27 @@ def test_the_bounds_themselves_pass(settings: QueueSettings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "text"),
+    ("settings", "what", "got"),
     [
-        (QueueSettings(shards=0), "shards is 0"),
-        (QueueSettings(shards=1025), "shards is 1025"),
-        (QueueSettings(lease_us=99_999), "lease is 0.099999 s"),
-        (QueueSettings(lease_us=DAY_US + 1), "lease is 86400.000001 s"),
-        (QueueSettings(aging_us=-1), "aging is -1e-06 s"),
-        (QueueSettings(aging_us=999), "aging is 0.000999 s"),
-        (QueueSettings(aging_us=3661 * DAY_US), "aging is 316310400.0 s"),
-        (QueueSettings(keep_us=-1), "keep is -1e-06 s"),
-        (QueueSettings(keep_us=3661 * DAY_US), "keep is 316310400.0 s"),
-        (QueueSettings(shards=True), "whole numbers"),
-        (QueueSettings(keep_us=0.5), "whole numbers"),  # type: ignore[arg-type]
-        (QueueSettings(history="every"), "history is 'every'"),  # type: ignore[arg-type]
+        (QueueSettings(shards=0), "`shards` must be", "(got 0)"),
+        (QueueSettings(shards=1025), "`shards` must be", "(got 1025)"),
+        (QueueSettings(lease_us=99_999), "`lease` must be", "(got 0.099999 s)"),
+        (QueueSettings(lease_us=DAY_US + 1), "`lease` must be", "(got 86400.000001 s)"),
+        (QueueSettings(aging_us=-1), "`aging` must be", "(got -1e-06 s)"),
+        (QueueSettings(aging_us=999), "`aging` must be", "(got 0.000999 s)"),
+        (QueueSettings(aging_us=3661 * DAY_US), "`aging` must be", "(got 316310400.0 s)"),
+        (QueueSettings(keep_us=-1), "`keep` must be", "(got -1e-06 s)"),
+        (QueueSettings(keep_us=3661 * DAY_US), "`keep` must be", "(got 316310400.0 s)"),
+        (QueueSettings(shards=True), "`shards` must be an integer", "(got True)"),
+        (QueueSettings(keep_us=0.5), "`keep` must be", "(got 5e-07 s)"),  # type: ignore[arg-type]
+        (
+            QueueSettings(history="every"),
+            "`history` must be one of attempts, all, arguments, off",
+            "(got 'every')",
+        ),  # type: ignore[arg-type]
     ],
 )
-def test_what_lies_beyond_is_refused_by_name(settings: QueueSettings, text: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(text)) as raised:
+def test_what_lies_beyond_is_refused_by_name(settings: QueueSettings, what: str, got: str) -> None:
+    with pytest.raises(BadInput, match=f"{re.escape(what)}.*{re.escape(got)}") as raised:
         check_settings(settings)
     assert raised.value.hint
