@@ -1,11 +1,9 @@
 """From an application to a running worker."""
 
-import gc
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dueline.api.config import place_of
@@ -31,9 +29,6 @@ from dueline.worker.worker import Worker, WorkerSettings
 if TYPE_CHECKING:
     import asyncio  # slow to load, and only needed where handlers are coroutines
 
-YOUNG_OBJECTS = 20_000
-TURN_S_MAX = 0.001
-
 
 def launch(app: Connection, plan: Plan) -> int | None:
     """Run a worker in this thread until it is stopped, or its burst is over.
@@ -45,7 +40,7 @@ def launch(app: Connection, plan: Plan) -> int | None:
     """
     worker = make_worker(app, plan)
     ending = passed_on(lambda count: worker.stop(hurry=count > 1))
-    with ending as received, _rare_collections(), _short_turns():
+    with ending as received:
         run(app, plan, worker)
     return next(iter(received), None)
 
@@ -162,40 +157,3 @@ def _warn_of_limits(tasks: Mapping[str, Handler]) -> None:
             "kill_after needs child processes (--processes): %s can only be interrupted",
             ", ".join(names),
         )
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Let the garbage collector look less often while this process is a worker.
-
-    A worker makes and drops five tuples a job, none of them in a cycle; looking at the young
-    ones after every 700 took a seventh of a no-op job's time (19.4 to 16.6 us, November 2026).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    thresholds = gc.get_threshold()
-    gc.set_threshold(max(thresholds[0], YOUNG_OBJECTS), *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let threads wait less for one that computes, while this process is a worker.
-
-    A job passes three of them before its handler is called. Beside a handler that computes all
-    the time, with turns of 5 ms it waited for 14 to 23 ms, with 1 ms for 8 to 9; what a no-op
-    job costs did not change (November 2026).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    turn_s = sys.getswitchinterval()
-    sys.setswitchinterval(min(turn_s, TURN_S_MAX))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(turn_s)

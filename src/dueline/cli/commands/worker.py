@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dueline.api.worker_plan import CONCURRENCY, DRAIN_S
+from dueline.cli.process_tuning import tuned
 from dueline.cli.session import session_of
 from dueline.core.clock import SECOND_US
 from dueline.core.durations import parse_span
@@ -62,16 +63,17 @@ def worker(
     serving = _slots(queue) if queue else None
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
     application = session_of(context).application(app)
-    stopped_by = application.run_worker(
-        serving,
-        concurrency=concurrency,
-        processes=processes,
-        drain=drain_s,
-        burst=burst,
-        recycle_jobs=recycle_jobs,
-        recycle_mb=recycle_mb,
-        monitor=monitor,
-    )
+    with tuned():
+        stopped_by = application.run_worker(
+            serving,
+            concurrency=concurrency,
+            processes=processes,
+            drain=drain_s,
+            burst=burst,
+            recycle_jobs=recycle_jobs,
+            recycle_mb=recycle_mb,
+            monitor=monitor,
+        )
     return 0 if stopped_by is None else _SIGNALLED + stopped_by
 
 
