@@ -88,10 +88,10 @@ def test_the_bounds_themselves_pass(settings: QueueSettings) -> None:
         (QueueSettings(shards=True), "`shards` must be an integer", "(got True)"),
         (QueueSettings(keep_us=0.5), "`keep` must be", "(got 5e-07 s)"),  # type: ignore[arg-type]
         (
-            QueueSettings(history="every"),
+            QueueSettings(history="every"),  # type: ignore[arg-type]
             "`history` must be one of attempts, all, arguments, off",
             "(got 'every')",
-        ),  # type: ignore[arg-type]
+        ),
     ],
 )
 def test_what_lies_beyond_is_refused_by_name(settings: QueueSettings, what: str, got: str) -> None:
