@@ -26,7 +26,7 @@ from dueline.core.attempt import Attempt
 from dueline.jobs.history import attempts
 from tests.kills.processes import told_in
 
-PREVIOUS = "67d776de995893c22d77222e1ae1b856913f058f"
+PREVIOUS = "2d89318d91bbf133e2a190a619ec6652871be62c"
 """Commit of the version that was released before this one."""
 
 ROOT = Path(__file__).parent.parent.parent
