@@ -108,7 +108,7 @@ def _all_accounted_for(story: Story, facts: Facts) -> Check:
     paths = [result.path for result in facts.results.values()]
     paths += [story.jobs[job].path for job in facts.dead]
     return Check(
-        f"Proof: {len(story.jobs):,} files = {len(facts.results):,} in the results + "
+        f"Proof: {len(story.jobs):,} files = {len(facts.results):,} results + "
         f"{len(facts.dead)} dead-letter jobs, each exactly once.",
         sorted(paths) == sorted(one.path for one in story.jobs.values()) and not facts.waiting,
     )

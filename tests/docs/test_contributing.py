@@ -17,6 +17,7 @@ FILES_MAX = {
     "A new store, such as PostgreSQL": 14,
     "A new command with its read model": 8,
     "A new protocol rule": 8,
+    "A bug in retries": 6,
 }
 
 

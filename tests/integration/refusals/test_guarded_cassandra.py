@@ -237,7 +237,6 @@ def send_again(url: str, file: Path) -> None:
 def test_jobs_of_unknown_fate_are_neither_lost_nor_doubled_by_another_process(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    # DESIGN 4 "HookDecorator again"
     (node,) = guarded.ring.nodes
     queue = step.replace(" ", "-")
     ran: list[int] = []

@@ -210,7 +210,7 @@ def worn() -> Job:
 
 
 def test_a_snooze_spends_nothing() -> None:
-    # DESIGN 3: the job is as it was, only later
+    # the job stays the same, only later
     found = again(decided(Snoozed(7 * SECOND_US), worn()))
     assert found == RetryLater(
         NOW_US + 7 * SECOND_US, 2, 1, alone=True, error="OSError: x", word="snoozed"

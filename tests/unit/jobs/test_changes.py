@@ -346,7 +346,6 @@ def test_redriving_many_leaves_those_that_changed_meanwhile(queues: Queues) -> N
 def test_a_job_of_unknown_fate_is_enqueued_again_neither_lost_nor_doubled(
     store: Store, clock: HandClock, fault: Fault
 ) -> None:
-    # C1, DESIGN 4 "HookDecorator again"
     plan: dict[int, Fault] = {}
     failing = FailingStore(store, plan)
     queues = queues_on(failing, clock)

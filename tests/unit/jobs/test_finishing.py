@@ -74,7 +74,7 @@ def test_an_end_has_all_its_effects_with_or_without_transactions(
 def test_whoever_dies_at_any_step_the_next_claimer_sees_it_through(
     queues: Queues, clock: HandClock, state: FinalState, fault: Fault, step: int
 ) -> None:
-    # DESIGN 4 "Finishing", R13: the handler never runs again once the outcome is stored
+    # rule P5: the handler never runs again once the outcome is stored
     put(queues, call(1))
     (job,) = claim_all(queues)
     store = Stepwise(queues.engine.store, {step: fault})

@@ -1,7 +1,7 @@
 """A job has one end, wherever its worker is stopped.
 
 Each life is led once for every step of it: the worker is stopped right before that step, for
-good, and others go on when its leases are over (DESIGN 4 "Finishing", RELIABILITY P5).
+good, and others go on when its leases are over (rule P5).
 """
 
 import pytest

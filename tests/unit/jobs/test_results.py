@@ -83,7 +83,7 @@ def test_neighbours_that_are_expired_hide_nothing(store: Store, clock: HandClock
 
 
 def test_a_look_up_is_one_read(store: Store) -> None:
-    # DESIGN 4: find reads at most two
+    # find reads at most two
     job_id = Ids().one(NOW_US)
     keep(store, job_id, Outcome("cancelled", NOW_US, error="why"))
     counting = FailingStore(store, {})

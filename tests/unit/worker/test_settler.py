@@ -155,7 +155,7 @@ def test_what_goes_on_moves_the_row_and_frees_it(
     crashes: int,
     alone: bool,
 ) -> None:
-    # DESIGN 3: whatever happens to a job moves its `at`, or drops it
+    # every change to a job moves its `at`, or deletes the row
     job = claimed(queues, clock)
     assert settler_of(queues).settle([ended(job, ending)], []) == []
     row = row_in(queues.engine.store, job.id)

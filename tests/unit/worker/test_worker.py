@@ -211,7 +211,7 @@ def test_a_mark_that_fails_is_made_again_and_no_job_is_forgotten(
 def test_what_another_decided_is_seen_through_and_never_run(
     queues: Queues, clock: HandClock
 ) -> None:
-    # DESIGN 4 "Finishing": a claimer that finds an outcome replays the effects
+    # rule P5: a claimer that finds an outcome repeats its effects
     put(queues, call(1))
     (job,) = claim_all(queues, worker="dead:1:0")
     outcome = Outcome("done", clock.wall_us(), value="7")
