@@ -17,7 +17,8 @@ from tests.harness.markdown import (
     steps,
 )
 
-NO_RUN_MAX = 1
+NO_RUN_MAX = 3
+"""Blocks that need Flask, a Cassandra cluster, or start a Cassandra node."""
 NEEDED = {"spark"}
 """What blocks may need; `tests/unit/spark/test_docs.py` runs those of Spark."""
 
