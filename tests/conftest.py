@@ -22,6 +22,8 @@ YOUNG_OBJECTS = 20_000
 UNMEASURED = {"monitor", "cli", "failures", "kills", "power", "simulation", "spark"}
 """Folders whose tests are of rooms of which no coverage is asked; the others have their own."""
 
+pytest.register_assert_rewrite("tests.harness.cases")
+
 EXTRA_STORES["memory://?transactional=off"] = SteppedMemoryStore
 
 UNHURRIED = [HealthCheck.too_slow]  # a busy machine is no finding

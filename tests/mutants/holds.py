@@ -32,7 +32,7 @@ def what_was_released_is_claimed_again_at_once(patch: Patch) -> None:
 
 
 def claims_last_for_ever(patch: Patch) -> None:
-    patch.setattr(Controls, "has_lapsed", lambda *_: False)
+    patch.setattr(Controls, "has_expired", lambda *_: False)
 
 
 def progress_is_written_over_a_later_claims(patch: Patch) -> None:

@@ -134,7 +134,7 @@ def an_old_shard_is_left_without_its_seal(patch: Patch) -> None:
             engine.store.close_until = close  # type: ignore[method-assign]
 
     whole = resharding.reshard
-    patch.setattr(resharding, "recut", recut)
+    patch.setattr(resharding, "reshard", recut)
 
 
 def a_producer_takes_a_sealed_shard_for_an_open_one(patch: Patch) -> None:

@@ -1,46 +1,19 @@
 """Requests that land late, on the memory store without transactions (rule U5)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 
 import pytest
 
-from dueline.core.errors import StoreUnavailable, Unknown
+from dueline.core.errors import Unknown
 from dueline.core.readback import Fate
 from dueline.core.store import NO_VERSION, Put, Write
-from dueline.store_tests.cluster import Cluster
 from tests.harness import late_landing
+from tests.harness.cases.stores_late_landing import LateStore
 from tests.harness.clocks import HandClock
 from tests.harness.late_answers import ON_TIME, LateClient
 
 pytestmark = pytest.mark.memory
-
-
-class LateStore(LateClient):
-    """A store that gives up its next conditional write on request."""
-
-    def __init__(self) -> None:
-        """Start empty, with an answer to each request."""
-        self.armed: list[int] = []
-        super().__init__(HandClock(), cluster=Cluster(), turns=self._turns())
-
-    def _turns(self) -> Iterator[int]:
-        while True:
-            yield self.armed.pop() if self.armed else ON_TIME
-
-    def silence(self) -> Callable[[], None]:
-        """Answer no reading of rows, until what is returned is called."""
-
-        def fail(*_: object) -> None:
-            raise StoreUnavailable
-
-        some = self._node.some
-        self._node.some = fail  # type: ignore[method-assign, assignment]
-
-        def speak() -> None:
-            self._node.some = some  # type: ignore[method-assign]
-
-        return speak
 
 
 @pytest.fixture

@@ -65,14 +65,17 @@ SPARK = TESTS / "unit" / "spark"  # its tests still share helpers among themselv
 
 
 def borrowed(source: str) -> list[str]:
-    """List the test modules and conftests from which a test imports names."""
+    """List the test modules and conftests from which a test imports names, or which it imports."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return [
-        node.module
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ImportFrom)
-        and node.module
-        and node.module.startswith("tests.")
-        and node.module.rpartition(".")[2].startswith(("test_", "conftest"))
+        name
+        for name in found
+        if name.startswith("tests.") and name.rpartition(".")[2].startswith(("test_", "conftest"))
     ]
 
 
@@ -80,4 +83,9 @@ def test_tests_import_helpers_from_the_harness_only() -> None:
     paths = [path for path in TESTS.rglob("*.py") if SPARK not in path.parents]
     found = {str(path): borrowed(path.read_text(encoding="utf-8")) for path in paths}
     assert {path: names for path, names in found.items() if names} == {}
-    assert borrowed("from tests.unit.a.test_b import c") == ["tests.unit.a.test_b"]
+    for line in (
+        "from tests.a.test_b import c",
+        "from tests.a import test_b",
+        "import tests.a.test_b",
+    ):
+        assert borrowed(line) == ["tests.a.test_b"]

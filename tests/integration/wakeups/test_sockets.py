@@ -17,10 +17,10 @@ from dueline.stores.sqlite.wakeup import (
     SocketListener,
     SocketWakeups,
 )
+from tests.harness.cases.wakeups_sockets import taken_at_once
 from tests.harness.clocks import HandClock
 
 WAIT_S = 60.0
-TAKEN_S_MAX = 10.0
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_wakeups(file: Path, clock: HandClock) -> SocketWakeups:
+def wakeups(file: Path, clock: HandClock) -> SocketWakeups:
     return SocketWakeups(file, clock=clock)
 
 
@@ -102,34 +102,6 @@ def test_a_flood_of_wakeups_keeps_no_worker(
         assert listener.take()
         listener._socket = calm
     assert flooded.received <= DATAGRAMS_MAX
-
-
-class TakenAtOnce(threading.Event):
-    """News that a worker takes in the very moment they come."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.listener: SocketListener | None = None
-        self.taken = threading.Semaphore(0)
-
-    def set(self) -> None:
-        super().set()
-        if self.listener is not None and self.listener.take():
-            self.taken.release()
-
-
-def taken_at_once(wakeups: SocketWakeups) -> None:
-    """Take each wake-up while its thread still announces it."""
-    wakeup = TakenAtOnce()
-    listener = wakeups.listen(["default"], wakeup)
-    assert isinstance(listener, SocketListener)
-    wakeup.listener = listener
-    try:
-        for _ in range(3):
-            wakeups.wake(["default"])
-            assert wakeup.taken.acquire(timeout=TAKEN_S_MAX)
-    finally:
-        listener.close()
 
 
 def test_news_that_are_taken_at_once_are_not_the_last(wakeups: SocketWakeups) -> None:

@@ -17,38 +17,46 @@ from dueline.core.store import Store
 from dueline.jobs.queue import Queues
 from dueline.store_tests.stepped_store import nothing
 from tests.harness import world
+from tests.harness.cases import (
+    admin_bulk_runs,
+    jobs_deadlines,
+    jobs_lowlevel,
+    jobs_mass,
+    jobs_pauses,
+    jobs_quotas,
+    jobs_resharding,
+    jobs_telling,
+    jobs_tenant_weights,
+    jobs_unique,
+    monitor_departed,
+    monitor_monitor,
+    monitor_purge,
+    monitor_retire,
+    monitor_vanish,
+    schedules_overlap,
+    schedules_storing,
+    schedules_succession,
+    streams_app,
+    streams_consumer,
+    streams_cuts,
+    streams_parking,
+    streams_replay,
+    worker_affinity,
+    worker_chunks,
+    worker_controls,
+    worker_limits,
+    worker_rates,
+    worker_rules,
+    worker_steered,
+    worker_turns,
+    workflows_running,
+)
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage
 from tests.harness.workflow_tasks import with_tasks
 from tests.harness.world import World
-from tests.unit.admin import test_bulk_runs
-from tests.unit.jobs import (
-    test_deadlines,
-    test_lowlevel,
-    test_mass,
-    test_pauses,
-    test_quotas,
-    test_resharding,
-    test_telling,
-    test_tenant_weights,
-    test_unique,
-)
-from tests.unit.monitor import test_departed, test_monitor, test_purge, test_retire, test_vanish
-from tests.unit.schedules import test_overlap, test_storing, test_succession
-from tests.unit.streams import test_app, test_consumer, test_cuts, test_parking, test_replay
-from tests.unit.worker import (
-    test_affinity,
-    test_chunks,
-    test_controls,
-    test_limits,
-    test_rates,
-    test_rules,
-    test_steered,
-    test_turns,
-)
-from tests.unit.workflows import test_running
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.session import CassandraSession
@@ -130,7 +138,7 @@ def ground(keyspaces: Keyspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ground = Ground(session, url, tmp_path)
     monkeypatch.setattr(world, "store_on", lambda _kind, _folder, clock: ground.open_store(clock))
     monkeypatch.setattr(
-        test_resharding, "opener", lambda *_: lambda: ground.open_store(SystemClock())
+        jobs_resharding, "opener", lambda *_: lambda: ground.open_store(SystemClock())
     )
     monkeypatch.setattr(
         "dueline.api.connection.open_store", lambda _url, *, clock: ground.open_store(clock)
@@ -143,214 +151,194 @@ KIND = "cassandra"
 FEATURES: dict[str, Callable[[Ground], object]] = {
     # streams, checkpoints, leases, sequences
     "a member goes on where it stopped": lambda on: (
-        test_consumer.test_a_member_reads_everything_once_and_goes_on_where_it_stopped(on.stage)
+        streams_consumer.a_member_reads_everything_once_and_goes_on_where_it_stopped(on.stage)
     ),
     "H5, H6: a dead member's shards": lambda on: (
-        test_consumer.test_a_dead_members_shards_are_taken_over_within_two_leases(on.stage)
+        streams_consumer.a_dead_members_shards_are_taken_over_within_two_leases(on.stage)
     ),
-    "H5: a stale member": lambda on: test_consumer.test_a_stale_members_commit_is_refused(on.stage),
+    "H5: a stale member": lambda on: streams_consumer.a_stale_members_commit_is_refused(on.stage),
     "T14: an event that keeps failing": lambda on: (
-        test_parking.test_an_event_without_a_key_is_set_aside_alone(on.stage)
+        streams_parking.an_event_without_a_key_is_set_aside_alone(on.stage)
     ),
-    "a group reads again": lambda on: (
-        test_replay.test_a_group_handles_again_what_lies_behind_a_time(on.stage)
+    "a group reads again": lambda on: streams_replay.a_group_handles_again_what_lies_behind_a_time(
+        on.stage
     ),
-    "H7: a stream is cut anew": lambda on: (
-        test_cuts.test_new_shards_wait_until_the_old_ones_are_read(on.stage)
+    "H7: a stream is cut anew": lambda on: streams_cuts.new_shards_wait_until_the_old_ones_are_read(
+        on.stage
     ),
-    "R6: a lease": lambda on: test_app.test_a_lease_has_one_holder_at_a_time(Dueline(on.url)),
-    "a sequence": lambda on: test_app.test_sequences_of_one_name_give_each_number_once(
+    "R6: a lease": lambda on: streams_app.a_lease_has_one_holder_at_a_time(Dueline(on.url)),
+    "a sequence": lambda on: streams_app.sequences_of_one_name_give_each_number_once(
         Dueline(on.url)
     ),
     # the monitor and its chores
-    "R6: one is elected": lambda on: (
-        test_monitor.test_one_is_elected_and_does_each_chore_in_its_time(on.world)
-    ),
-    "R6: another takes over": lambda on: (
-        test_monitor.test_when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(
-            on.world
-        )
-    ),
-    "R6: a stale monitor": lambda on: (
-        test_monitor.test_one_that_stood_still_past_its_lease_writes_nothing_more(on.world)
-    ),
-    "R7: what the dead held": lambda on: (
-        test_departed.test_what_a_dead_worker_held_is_due_long_before_its_lease_ends(on.world)
-    ),
-    "O7: the dead go": lambda on: (
-        test_purge.test_the_dead_go_when_they_are_older_than_they_are_kept_and_no_others(on.world)
-    ),
-    "C16: a queue vanishes": lambda on: test_vanish.test_a_queue_that_nobody_uses_vanishes(
+    "R6: one is elected": lambda on: monitor_monitor.one_is_elected_and_does_each_chore_in_its_time(
         on.world
     ),
+    "R6: another takes over": lambda on: (
+        monitor_monitor.when_it_is_killed_another_takes_over_within_its_lease_and_a_stand(on.world)
+    ),
+    "R6: a stale monitor": lambda on: (
+        monitor_monitor.one_that_stood_still_past_its_lease_writes_nothing_more(on.world)
+    ),
+    "R7: what the dead held": lambda on: (
+        monitor_departed.what_a_dead_worker_held_is_due_long_before_its_lease_ends(on.world)
+    ),
+    "O7: the dead go": lambda on: (
+        monitor_purge.the_dead_go_when_they_are_older_than_they_are_kept_and_no_others(on.world)
+    ),
+    "C16: a queue vanishes": lambda on: monitor_vanish.a_queue_that_nobody_uses_vanishes(on.world),
     "lanes are retired": lambda on: (
-        test_retire.test_the_lanes_of_dead_jobs_are_retired_too_and_only_when_they_are_empty(
-            on.world
-        )
+        monitor_retire.the_lanes_of_dead_jobs_are_retired_too_and_only_when_they_are_empty(on.world)
     ),
     # what happens to jobs
-    "V2: all is told": lambda on: test_telling.test_changes_are_told(on.telling, on.clock),
+    "V2: all is told": lambda on: jobs_telling.changes_are_told(on.telling, on.clock),
     "H7: shards become more and fewer": lambda on: (
-        test_resharding.test_no_job_is_lost_or_doubled_while_shards_become_more_and_fewer(
+        jobs_resharding.no_job_is_lost_or_doubled_while_shards_become_more_and_fewer(
             KIND, on.folder
         )
     ),
     "C19: a running job is cancelled": lambda on: (
-        test_controls.test_a_running_job_whose_end_is_wished_for_runs_no_second_time(
-            on.queues, on.clock, test_controls.FAILED, "cancelled"
+        worker_controls.a_running_job_whose_end_is_wished_for_runs_no_second_time(
+            on.queues, on.clock, worker_controls.FAILED, "cancelled"
         )
     ),
     "C18: progress": lambda on: (
-        test_controls.test_the_last_report_is_written_and_there_for_the_next_attempt(
+        worker_controls.the_last_report_is_written_and_there_for_the_next_attempt(
             on.queues, on.clock
         )
     ),
-    "C8: at most once": lambda on: test_rules.test_a_job_whose_worker_died_after_its_start_is_lost(
+    "C8: at most once": lambda on: worker_rules.a_job_whose_worker_died_after_its_start_is_lost(
         on.once, on.clock
     ),
-    "O6: all are cancelled": lambda on: test_mass.test_what_runs_is_asked_to_stop(on.world),
+    "O6: all are cancelled": lambda on: jobs_mass.what_runs_is_asked_to_stop(on.world),
     "O6: who is killed between": lambda on: (
-        test_bulk_runs.test_all_that_match_are_come_to_and_nothing_is_left_of_it(on.world)
+        admin_bulk_runs.all_that_match_are_come_to_and_nothing_is_left_of_it(on.world)
     ),
-    "A3: by hand": lambda on: test_lowlevel.test_what_was_put_in_is_claimed_and_acked(
+    "A3: by hand": lambda on: jobs_lowlevel.what_was_put_in_is_claimed_and_acked(
         on.app, RawQueue(on.app, "raw", lease=30)
     ),
-    "H10: own shards": lambda on: test_affinity.test_workers_claim_from_shards_of_their_own(
-        on.world
-    ),
+    "H10: own shards": lambda on: worker_affinity.workers_claim_from_shards_of_their_own(on.world),
     "H10: shards of the dead": lambda on: (
-        test_affinity.test_the_shards_of_a_dead_worker_wait_two_seconds_and_then_for_nobody(
-            on.world
-        )
+        worker_affinity.the_shards_of_a_dead_worker_wait_two_seconds_and_then_for_nobody(on.world)
     ),
     # workflows
-    "W1: a group": lambda on: test_running.test_a_group_gives_a_list_in_the_order_of_its_parts(
+    "W1: a group": lambda on: workflows_running.a_group_gives_a_list_in_the_order_of_its_parts(
         with_tasks(Dueline(on.url))
     ),
-    "W2: a pipeline": lambda on: test_running.test_a_pipeline_passes_on_what_its_parts_give(
+    "W2: a pipeline": lambda on: workflows_running.a_pipeline_passes_on_what_its_parts_give(
         with_tasks(Dueline(on.url))
     ),
     "W2: what fails is skipped": lambda on: (
-        test_running.test_a_pipeline_can_skip_what_fails_or_see_to_it(with_tasks(Dueline(on.url)))
+        workflows_running.a_pipeline_can_skip_what_fails_or_see_to_it(with_tasks(Dueline(on.url)))
     ),
-    "W3: nesting": lambda on: test_running.test_parts_nest_at_any_depth(
+    "W3: nesting": lambda on: workflows_running.parts_nest_at_any_depth(
         with_tasks(Dueline(on.url))
     ),
     "W4, W7: a graph": lambda on: (
-        test_running.test_each_step_of_a_graph_runs_once_after_those_that_it_names(
+        workflows_running.each_step_of_a_graph_runs_once_after_those_that_it_names(
             with_tasks(Dueline(on.url))
         )
     ),
-    "W5: failures in a group": lambda on: test_running.test_a_group_says_what_becomes_of_failures(
+    "W5: failures in a group": lambda on: workflows_running.a_group_says_what_becomes_of_failures(
         with_tasks(Dueline(on.url))
     ),
     "W5, W11: a dead step": lambda on: (
-        test_running.test_what_needs_a_dead_step_waits_until_that_is_retried(
+        workflows_running.what_needs_a_dead_step_waits_until_that_is_retried(
             with_tasks(Dueline(on.url))
         )
     ),
     "W8: a signal": lambda on: (
-        test_running.test_a_wait_for_a_signal_takes_no_slot_and_gives_its_value(
+        workflows_running.a_wait_for_a_signal_takes_no_slot_and_gives_its_value(
             with_tasks(Dueline(on.url))
         )
     ),
-    "W8: no signal": lambda on: test_running.test_nobody_signals_in_time(
+    "W8: no signal": lambda on: workflows_running.nobody_signals_in_time(
         with_tasks(Dueline(on.url))
     ),
-    "W7, W11: a branch is cancelled": lambda on: test_running.test_a_branch_is_cancelled(
+    "W7, W11: a branch is cancelled": lambda on: workflows_running.a_branch_is_cancelled(
         with_tasks(Dueline(on.url))
     ),
-    "W11: a cancelled step": lambda on: test_running.test_a_cancelled_step_ends_what_needs_it(
+    "W11: a cancelled step": lambda on: workflows_running.a_cancelled_step_ends_what_needs_it(
         with_tasks(Dueline(on.url))
     ),
-    "W6: a batch": lambda on: (
-        test_chunks.test_a_full_chunk_runs_at_once_and_the_rest_after_its_time(on.queues, on.clock)
+    "W6: a batch": lambda on: worker_chunks.a_full_chunk_runs_at_once_and_the_rest_after_its_time(
+        on.queues, on.clock
     ),
     "W6: each of a batch ends in its own way": lambda on: (
-        test_chunks.test_each_job_of_a_chunk_ends_in_its_own_way(on.queues, on.clock)
+        worker_chunks.each_job_of_a_chunk_ends_in_its_own_way(on.queues, on.clock)
     ),
     # unique
-    "C12: reject": lambda on: test_unique.test_a_second_call_is_refused_and_names_the_first(
+    "C12: reject": lambda on: jobs_unique.a_second_call_is_refused_and_names_the_first(on.queues),
+    "C12: existing": lambda on: jobs_unique.a_second_call_is_answered_the_first_job(on.queues),
+    "C12: replace": lambda on: jobs_unique.a_second_call_takes_the_place_of_a_waiting_job(
         on.queues
     ),
-    "C12: existing": lambda on: test_unique.test_a_second_call_is_answered_the_first_job(on.queues),
-    "C12: replace": lambda on: test_unique.test_a_second_call_takes_the_place_of_a_waiting_job(
-        on.queues
-    ),
-    "C12: earliest": lambda on: test_unique.test_the_earlier_due_of_both_is_kept(on.queues, 60, 30),
-    "T13: last": lambda on: test_unique.test_of_many_calls_the_last_runs_once_at_the_first_time(
+    "C12: earliest": lambda on: jobs_unique.the_earlier_due_of_both_is_kept(on.queues, 60, 30),
+    "T13: last": lambda on: jobs_unique.of_many_calls_the_last_runs_once_at_the_first_time(
         on.queues, 60, 30
     ),
-    "C12: who is stopped": lambda on: test_unique.test_a_producer_is_stopped_at_any_call(
+    "C12: who is stopped": lambda on: jobs_unique.a_producer_is_stopped_at_any_call(
         on.queues, "replace", "last", after=True, held=True
     ),
     # flow
-    "F10: a tenant pauses": lambda on: test_pauses.test_a_paused_tenant_waits_and_the_others_go_on(
+    "F10: a tenant pauses": lambda on: jobs_pauses.a_paused_tenant_waits_and_the_others_go_on(
         on.url, on.folder
     ),
-    "F10: a task pauses": lambda on: (
-        test_steered.test_it_comes_back_by_itself_and_is_set_aside_again(on.queues, on.clock)
+    "F10: a task pauses": lambda on: worker_steered.it_comes_back_by_itself_and_is_set_aside_again(
+        on.queues, on.clock
     ),
     "F1: permits of the dead": lambda on: (
-        test_limits.test_who_dies_gives_back_what_it_held_by_its_lease(KIND, on.folder)
+        worker_limits.who_dies_gives_back_what_it_held_by_its_lease(KIND, on.folder)
     ),
     "F1, F7: one at once for a key": lambda on: (
-        test_limits.test_a_job_whose_caller_knew_of_no_limit_gets_its_tasks(on.url, on.folder)
+        worker_limits.a_job_whose_caller_knew_of_no_limit_gets_its_tasks(on.url, on.folder)
     ),
-    "F2: all or none": lambda _: (
-        test_limits.test_what_one_limit_refuses_is_given_back_in_the_others()
-    ),
-    "F3: in turn": lambda _: (
-        test_limits.test_who_is_refused_is_next_and_more_urgent_jobs_before_it()
-    ),
+    "F2: all or none": lambda _: worker_limits.what_one_limit_refuses_is_given_back_in_the_others(),
+    "F3: in turn": lambda _: worker_limits.who_is_refused_is_next_and_more_urgent_jobs_before_it(),
     "F4: priority under limits": lambda on: (
-        test_limits.test_no_less_urgent_job_passes_one_with_the_same_limit(on.url, on.folder)
+        worker_limits.no_less_urgent_job_passes_one_with_the_same_limit(on.url, on.folder)
     ),
-    "F5: a rate": lambda on: test_rates.test_workers_share_a_rate(KIND, on.folder),
-    "F6: throttled": lambda on: test_rates.test_a_handler_closes_its_limits_for_a_while(
+    "F5: a rate": lambda on: worker_rates.workers_share_a_rate(KIND, on.folder),
+    "F6: throttled": lambda on: worker_rates.a_handler_closes_its_limits_for_a_while(
         on.url, "rate"
     ),
-    "F8: weights": lambda on: (
-        test_tenant_weights.test_a_worker_claims_by_weight_while_all_have_jobs(KIND, 8, on.folder)
+    "F8: weights": lambda on: jobs_tenant_weights.a_worker_claims_by_weight_while_all_have_jobs(
+        KIND, 8, on.folder
     ),
-    "T8: a job each time": lambda on: test_storing.test_each_time_is_one_job_with_what_it_asks_for(
+    "T8: a job each time": lambda on: schedules_storing.each_time_is_one_job_with_what_it_asks_for(
         on.world
     ),
-    "T9: what was missed": lambda on: test_storing.test_what_was_missed_runs_late_and_once(
+    "T9: what was missed": lambda on: schedules_storing.what_was_missed_runs_late_and_once(
         on.world
     ),
     "T9: what is left out": lambda on: (
-        test_overlap.test_what_is_left_out_is_told_where_the_history_is_of_everything(on.world)
+        schedules_overlap.what_is_left_out_is_told_where_the_history_is_of_everything(on.world)
     ),
     "T5: aging": lambda on: (
-        test_turns.test_under_endless_urgent_load_the_lowest_job_starts_within_its_bound(
+        worker_turns.under_endless_urgent_load_the_lowest_job_starts_within_its_bound(
             on.queues, on.clock, 1
         )
     ),
     "T10: overlap": lambda on: (
-        test_overlap.test_while_a_job_waits_or_runs_or_is_tried_again_no_other_comes(on.world)
+        schedules_overlap.while_a_job_waits_or_runs_or_is_tried_again_no_other_comes(on.world)
     ),
     "T10: one waits": lambda on: (
-        test_succession.test_one_time_waits_until_the_job_before_it_has_ended(on.world)
+        schedules_succession.one_time_waits_until_the_job_before_it_has_ended(on.world)
     ),
     "T10: the one before is ended": lambda on: (
-        test_succession.test_a_job_that_runs_is_asked_to_end_and_only_then_the_next_one_comes(
+        schedules_succession.a_job_that_runs_is_asked_to_end_and_only_then_the_next_one_comes(
             on.world
         )
     ),
     "F9: depth": lambda on: (
-        test_quotas.test_no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run(
+        jobs_quotas.no_more_jobs_wait_than_the_depth_allows_and_there_is_room_once_some_run(
             on.world
         )
     ),
-    "F9: rate": lambda on: test_quotas.test_a_rate_tells_when_there_is_room(on.world),
-    "T6: deadlines": lambda on: test_deadlines.test_a_worker_starts_them_in_that_order(
-        Dueline(on.url)
-    ),
+    "F9: rate": lambda on: jobs_quotas.a_rate_tells_when_there_is_room(on.world),
+    "T6: deadlines": lambda on: jobs_deadlines.a_worker_starts_them_in_that_order(Dueline(on.url)),
     "F9: tenants": lambda on: (
-        test_quotas.test_a_tenant_has_its_own_quota_or_that_of_each_and_all_share_the_queues(
-            on.world
-        )
+        jobs_quotas.a_tenant_has_its_own_quota_or_that_of_each_and_all_share_the_queues(on.world)
     ),
 }
 

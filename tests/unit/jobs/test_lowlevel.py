@@ -9,6 +9,7 @@ import pytest
 from dueline import BadInput, Dueline, LeaseLost
 from dueline.api.raw_queue import RawQueue
 from dueline.tasks.hooks import SettleEvent
+from tests.harness.cases import jobs_lowlevel as cases
 from tests.harness.clocks import HandClock
 
 STORES = [
@@ -36,20 +37,7 @@ def bodies(raw: RawQueue) -> list[bytes]:
 
 
 def test_what_was_put_in_is_claimed_and_acked(app: Dueline, raw: RawQueue) -> None:
-    # A3, C4: ack ends it
-    ids = raw.put([b"[1]", b"[2]"], task="of.another.framework")
-    first, second = raw.claim(10)
-    assert [first.id, second.id] == ids
-    assert (first.body, first.task, first.attempt, first.fence) == (
-        *(b"[1]", "of.another.framework"),
-        *(1, 1),
-    )
-    assert app.job(first.id).status == "running"
-    first.ack()
-    assert app.job(first.id).status == "done"
-    assert app.job(first.id).result(timeout=0) is None
-    with pytest.raises(LeaseLost):
-        first.ack()
+    cases.what_was_put_in_is_claimed_and_acked(app, raw)
 
 
 def test_the_most_urgent_come_first_and_none_early(raw: RawQueue, clock: HandClock) -> None:

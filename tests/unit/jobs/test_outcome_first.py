@@ -6,30 +6,23 @@ good, and others go on when its leases are over (rule P5).
 
 import pytest
 
+from tests.harness.cases import jobs_outcome_first as cases
+from tests.harness.cases.jobs_outcome_first import stage_of
 from tests.harness.job_runs import (
     LIVES,
     STEPS_MAX,
-    Life,
     check_calls,
     check_end,
     lead,
-    set_stage,
     states_of,
-    stop_everywhere,
 )
-from tests.harness.lives import Stage
 
 pytestmark = pytest.mark.no_cover  # long, and what it runs is measured by others
 
 
-def stage_of(life: Life, *stops: int) -> Stage:
-    """Set a stage with one job on it."""
-    return set_stage(Stage(life.act, retry=life.retry, settings=life.settings), *stops)
-
-
 @pytest.mark.parametrize("name", LIVES)
 def test_a_job_has_one_end_wherever_its_worker_is_stopped(name: str) -> None:
-    assert stop_everywhere(LIVES[name], stage_of) > 0
+    cases.a_job_has_one_end_wherever_its_worker_is_stopped(name)
 
 
 @pytest.mark.parametrize("name", ["done", "dead", "cancelled by an operator"])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from dueline.admin.search import attempts_of
 from dueline.core.attempt import ARGUMENTS_BYTES_MAX, Attempt, Told
 from dueline.core.call_options import Mode
 from dueline.core.clock import SECOND_US
@@ -22,6 +21,8 @@ from dueline.jobs.history import (
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
 from tests.harness.calls import call, put
+from tests.harness.cases import jobs_telling as cases
+from tests.harness.cases.jobs_telling import told, words
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.queues import queues_on
 from tests.harness.stream_stage import Stage
@@ -41,17 +42,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
 def queues(store: Store, clock: HandClock) -> Queues:
     """Make the engine; its queues keep a history of everything."""
     return queues_on(store, clock, QueueSettings(history="all"))
-
-
-def told(queues: Queues, queue: str = "default") -> list[tuple[str, str]]:
-    """Read what was told, in order: what happened, and to which job."""
-    found = attempts(queues.engine.store, queue, 1, everything=True)
-    return [(one.outcome, one.job) for one in found]
-
-
-def words(queues: Queues) -> list[str]:
-    """Read what happened, in order."""
-    return [word for word, _ in told(queues)]
 
 
 def test_births_are_told(queues: Queues, clock: HandClock) -> None:
@@ -82,19 +72,7 @@ def test_unique_births_and_what_becomes_of_them_are_told(queues: Queues, mode: M
 
 
 def test_changes_are_told(queues: Queues, clock: HandClock) -> None:
-    (job,) = put(queues, call(1, due_us=NOW_US + 60 * SECOND_US))
-    for change in (
-        lambda: queues.reschedule(job.id, NOW_US + 90 * SECOND_US),
-        lambda: queues.change(job.id, priority=5),
-        lambda: queues.retry(job.id),
-        lambda: queues.cancel(job.id),
-    ):
-        clock.advance(1)
-        change()
-    assert words(queues) == ["enqueued", "changed", "changed", "changed", "cancelled"]
-    past = attempts_of(queues.engine, job.id, "default", limit=10)
-    assert past.attempts[0].outcome == "cancelled"
-    assert past.attempts[0].priority == 5
+    cases.changes_are_told(queues, clock)
 
 
 def test_many_changes_are_told(queues: Queues, clock: HandClock) -> None:

@@ -17,12 +17,12 @@ from dueline.store_tests.given import born, lane_of
 from dueline.store_tests.stepped_store import nothing
 from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait
+from tests.harness.cases import monitor_departed_permits
 from tests.harness.cassandra_node import expect_node, session_on_a_node
 from tests.harness.clocks import HandClock
 from tests.harness.old_streams import kept, old_stream, one_more
 from tests.harness.stream_stage import Stage, values
 from tests.harness.world import World
-from tests.unit.monitor import test_departed_permits as departed_permits
 
 if TYPE_CHECKING:  # the driver may be absent
     from dueline.stores.cassandra.answers import Rows
@@ -70,7 +70,7 @@ def test_a_job_that_landed_late_in_a_lane_listed_nowhere_is_recovered(
 
 def test_permits_of_a_dead_worker_are_given_back_and_others_stay(world: World) -> None:
     # F1
-    departed_permits.test_what_another_changes_meanwhile_stays_changed(world)
+    monitor_departed_permits.what_another_changes_meanwhile_stays_changed(world)
 
 
 def test_a_sample_says_how_deep_and_how_late_a_queue_is(world: World) -> None:

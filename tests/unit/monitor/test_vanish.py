@@ -10,34 +10,31 @@ from dueline.core.errors import EnqueueUnknown, StoreUnavailable
 from dueline.core.job import Job
 from dueline.core.queue_catalog import LATE_US
 from dueline.core.store import Record
-from dueline.jobs.queue import Queues
 from dueline.monitor.empty_queues import QUEUES_A_STEP, WAIT_US, remove_empty_queues
 from dueline.monitor.lane_sweep import sweep_lanes
 from dueline.monitor.retention import expire_history
 from dueline.store_tests.cluster import Cluster
 from dueline.store_tests.failing_store import FailingStore
 from dueline.stores.memory.store import MemoryStore
+from tests.harness.cases import monitor_vanish as cases
+from tests.harness.cases.monitor_vanish import (
+    hurried_producer_against_monitor,
+    names,
+    producer_against_monitor,
+)
 from tests.harness.clocks import HandClock
 from tests.harness.empty_queues import (
     CALL,
     HISTORY_US,
     STAGES,
-    Put,
-    against_monitor,
     check_known,
     engine_of,
-    hurried_against_monitor,
     nothing,
     rounds,
 )
 from tests.harness.interleaving import Turns, every_order
 from tests.harness.queues import queues_on
 from tests.harness.world import World
-
-
-def names(world: World) -> list[str]:
-    """Name the queues."""
-    return world.queues.engine.catalog.names()
 
 
 def use_once(world: World) -> None:
@@ -49,12 +46,7 @@ def use_once(world: World) -> None:
 
 
 def test_a_queue_that_nobody_uses_vanishes(world: World) -> None:
-    # C16
-    world.queues.engine.catalog.settings("q")
-    world.queues.engine.catalog.settings("r")
-    assert rounds(world) == [2, 2, 2]
-    assert names(world) == []
-    assert rounds(world, 1) == [0]
+    cases.a_queue_that_nobody_uses_vanishes(world)
 
 
 def test_it_stays_as_long_as_its_history_is_kept(world: World) -> None:
@@ -217,21 +209,6 @@ def test_producers_read_of_a_queue_no_more_often_for_that(clock: HandClock) -> N
 
 
 # --- a producer and the monitor, in every order of their steps --------------------------------
-
-
-def a_queue(_monitor: Queues, _clock: HandClock) -> Put:
-    """Prepare nothing: the queue that is read of first is empty."""
-    return lambda producer: producer.enqueue(CALL)
-
-
-def producer_against_monitor() -> int:
-    """Let a job be put while the monitor lets its queue vanish."""
-    return against_monitor(a_queue)
-
-
-def hurried_producer_against_monitor() -> int:
-    """Let a job be put late while the monitor lets its queue vanish."""
-    return hurried_against_monitor(a_queue)
 
 
 def retry_against_monitor() -> int:

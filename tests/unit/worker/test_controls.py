@@ -12,14 +12,16 @@ from dueline.core.errors import BadInput, LeaseLost, StoreUnavailable
 from dueline.core.job import JobId
 from dueline.core.retry import Retry
 from dueline.core.store import Extend, Store
-from dueline.jobs import cancel_requests, progress_records
+from dueline.jobs import progress_records
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.tasks.handler import Cancel, Context, Handler
-from dueline.tasks.progress import NoControl, Progress, ProgressReport
+from dueline.tasks.progress import NoControl, ProgressReport
 from dueline.worker.assignment import Assignment
 from dueline.worker.execution import Execution
 from tests.harness.calls import LEASE_US, call, calls, claim_all, put, row_in, row_of
+from tests.harness.cases import worker_controls as cases
+from tests.harness.cases.worker_controls import FAILED, begun
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.swaps import swap
 from tests.harness.worker_bench import Bench, words
@@ -28,7 +30,6 @@ from tests.harness.world import EVERY_KIND, store_on
 WAIT_S = 60
 ASKED = "Its end was asked for."
 HANDLER = Handler(len, name="tests.task", retry=Retry(), timeout_us=None)
-FAILED = Failed("OSError", "no", "", retry=True)
 
 
 @pytest.fixture(params=EVERY_KIND)
@@ -37,13 +38,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
     store = store_on(request.param, tmp_path, clock)
     yield store
     store.close()
-
-
-def begun(bench: Bench, clock: HandClock) -> None:
-    """Begin handlers, and look as the beat does, a second later."""
-    bench.runner.begin()
-    clock.advance(1)
-    bench.worker._attend()
 
 
 def outcome_of(queues: Queues, job_id: JobId) -> tuple[str, str]:
@@ -70,23 +64,7 @@ def outcome_of(queues: Queues, job_id: JobId) -> tuple[str, str]:
 def test_a_running_job_whose_end_is_wished_for_runs_no_second_time(
     queues: Queues, clock: HandClock, ending: Ending, state: str
 ) -> None:
-    # C19: it ends as its handler makes it end, but is not tried again
-    (job,) = put(queues, call(1))
-    bench = Bench(queues, clock)
-
-    def cancel() -> None:
-        begun(bench, clock)
-        if len(bench.wakeup.waits_s) == 1:
-            assert not queues.cancel(job.id)
-        elif bench.runner.cancelled:
-            assert bench.runner.cancelled == [job._replace(fence=1).claim()]
-            bench.runner.end(ending)
-
-    bench.wakeup.meanwhile = cancel
-    assert bench.run() == [1]
-    assert queues.find(job.id).status == state
-    assert words(queues) == [state]
-    assert cancel_requests.of_worker(queues.engine.store, "bench:1:0") == []
+    cases.a_running_job_whose_end_is_wished_for_runs_no_second_time(queues, clock, ending, state)
 
 
 def test_a_claimed_job_that_has_not_begun_never_does(queues: Queues, clock: HandClock) -> None:
@@ -292,34 +270,7 @@ def test_a_lost_claim_comes_before_a_wish() -> None:
 def test_the_last_report_is_written_and_there_for_the_next_attempt(
     queues: Queues, clock: HandClock
 ) -> None:
-    # C18
-    (job,) = put(queues, call(1))
-    bench = Bench(queues, clock, retry=Retry(base=0, cap=0))
-    bench.handler.takes_context = True
-    lasts: list[Progress | None] = []
-
-    def report() -> None:
-        bench.runner.begin()
-        if not bench.runner.active:
-            return
-        (active,) = bench.runner.active
-        lasts.append(bench.runner.submitted[-1].last)
-        bench.runner.told = {active.claim(): ProgressReport(len(lasts), 10, "half")}
-        if len(lasts) == 1:
-            bench.worker._attend()
-            assert progress_records.read(queues.engine.store, job.id) == Progress(
-                1, 10, "half", clock.wall_us()
-            )
-        bench.runner.end(FAILED if len(lasts) < 3 else Done(b"1"))
-
-    bench.wakeup.meanwhile = report
-    assert bench.run() == [1, 1, 1]
-    assert [last and last.done for last in lasts] == [None, 1, 2]
-    last = progress_records.read(queues.engine.store, job.id)
-    assert last is not None
-    assert last.done == 3
-    clock.advance(us=progress_records.KEEP_US)
-    assert progress_records.read(queues.engine.store, job.id) is None
+    cases.the_last_report_is_written_and_there_for_the_next_attempt(queues, clock)
 
 
 def test_what_a_lost_claim_reported_is_not_written(queues: Queues, clock: HandClock) -> None:

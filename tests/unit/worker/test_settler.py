@@ -2,51 +2,42 @@
 
 import logging
 import random
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 
 import pytest
 
 from dueline.core.attempt import (
-    Attempt,
     Cancelled,
     Crashed,
     Done,
     Ended,
     Ending,
-    Failed,
     GivenBack,
     Outcome,
     Snoozed,
 )
-from dueline.core.call_options import CallOptions, Rule
 from dueline.core.clock import SECOND_US
-from dueline.core.errors import Duplicate, NotFound, Unknown
+from dueline.core.errors import NotFound, Unknown
 from dueline.core.job import Job, State
 from dueline.core.retry import Retry
 from dueline.core.store import Extend
 from dueline.jobs.history import attempt_of, attempts
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
-from dueline.tasks.handler import Handler
 from dueline.worker.claimer import ClaimedJob
-from dueline.worker.settler import Settler
 from dueline.worker.triage import Over, triage
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
+from tests.harness.cases.worker_settler import (
+    FAILED,
+    RUN_US,
+    ended,
+    retried_in_a_batch,
+    settler_of,
+    told,
+    words,
+)
 from tests.harness.clocks import NOW_US, HandClock
 from tests.harness.swaps import swap
-
-RUN_US = 250_000
-FAILED = Failed("ValueError", "no", "Traceback …\nValueError: no", retry=True, retry_after_us=None)
-
-
-def settler_of(queues: Queues, retry: Retry | None = None) -> Settler:
-    """Make a settler of one task."""
-    handlers: Mapping[str, Handler] = {}
-    if retry is not None:
-        handler = Handler(lambda _: None, name="tests.task", retry=retry, timeout_us=None)
-        handlers = {"tests.task": handler}
-    return Settler(queues.engine, handlers, random.Random(1))
 
 
 def claimed(queues: Queues, clock: HandClock) -> Job:
@@ -57,41 +48,12 @@ def claimed(queues: Queues, clock: HandClock) -> Job:
     return job
 
 
-def ended(job: Job, ending: Ending) -> Ended:
-    """End an attempt of a claimed job now."""
-    return Ended(job, ending, NOW_US + 5, NOW_US + RUN_US)
-
-
 def over_of(queues: Queues, taken: ClaimedJob) -> list[Over]:
     """Sort a job that is not run any more."""
     return triage([taken], queues.engine.catalog.settings, queues.engine.time.latest_us()).over
 
 
-def told(queues: Queues) -> list[Attempt]:
-    """Read the history."""
-    return list(attempts(queues.engine.store, "default", 1))
-
-
-def words(queues: Queues) -> list[str]:
-    """Read what history calls the attempts."""
-    return [attempt.outcome for attempt in told(queues)]
-
-
 # --- each ending -----------------------------------------------------------------------------
-
-
-def retried_in_a_batch(queues: Queues, clock: HandClock) -> None:
-    """End two jobs and retry one with a unique key, all at once; call with the key again."""
-    keyed = call(3)._replace(opts=CallOptions(unique=Rule("order 7", "reject", 0)).to_bytes())
-    put(queues, call(1), call(2), keyed)
-    jobs = claim_all(queues)
-    clock.advance(us=RUN_US)
-    ends = [ended(job, FAILED if job.opts else Done(b"7")) for job in jobs]
-    assert settler_of(queues, Retry(attempts=3)).settle(ends, []) == []
-    with suppress(Duplicate):
-        put(queues, keyed)
-        raise AssertionError("the key of a job that is retried was released")
-    assert sorted(words(queues)) == ["done", "done", "retried"]
 
 
 def test_a_retried_job_of_a_batch_keeps_its_unique_key(queues: Queues, clock: HandClock) -> None:

@@ -10,7 +10,7 @@ from dueline import Dueline, Retry, graph, group, pipeline
 from dueline.core.errors import BadInput
 from dueline.workflows.graph import Gathered, Node, lay_out
 from dueline.workflows.parts import Step, StepCall
-from tests.harness.workflow_stage import named, stage_of
+from tests.harness.cases.workflows_undoing import undone_if_it_fails
 from tests.harness.workflow_tasks import FAILING, ran, step
 
 A, B, U = (Step(name, lambda _given: StepCall("", "default", 0, b"[]")) for name in ("a", "b", "u"))
@@ -104,19 +104,6 @@ def test_who_undoes_may_be_given_nothing(shop: Dueline) -> None:
     alone = step(shop, "echo", "one").undone_by(step(shop, "undo", "all").alone())
     ran(shop, pipeline(alone, step(shop, "breaks")))
     assert UNDONE == [("all",)]
-
-
-def undone_if_it_fails(kind: str, folder: Path) -> None:
-    """Let the last of three steps fail, then none: the two before it are undone, or are not."""
-    steps = [named(name).undone_by(named(f"not {name}")) for name in "ab"]
-    for failing, undone in (({"z"}, ["not b", "not a"]), (set[str](), list[str]())):
-        stage = stage_of(kind, folder)
-        stage.put(pipeline(*steps, named("z")))
-        stage.failing_steps = failing
-        stage.work()
-        assert [name for name, _ in stage.ran] == ["a", "b", "z", *undone]
-        assert stage.look().progress().left == 0
-        stage.close()
 
 
 def test_what_undoes_runs_where_something_failed_and_nowhere_else(

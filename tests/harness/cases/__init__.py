@@ -1,0 +1,1 @@
+"""Tests that several test modules run: on other stores, or against mutants."""
