@@ -1,4 +1,4 @@
-# The one task runner. `make help` lists what there is; nothing but Python 3.11+, git and make is needed.
+# The task runner. `make help` lists the targets; it needs only Python 3.11+, git and make.
 PYTHON  ?= python3
 VENV    ?= .venv
 SPARK_VENV ?= .venv-spark
@@ -16,7 +16,7 @@ PY  := $(BIN)/python
 CODE := $(strip $(foreach folder,src tests benchmarks checker examples models simulation tools,\
           $(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))))
 
-# The packages whose branch coverage is held at COVERED_MIN per cent (Cassandra's needs a node).
+# Packages that require a branch coverage of COVERED_MIN per cent (Cassandra needs a node).
 COVERED_MIN := 95
 empty :=
 comma := ,
@@ -24,13 +24,13 @@ COVERED := $(subst $(empty) $(empty),$(comma),$(patsubst %,*/dueline/%/*.py,core
              coordination log jobs streams schedules admin stores stores/memory stores/sqlite) \
              checker/*.py $(patsubst %,*/store_tests/%.py,cluster row_changes stepped_store))
 
-# How much the kill loop does on a Cassandra ring of its own, which it strikes too.
+# Size of the kill test on a Cassandra ring, whose nodes fail too.
 CASSANDRA_KILLS ?= NODES=3 KILLS=3 PAUSES=0 JOBS=120 STRIKES=2
-# And where wall clocks jump, and where the disk is full.
+# Sizes with jumping wall clocks, and with a full disk.
 JUMPING_KILLS ?= KILLS=5 PAUSES=0 JOBS=1000
 FULL_DISK_KILLS ?= KILLS=1 PAUSES=0 JOBS=800 FILLS=2
 
-# The node of `make guard`, beside a developer's own ring.
+# The node of `make guard`, next to a developer's own ring.
 GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
@@ -46,7 +46,7 @@ demo: $(VENV)/.project ## run a real workload, kill a worker, prove that nothing
 demo-spark: $(SPARK_VENV)/.project ## jobs from a table on Spark, real workers, an audit of their history (JOBS=1000000)
 	$(if $(JOBS),JOBS=$(JOBS)) $(SPARK_VENV)/bin/python -m examples.demo_spark.run
 
-test: check ## check, then run all tests but those on Spark; in CI, hold the branch coverage
+test: check ## check, then run all tests except those on Spark; in CI, require branch coverage
 	@rm -rf .coverage
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadgroup -m "not mutants" --ignore tests/unit/spark $(if $(CI),--cov --cov-report=)
 ifdef CI
@@ -54,7 +54,7 @@ ifdef CI
 	@$(BIN)/coverage report --include='$(COVERED)' --omit='*/stores/cassandra*' --fail-under=$(COVERED_MIN)
 endif
 
-test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in an environment of their own (needs Java 17)
+test-spark: $(SPARK_VENV)/.project ## run the tests on Spark, in a separate environment (needs Java 17)
 	$(SPARK_VENV)/bin/python -m pytest -q tests/unit/spark
 
 check: $(VENV)/.project ## format, lint, types, layers, structure, module lengths
@@ -68,28 +68,28 @@ check: $(VENV)/.project ## format, lint, types, layers, structure, module length
 words: $(VENV)/.project ## find words that the project does not use (tools/words.txt)
 	$(PY) -m tools.words
 
-structure: $(VENV)/.project ## count packages, their imports and the longest chain of them
+structure: $(VENV)/.project ## count packages, their imports and the longest chain
 	$(PY) -m tools.structure
 
-models: $(VENV)/.project ## explore the protocols, and see that each rule is needed
+models: $(VENV)/.project ## explore the protocols, and check that each rule is needed
 	$(PY) -m models
 
-mutants: $(VENV)/.project ## break one rule after the other, and see that a test notices each
+mutants: $(VENV)/.project ## break the rules one by one, and check that a test notices each
 	$(PY) -m pytest -q -n $(WORKERS) -m mutants
 
-simulate: $(VENV)/.project ## lead whole lives of a queue with accidents of all kinds (SEEDS=2000)
+simulate: $(VENV)/.project ## run complete queues in simulated time, with faults (SEEDS=2000)
 	$(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS))
 
-calls: $(VENV)/.project ## lead scripted lives in which each call of the store fails in turn (13,000)
+calls: $(VENV)/.project ## run scripts in which each call to the store fails in turn (13,000)
 	$(PY) -m simulation --calls
 
-guard: $(VENV)/.project ## test against a Cassandra that may answer on foreign streams (5.0.8), on a node of its own
+guard: $(VENV)/.project ## test with a Cassandra that may respond on wrong streams (5.0.8), on a separate node
 	@trap '$(PYTHON) -m tools.cassandra down --remove --dir $(GUARD_DIR)' EXIT; \
 	$(PYTHON) -m tools.cassandra up --version 5.0.8 --first $(GUARD_FIRST) --dir $(GUARD_DIR) --fast-start && \
 	DUELINE_REQUIRE=cassandra DUELINE_TEST_CASSANDRA=127.0.0.$(GUARD_FIRST) $(PY) -m pytest -q \
 	  tests/stores/cassandra/test_guard.py tests/stores/cassandra/test_faults.py
 
-# Loops of the same kind on stores of their own, which run beside each other with `make -j`.
+# Kill tests on separate stores, which run in parallel with `make -j`.
 KILL_LOOPS := $(addprefix kills-,cassandra sqlite jumping full-disk flows writers power)
 .PHONY: $(KILL_LOOPS)
 
@@ -118,7 +118,7 @@ kills-power:
 kills-cassandra:
 	$(if $(findstring cassandra,$(DUELINE_REQUIRE)),$(CASSANDRA_KILLS) $(PY) -m tests.kills --store cassandra)
 
-versions: $(VENV)/.project ## run the version before beside this one on one store, and kill processes of both (SECONDS=60 STORE=address)
+versions: $(VENV)/.project ## run the previous and this version on one store, and kill processes of both (SECONDS=60 STORE=address)
 	$(PY) -m tests.kills.versions $(if $(SECONDS),--seconds $(SECONDS)) $(if $(STORE),--store '$(STORE)')
 
 products: $(VENV)/.project ## kill -9 workers while they write products, count them (KILLS=1000)
@@ -152,16 +152,16 @@ docs: $(DOCS_VENV)/.lock ## build the documentation into site/, strictly
 docs-serve: $(DOCS_VENV)/.lock ## show the documentation at http://127.0.0.1:8000, rebuilt when a page changes
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs serve
 
-vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with published advisories (needs the index's own interface)
+vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with published advisories (needs the index's API)
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/dev.txt
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/spark.txt
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/docs.txt
 
-clean: ## remove what the other targets made
+clean: ## remove the files of the other targets
 	rm -rf $(VENV) $(SPARK_VENV) $(AUDIT_VENV) $(DOCS_VENV) site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
-# Made anew when the lock changes; the project itself is installed beside it, editable. Modules
-# are compiled when they are first loaded: to compile all of Spark's environment took 20 s.
+# Recreated when the lock changes. The project itself is installed into it, editable. Modules
+# are compiled when they are first loaded: compiling all of Spark's environment took 20 s.
 $(VENV)/.lock: requirements/dev.txt
 $(SPARK_VENV)/.lock: requirements/spark.txt
 $(DOCS_VENV)/.lock: requirements/docs.txt
