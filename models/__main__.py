@@ -1,7 +1,7 @@
-"""Run all models and their mutants, and tell how they ended.
+"""Run all models and their mutants, and report the results.
 
-`python -m models` runs everything; `python -m models marks "no look"` tells the shortest story
-of one mutant.
+`python -m models` runs everything; `python -m models marks "no check"` prints the shortest failing
+sequence of one mutant.
 """
 
 import os
@@ -11,11 +11,11 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from models import (
-    births,
     carry,
     claims,
     flows,
     forward,
+    inserts,
     leases,
     marks,
     memory,
@@ -25,7 +25,7 @@ from models import (
 )
 from models.explore import Finding, Model, explore
 
-# mypy cannot see that each model explores states of its own kind.
+# mypy cannot express that each model has its own type of state.
 Models = dict[str, Model]  # type: ignore[type-arg]
 
 RIGHT: dict[str, Models] = {
@@ -34,7 +34,7 @@ RIGHT: dict[str, Models] = {
     "claims": {**claims.MODELS},
     "outcome": {**outcome.MODELS},
     "memory": {**memory.MODELS},
-    "births": {**births.MODELS},
+    "inserts": {**inserts.MODELS},
     "carry": {**carry.MODELS},
     "leases": {**leases.MODELS},
     "permits": {**permits.MODELS},
@@ -47,7 +47,7 @@ WRONG: dict[str, Models] = {
     "claims": {**claims.MUTANTS},
     "outcome": {**outcome.MUTANTS},
     "memory": {**memory.MUTANTS},
-    "births": {**births.MUTANTS},
+    "inserts": {**inserts.MUTANTS},
     "carry": {**carry.MUTANTS},
     "leases": {**leases.MUTANTS},
     "permits": {**permits.MUTANTS},
@@ -65,13 +65,13 @@ class Task(NamedTuple):
 
 
 def run(task: Task) -> Finding:
-    """Explore one; in a process of its own."""
+    """Explore one model; each runs in a separate process."""
     group = WRONG if task.is_mutant else RIGHT
     return explore(group[task.model][task.name])
 
 
 def main() -> int:
-    """Run all; 1 when a model is wrong, or a mutant right."""
+    """Run all; return 1 if a model fails or a mutant passes."""
     began_s = time.perf_counter()
     tasks = [Task(model, name, is_mutant=False) for model in RIGHT for name in RIGHT[model]]
     tasks += [Task(model, name, is_mutant=True) for model in WRONG for name in WRONG[model]]
@@ -80,32 +80,32 @@ def main() -> int:
     print(f"{'model':<10}{'':<38}{'states':>8}  {'verdict'}")
     for task, finding in findings.items():
         if not task.is_mutant:
-            verdict = finding.fault or "right"
+            verdict = finding.fault or "passes"
             print(f"{task.model:<10}{task.name:<38}{finding.states:>8}  {verdict}")
     print(f"\n{'model':<10}{'mutant':<50}{'steps':>6}  {'what it breaks'}")
     for task, finding in findings.items():
         if task.is_mutant:
-            told = finding.fault or "NOTHING: the rule is not needed, or not modelled"
-            print(f"{task.model:<10}{task.name:<50}{len(finding.story):>6}  {told}")
+            broken = finding.fault or "NOTHING: the rule is not needed, or not modeled"
+            print(f"{task.model:<10}{task.name:<50}{len(finding.story):>6}  {broken}")
     bad = [task for task, finding in findings.items() if bool(finding.fault) != task.is_mutant]
     mutants = sum(task.is_mutant for task in tasks)
     states = sum(finding.states for finding in findings.values())
     took_s = time.perf_counter() - began_s
     print(
         f"\n{len(tasks) - mutants} models of {len(RIGHT)} protocols, {mutants} mutants,"
-        f" {states} states in {took_s:.0f} s: {len(bad)} not as they should be"
+        f" {states} states in {took_s:.0f} s: {len(bad)} with the wrong result"
     )
     return 1 if bad else 0
 
 
-def tell(model: str, name: str) -> int:
-    """Tell the shortest story of one mutant."""
+def show(model: str, name: str) -> int:
+    """Print the shortest failing sequence of one mutant."""
     finding = explore(WRONG[model][name])
     for number, words in enumerate(finding.story, 1):
         print(f"{number:>3}  {words}")
-    print(f"     {finding.fault or 'nothing goes wrong'}, after {finding.states} states")
+    print(f"     {finding.fault or 'no fault'}, after {finding.states} states")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(tell(*sys.argv[1:]) if sys.argv[1:] else main())
+    sys.exit(show(*sys.argv[1:]) if sys.argv[1:] else main())

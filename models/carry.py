@@ -1,11 +1,11 @@
-"""A row is carried to another lane.
+"""Moving a row to another lane.
 
-An operator turns a waiting row into a stub that holds the whole birth of its target, inserts the
-target, and drops the stub; it may die anywhere. Two workers claim in both lanes, and complete
-the carry of a stub that they meet. Somebody cancels whatever they read. Any write may be left
-without an answer: then it lands at any later time, or never.
+An operator turns a waiting row into a stub that holds the complete insert of its target, inserts
+the target, and deletes the stub; it may die anywhere. Two workers claim in both lanes, and
+complete the move of a stub that they read. Another operator cancels a row that it read. Any write
+may have no response: then it arrives at any later time, or never.
 
-Promised: the job is one runnable row, or a stub that becomes one; it is never lost, and ends
+Guarantees: the job is one runnable row, or a stub that becomes one; it is never lost, and ends
 once.
 """
 
@@ -22,7 +22,7 @@ PLACES = ("source", "target")
 
 
 class Cells(NamedTuple):
-    """What a birth writes."""
+    """Cells that an insert writes."""
 
     fence: int
     at: int
@@ -30,16 +30,16 @@ class Cells(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row; stub: what it will be elsewhere."""
+    """A row; stub: the cells of its target."""
 
     cells: Cells
     stub: Cells | None = None
 
 
 class Write(NamedTuple):
-    """A conditional write, or the plain birth of the target.
+    """A conditional write, or the plain insert of the target.
 
-    seen: what must be there; whole: not the token alone, as a claim asks.
+    seen: the expected cells; a claim compares all of them, not only the token.
     """
 
     what: str
@@ -49,7 +49,7 @@ class Write(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """Where it is, and what it has in hand: a place, a row that was read, a token of its own."""
+    """A process: its next step, a place, a row that was read, and its remaining claims."""
 
     at: str = "idle"
     place: int = 0
@@ -58,12 +58,12 @@ class Actor(NamedTuple):
 
 
 class State(NamedTuple):
-    """The time, the rows, the actors, what is on its way; gone: keys that left a tombstone."""
+    """The time, rows, processes and pending writes; gone: keys with a tombstone."""
 
     now: int
     rows: tuple[Row | None, ...]
     gone: tuple[bool, ...]
-    born: Cells | None
+    inserted: Cells | None
     carrier: Actor
     canceller: Actor
     workers: tuple[Actor, ...]
@@ -76,33 +76,33 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Carry:
-    """The rules, each of which can be left out."""
+    """Rules; a mutant leaves out one."""
 
     leaves_a_stub: bool = True  # rule K1
     inserts_before_the_stub_goes: bool = True  # rule K3
     waits_for_the_insert: bool = True  # rule K3
-    fixes_the_birth_once: bool = True  # rule K2
+    fixes_the_insert_once: bool = True  # rule K2
     stubs_are_never_run: bool = True  # rule K4
     stubs_are_never_cancelled: bool = True  # rule K4
     claims_by_token: bool = True  # rule P1
     carries_by_token: bool = True  # rule P6
 
     def start(self) -> State:
-        """Begin with a row that is due."""
+        """Return a state with one due row."""
         rows = (Row(Cells(0, 0, 1)), None)
         workers = (Actor(claims=1), Actor(claims=1))
         return State(0, rows, (False, False), None, Actor(), Actor(), workers, frozenset(), 1, 10)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let time pass, a write land, or an actor do its next step."""
+        """Let time pass, a write arrive, or a process continue."""
         if state.now < NOW_MAX:
             yield "time passes", state._replace(now=state.now + 1)
         for write in state.sent:
             held, there = self._apply(state._replace(sent=state.sent - {write}), write)
             if held:
-                yield f"a late {write.what} lands", there
+                yield f"a late {write.what} arrives", there
         for words, there, after in self._carry(state, state.carrier):
-            yield f"the carrier {words}", there._replace(carrier=after)
+            yield f"the mover {words}", there._replace(carrier=after)
         for words, there, after in self._cancel(state, state.canceller):
             yield f"the canceller {words}", there._replace(canceller=after)
         for number, worker in enumerate(state.workers):
@@ -111,7 +111,7 @@ class Carry:
                 yield f"worker {number + 1} {words}", there._replace(workers=workers)
 
     def fault(self, state: State) -> str:
-        """Count what can be run, and what has ended."""
+        """Count runnable rows and ends."""
         if state.wrong:
             return state.wrong
         source, target = state.rows
@@ -123,7 +123,7 @@ class Carry:
         if state.ended > 1:
             return "a job has ended twice"
         if state.ended and (runnable or will_be):
-            return "a job can be run after its end"
+            return "a job can run after its end"
         if not state.ended and not runnable and not is_stub:
             return "a job is lost"
         return ""
@@ -146,31 +146,31 @@ class Carry:
                     after = after._replace(at="drop")
                 yield "makes it a stub", there, after if held else Actor("end")
                 if state.unknowns:
-                    yield "makes it a stub, and hears nothing", _send(state, write), Actor("end")
+                    yield "makes it a stub, without a response", _send(state, write), Actor("end")
             case "insert" | "drop":
                 yield from self._complete(state, one, Actor("end"))
 
     def _complete(
         self, state: State, one: Actor, last: Actor
     ) -> Iterator[tuple[str, State, Actor]]:
-        """Insert the target, and then drop the stub."""
+        """Insert the target, and then delete the stub."""
         assert one.row
         if one.at == "drop":
             drop = Write("drop", SOURCE, one.row.cells)
             after = last
             if not self.inserts_before_the_stub_goes:
                 after = one._replace(at="insert")
-            yield "drops the stub", self._apply(state, drop)[1], after
+            yield "deletes the stub", self._apply(state, drop)[1], after
             return
         target = one.row.stub or one.row.cells._replace(token=3)
-        if not self.fixes_the_birth_once:
+        if not self.fixes_the_insert_once:
             target = target._replace(token=target.token + one.row.cells.token)
-        birth = Write("birth", TARGET, target)
+        insert = Write("insert", TARGET, target)
         after = one._replace(at="drop") if self.inserts_before_the_stub_goes else last
-        yield "inserts the target", self._apply(state, birth)[1], after
+        yield "inserts the target", self._apply(state, insert)[1], after
         if state.unknowns:
             unsure = last if self.waits_for_the_insert else after
-            yield "inserts the target, and hears nothing", _send(state, birth), unsure
+            yield "inserts the target, without a response", _send(state, insert), unsure
 
     def _cancel(self, state: State, one: Actor) -> Iterator[tuple[str, State, Actor]]:
         if one.at == "idle":
@@ -182,7 +182,7 @@ class Carry:
             write = Write("end", one.place, one.row.cells)
             yield "cancels", self._apply(state, write)[1], Actor("end")
             if state.unknowns:
-                yield "cancels, and hears nothing", _send(state, write), Actor("end")
+                yield "cancels, without a response", _send(state, write), Actor("end")
 
     def _work(self, state: State, one: Actor) -> Iterator[tuple[str, State, Actor]]:
         idle = Actor(claims=one.claims)
@@ -200,30 +200,30 @@ class Carry:
                 held, there = self._apply(state._replace(token=token + 1), write)
                 mine = one._replace(row=one.row._replace(cells=cells))
                 if not held:
-                    yield "is refused", state, idle
+                    yield "is rejected", state, idle
                 elif one.row.stub and self.stubs_are_never_run:
                     yield "claims the stub", there, mine._replace(at="insert")
                 else:
                     yield "claims it and runs it", _ran(there, one.place), mine._replace(at="run")
                 if state.unknowns:
                     sent = _send(state._replace(token=token + 1), write)
-                    yield "claims it, and hears nothing", sent, idle
+                    yield "claims it, without a response", sent, idle
             case "run":
                 assert one.row
                 end = Write("end", one.place, one.row.cells)
                 yield "ends it", self._apply(state, end)[1], idle
                 if state.unknowns:
-                    yield "ends it, and hears nothing", _send(state, end), idle
+                    yield "ends it, without a response", _send(state, end), idle
             case "insert" | "drop":
                 yield from self._complete(state, one, idle)
 
     def _apply(self, state: State, write: Write) -> tuple[bool, State]:
-        """Apply a write if its condition holds; a key is born once."""
+        """Apply a write if its condition holds; a key is inserted once."""
         row = state.rows[write.place]
-        if write.what == "birth":
-            is_other = state.born not in (None, write.seen)
-            wrong = "a birth is repeated with other cells" if is_other else state.wrong
-            there = state._replace(born=write.seen, wrong=wrong)
+        if write.what == "insert":
+            is_other = state.inserted not in (None, write.seen)
+            wrong = "an insert is repeated with other cells" if is_other else state.wrong
+            there = state._replace(inserted=write.seen, wrong=wrong)
             if row or state.gone[TARGET]:
                 return True, there
             return True, there._replace(rows=put(state.rows, TARGET, Row(write.seen)))
@@ -240,7 +240,7 @@ class Carry:
         if write.what == "stub":
             new = Row(row.cells._replace(token=2), write.new)
             if row.cells != write.seen:
-                state = state._replace(wrong="a row is carried away from its claim")
+                state = state._replace(wrong="a claimed row is moved")
         elif write.new:
             new = row._replace(cells=write.new)
         return True, state._replace(rows=put(state.rows, write.place, new))
@@ -257,7 +257,7 @@ class Carry:
 
 
 def _ran(state: State, place: int) -> State:
-    """Note a handler that starts on what is a stub by now."""
+    """Record a fault if a handler starts on a stub."""
     row = state.rows[place]
     is_stub = row is not None and row.stub is not None
     return state._replace(wrong="a handler starts on a stub" if is_stub else state.wrong)
@@ -267,14 +267,14 @@ def _send(state: State, write: Write) -> State:
     return state._replace(sent=state.sent | {write}, unknowns=state.unknowns - 1)
 
 
-MODELS = {"a carrier, a canceller, two workers": Carry()}
+MODELS = {"a mover, a canceller, two workers": Carry()}
 MUTANTS = {
-    "copied and then dropped": Carry(leaves_a_stub=False),
-    "the stub goes before its target comes": Carry(inserts_before_the_stub_goes=False),
-    "the stub goes though the insert is unknown": Carry(waits_for_the_insert=False),
-    "each completion makes a birth of its own": Carry(fixes_the_birth_once=False),
-    "a stub is run": Carry(stubs_are_never_run=False),
+    "copied and then deleted": Carry(leaves_a_stub=False),
+    "the stub is deleted before the insert": Carry(inserts_before_the_stub_goes=False),
+    "the stub is deleted after an unknown insert": Carry(waits_for_the_insert=False),
+    "each completion inserts other cells": Carry(fixes_the_insert_once=False),
+    "a stub runs": Carry(stubs_are_never_run=False),
     "a stub is cancelled": Carry(stubs_are_never_cancelled=False),
     "a claim by the fence": Carry(claims_by_token=False),
-    "a carry whatever the token": Carry(carries_by_token=False),
+    "a move with any token": Carry(carries_by_token=False),
 }

@@ -1,13 +1,13 @@
-"""Claims and verdicts on one row.
+"""Claims and outcomes of one row.
 
-Two workers read the row, claim it, run it, extend it, and end it or let it wait again. An
-operator cancels it with the token that it read. Any conditional write may be left without an
-answer: then it lands at any later time, or never. Who hears nothing reads back, and repeats what
-has not happened.
+Two workers read the row, claim it, run it, extend it, and end or release it. An operator cancels
+it with the token that it read. Any conditional write may have no response: then it arrives at any
+later time, or never. A worker without a response reads back, and repeats the write if it is not
+there.
 
-Promised: nobody takes a row from a living claim, fences grow, a verdict holds only while the
-row carries its token, a handler never starts on what the row said some time ago, and nobody is
-told that a claim is refused while the row bears its token.
+Guarantees: no worker claims a claimed row, fences grow, an outcome is applied only while the row
+has its token, a handler never starts on an old state of the row, and no claim is reported as
+rejected while the row has its token.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ NOW_MAX = 2
 LEASE = 1
 CANCEL = 90
 ANEW = 5
-"""How far the token of a repeat is from the first, where it is not the same."""
+"""Offset of the token of a repeat, in the mutant where it differs."""
 
 
 class Row(NamedTuple):
-    """What is stored of a job."""
+    """The stored row of a job."""
 
     fence: int
     at: int
@@ -33,9 +33,9 @@ class Row(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A conditional write: what was read, and what is wanted.
+    """A conditional write: the row that was read, and the new cells.
 
-    token: of a claim, the one it writes; of a verdict, the one it names. fresh: of a move.
+    token: the one that a claim writes, or that an outcome names. fresh: the one after a move.
     """
 
     what: str
@@ -46,7 +46,7 @@ class Write(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """Where it is, and with which claim."""
+    """A worker: its next step and its claim."""
 
     at: str = "idle"
     token: int = 0
@@ -55,9 +55,9 @@ class Worker(NamedTuple):
 
 
 class State(NamedTuple):
-    """The time, the row, who is where, and what is on its way.
+    """The time, the row, the processes, and pending writes.
 
-    granted: the highest fence of any claim. over: the tokens whose claims have ended.
+    granted: the highest fence of any claim. over: tokens of ended claims.
     """
 
     now: int
@@ -74,7 +74,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Claims:
-    """The rules, each of which can be left out."""
+    """Rules; a mutant leaves out one."""
 
     claims_by_token: bool = True  # rules P1, P4
     claims_by_at: bool = True  # rule P1
@@ -89,19 +89,19 @@ class Claims:
     cancels_by_token: bool = True  # rule P6
 
     def start(self) -> State:
-        """Begin with a row that is due."""
+        """Return a state with one due row."""
         workers = (Worker(claims=2), Worker(claims=1))
         nothing: frozenset[int] = frozenset()
         return State(0, Row(0, 0, 1, cancelled=False), workers, None, frozenset(), 0, nothing, 1, 1)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let time pass, a write land, or somebody do the next step."""
+        """Let time pass, a write arrive, or a process continue."""
         if state.now < NOW_MAX:
             yield "time passes", state._replace(now=state.now + 1)
         for write in state.sent:
             held, there = self._apply(state._replace(sent=state.sent - {write}), write)
             if held:
-                yield f"a late {write.what} lands", there
+                yield f"a late {write.what} arrives", there
         for number, worker in enumerate(state.workers):
             for words, there, after in self._work(state, worker, number):
                 workers = put(there.workers, number, after)
@@ -109,7 +109,7 @@ class Claims:
         yield from self._cancel(state)
 
     def fault(self, state: State) -> str:
-        """Tell what a step found to be wrong."""
+        """Return the fault that a step found."""
         return state.wrong
 
     def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
@@ -125,7 +125,7 @@ class Claims:
                 yield self._claimed(state, one, idle, claim)
                 if state.unknowns:
                     asks = one._replace(at="ask" if self.reads_back else "run")
-                    yield "claims it, and hears nothing", _send(state, claim), asks
+                    yield "claims it, without a response", _send(state, claim), asks
             case "ask":
                 if row is not None and row.token == one.token:
                     yield "reads back: mine", state, self._held(one)
@@ -138,7 +138,7 @@ class Claims:
                     yield "reads back: not mine", state, idle
             case "run":
                 if one.token not in state.over and state.granted == 0:
-                    there = state._replace(wrong="a handler runs that nobody has claimed")
+                    there = state._replace(wrong="a handler runs without a claim")
                     yield "runs it", there, one
                 yield from self._end(state, one)
 
@@ -150,10 +150,10 @@ class Claims:
             return "claims it", there, self._held(one)
         row = state.row
         if row is not None and row.token == one.token and self.knows_its_own:
-            return "is refused because of itself", state, self._held(one)
+            return "is rejected because of itself", state, self._held(one)
         if row is not None and row.token in (one.token, one.token - ANEW):
-            state = state._replace(wrong="a claim that holds is told as refused")
-        return "is refused", state, idle
+            state = state._replace(wrong="a claim that holds is reported as rejected")
+        return "is rejected", state, idle
 
     def _held(self, one: Worker) -> Worker:
         assert one.seen
@@ -166,10 +166,10 @@ class Claims:
             sent = state._replace(sent=state.sent | {extend}, extends=state.extends - 1)
             yield "sends an extension", sent, one
         for what in ("drop", "move"):
-            verdict = Write(what, one.token, fresh=one.token + 100, at=state.now)
-            yield f"sends a {what}", self._apply(state, verdict)[1], idle
+            outcome = Write(what, one.token, fresh=one.token + 100, at=state.now)
+            yield f"sends a {what}", self._apply(state, outcome)[1], idle
             if state.unknowns:
-                yield f"sends a {what}, and hears nothing", _send(state, verdict), idle
+                yield f"sends a {what}, without a response", _send(state, outcome), idle
 
     def _cancel(self, state: State) -> Iterator[tuple[str, State]]:
         row, cancel = state.row, state.cancel
@@ -181,7 +181,7 @@ class Claims:
             yield "the operator cancels", there._replace(cancel=Write("end", 0))
 
     def _apply(self, state: State, write: Write) -> tuple[bool, State]:
-        """Apply a write if its condition holds; note where that is wrong."""
+        """Apply a write if its condition holds; record faults."""
         row = state.row
         if row is None:
             return False, state
@@ -237,12 +237,12 @@ MUTANTS = {
     "an unfenced claim": Claims(claims_by_token=False, claims_by_at=False),
     "a claim by the fence": Claims(claims_by_token=False, claims_by_fence=True),
     "a claim by the token alone": Claims(claims_by_at=False),
-    "the fence is not raised": Claims(raises_the_fence=False),
+    "the fence is not incremented": Claims(raises_the_fence=False),
     "an unknown claim runs": Claims(reads_back=False),
-    "a refusal is believed": Claims(knows_its_own=False),
+    "a rejection is not verified": Claims(knows_its_own=False),
     "a repeat has another token": Claims(repeats_the_same=False),
-    "an unconditional verdict": Claims(ends_by_token=False),
-    "an extension that revives a lapsed claim": Claims(extends_by_token=False),
+    "an unconditional outcome": Claims(ends_by_token=False),
+    "an extension revives an expired claim": Claims(extends_by_token=False),
     "a move keeps the token": Claims(moves_to_a_fresh_token=False),
     "an unconditional cancel": Claims(cancels_by_token=False),
 }

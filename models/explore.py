@@ -1,8 +1,7 @@
-"""Every interleaving, breadth first.
+"""Exploration of every interleaving, breadth first.
 
-A model is a start, the steps that anybody may take next, and what is wrong with a state. Every
-actor may stand still for ever at any place, so a crash, a pause and a lost message need no step
-of their own: the others simply go on.
+A model has a start state, the possible next steps, and a check for faults. Every process may stop
+anywhere, so crashes, pauses and lost messages need no steps: the other processes continue.
 """
 
 import gc
@@ -17,30 +16,30 @@ State = TypeVar("State", bound=Hashable)
 Item = TypeVar("Item")
 
 Steps = Iterable[tuple[str, State]]
-"""What may happen next, in words, and how things are then."""
+"""Possible next steps: a description, and the state after it."""
 
 
 class Model(Protocol[State]):
-    """A protocol with few actors and small bounds."""
+    """A protocol with few processes and small bounds."""
 
     def start(self) -> State:
-        """Give the state before anything has happened."""
+        """Return the initial state."""
         ...
 
     def steps(self, state: State) -> Steps[State]:
-        """List all that may happen next."""
+        """Return all possible next steps."""
         ...
 
     def fault(self, state: State) -> str:
-        """Say what is wrong with a state; empty when nothing is."""
+        """Return the fault of a state, or an empty string."""
         ...
 
 
 class Finding(NamedTuple):
-    """How an exploration ended.
+    """Result of an exploration.
 
-    states: how many were seen. fault: what is wrong, empty when nothing is. story: the shortest
-    way there, a step an item.
+    states: number of states. fault: the fault that was found, or empty. story: the shortest
+    sequence of steps to it.
     """
 
     states: int
@@ -50,15 +49,15 @@ class Finding(NamedTuple):
 
 
 class TooLarge(Exception):
-    """The model has more states than it may: nothing was proven."""
+    """The model has too many states, so nothing was proven."""
 
 
 def explore(model: Model[State], *, states_max: int = STATES_MAX) -> Finding:
-    """Visit every state that can be reached, until one is wrong.
+    """Visit every reachable state, until one has a fault.
 
-    Raises: TooLarge: there are more than `states_max`.
+    Raises: TooLarge: the model has more than `states_max` states.
     """
-    gc.disable()  # states hold no circles, and looking for them takes half of the time
+    gc.disable()  # states have no reference cycles, and collection takes half of the time
     began_s = time.process_time()
     start = model.start()
     before: dict[State, State | None] = {start: None}
@@ -82,7 +81,7 @@ def explore(model: Model[State], *, states_max: int = STATES_MAX) -> Finding:
 
 
 def _story(model: Model[State], before: dict[State, State | None], last: State) -> list[str]:
-    """Tell the steps from the start to a state."""
+    """Return the steps from the start to a state."""
     words: list[str] = []
     state = last
     while (earlier := before[state]) is not None:

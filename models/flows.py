@@ -1,12 +1,13 @@
-"""Workflows: a step goes on when what it needs has ended.
+"""Workflows: a step runs when its dependencies have ended.
 
-Two workers end a child each and look at the callback; a third claims that whenever its time has
-come, asks for itself, and runs it or parks it. The store has no transactions: an outcome is
-decided in the row, recorded, and then the row goes. One who died is repeated by another, a child
-that died is retried, and one record may be left without an answer: then it lands later, or never.
+Two workers end a child each and check the callback. A third claims the callback when it is due,
+checks its dependencies, and runs or postpones it. The store has no transactions: an outcome is
+written into the row, recorded, and then the row is deleted. Another worker repeats the steps of
+one that died, a dead child is retried, and one record may have no response: then it arrives later,
+or never.
 
-Promised: the callback runs when both are done, never before; an end is never undone; the callback
-does not wait for ever, and where nobody stood still, not for its own time either.
+Guarantees: the callback runs after both are done, never before; an end is never undone; the
+callback does not wait forever, and does not wait for its own time if no process stopped.
 """
 
 from collections.abc import Iterator
@@ -19,14 +20,14 @@ CLAIMS = 2
 
 
 class Ender(NamedTuple):
-    """A child's worker: what it does next, and the version of the callback's row that it saw."""
+    """A child's worker: its next step, and the version of the callback's row that it read."""
 
     at: str = "run"
     version: int = 0
 
 
 class Callback(NamedTuple):
-    """The callback's row. has_time: it comes to be due by itself."""
+    """The callback's row. has_time: it becomes due by itself."""
 
     at: str = "parked"
     version: int = 0
@@ -34,9 +35,9 @@ class Callback(NamedTuple):
 
 
 class State(NamedTuple):
-    """Rows and outcomes of the children, what is recorded and noted; who is where.
+    """Rows and outcomes of the children, records, marks and processes.
 
-    sent: records on their way, of which nobody heard.
+    sent: pending records without a response.
     """
 
     rows: tuple[str, ...]
@@ -60,7 +61,7 @@ NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True)
 class Flows:
-    """The rules, each of which can be left out. is_wide: ends lie in many places."""
+    """Rules, of which a mutant leaves out one. is_wide: ends are in many places."""
 
     is_wide: bool = False
     deaths: int = 0
@@ -74,7 +75,7 @@ class Flows:
     parks_until_a_time: bool = True  # rule W7
 
     def start(self) -> State:
-        """Begin with both children claimed, and the callback parked."""
+        """Return both children claimed, and the callback postponed."""
         return State(
             ("held", "held"), ("", ""), (NONE, NONE), frozenset(), frozenset(),
             (Ender(), Ender()), Callback(has_time=self.parks_until_a_time), Ender("idle"),
@@ -82,7 +83,7 @@ class Flows:
         )  # fmt: skip
 
     def fault(self, state: State) -> str:
-        """Look for a callback that ran early, or waits in vain, and for an end that is undone."""
+        """Find a callback that ran early or waits forever, and an end that is undone."""
         if state.ran_early:
             return "the callback ran before both were done"
         for number in (0, 1):
@@ -97,17 +98,17 @@ class Flows:
         if not is_quiet or state.callback.at != "parked":
             return ""
         if not all(self._end(state, number) == "done" for number in (0, 1)):
-            return "nobody records an end any more"
+            return "no process records an end any more"
         if not state.callback.has_time:
-            return "the callback waits for ever"
+            return "the callback waits forever"
         stood_still = state.crashes == 0 or state.unknowns == 0
-        return "" if stood_still else "nobody moved the callback"
+        return "" if stood_still else "no process moved the callback"
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let a record land, a time come, or somebody go on."""
+        """Let a record arrive, time pass, or a process continue."""
         for number, end in state.sent:
             there = state._replace(sent=state.sent - {(number, end)})
-            yield f"child {number + 1}'s late record lands", self._recorded(there, number, end)
+            yield f"child {number + 1}'s late record arrives", self._recorded(there, number, end)
             yield f"child {number + 1}'s late record is lost", there
         for number in (0, 1):
             yield from self._others(state, number)
@@ -120,16 +121,16 @@ class Flows:
                 yield f"worker {number + 1} dies", state._replace(enders=dead, crashes=0)
         callback = state.callback
         if callback.at == "parked" and callback.has_time:
-            yield "the callback's time comes", _with(state, callback._replace(at="due"))
+            yield "the callback becomes due", _with(state, callback._replace(at="due"))
         if callback.at == "held" and state.asker.at == "crashed":
-            yield "the claim on the callback lapses", _with(state, callback._replace(at="due"))
+            yield "the claim on the callback expires", _with(state, callback._replace(at="due"))
         if state.crashes and state.asker.at != "idle":
             yield "the asker dies", state._replace(asker=Ender("crashed"), crashes=0)
         for words, there, asker in self._ask(state, state.asker):
             yield f"the asker {words}", there._replace(asker=asker)
 
     def _others(self, state: State, number: int) -> Iterator[tuple[str, State]]:
-        """Let others see to a row that was left: repeat effects, retry what died."""
+        """Let others continue with an abandoned row: repeat effects, retry a dead child."""
         if state.enders[number].at not in ("idle", "crashed"):
             return
         row = state.rows[number]
@@ -168,24 +169,24 @@ class Flows:
                 yield "records it", self._recorded(state, number, outcome), after
                 if state.unknowns and self.records_before_the_row_goes:
                     sent = state._replace(sent=state.sent | {(number, outcome)}, unknowns=0)
-                    yield "records it, and hears nothing", sent, one._replace(at=look)
+                    yield "records it, without a response", sent, one._replace(at=look)
             case "drop":
                 row = "gone" if outcome == "done" else "dead"
                 there = state._replace(rows=put(state.rows, number, row))
                 at = look if self.records_before_the_row_goes else "record"
                 at = at if self.looks_after_it_recorded else "idle"
-                yield "drops the row", there, one._replace(at=at)
+                yield "deletes the row", there, one._replace(at=at)
             case "note":
                 noted = state.notes | {number} if state.ends[number] else state.notes
                 at = "look" if self.notes_before_it_reads else "find" if one.version else "idle"
-                yield "notes that", state._replace(notes=noted), one._replace(at=at)
+                yield "marks it", state._replace(notes=noted), one._replace(at=at)
             case "look":
-                yield "looks", state, self._looked(state, one, number)
+                yield "checks", state, self._looked(state, one, number)
             case "find" | "move":
                 yield from self._move(state, one)
 
     def _looked(self, state: State, one: Ender, number: int) -> Ender:
-        """Tell where a worker goes on that has read what has ended."""
+        """Return the next step of a worker that has read what has ended."""
         if self.is_wide:
             known = state.notes if self.notes_before_it_reads else state.notes | {number}
             is_complete = len(known) == len(state.rows)
@@ -230,10 +231,10 @@ class Flows:
             case "park":
                 parked = Callback("parked", callback.version + 1, self.parks_until_a_time)
                 at = "again" if self.looks_again else "idle"
-                yield "parks it", _with(state, parked), Ender(at)
+                yield "postpones it", _with(state, parked), Ender(at)
             case "again":
                 are_done = all(self._end(state, number) == "done" for number in (0, 1))
-                yield "looks once more", state, Ender("find" if are_done else "idle")
+                yield "checks once more", state, Ender("find" if are_done else "idle")
             case "find" | "move":
                 for words, there, after in self._move(state, asker):
                     yield (
@@ -249,7 +250,7 @@ class Flows:
         return state._replace(ends=put(state.ends, number, ends))
 
     def _end(self, state: State, number: int) -> str:
-        """Read how a child ended: its death counts until there is an end."""
+        """Return how a child ended: a death counts until there is an end."""
         ends = state.ends[number]
         return "done" if "done" in ends else "dead" if ends else ""
 
@@ -265,11 +266,11 @@ MODELS = {
 }
 MUTANTS = {
     "an end is not recorded": Flows(records_ends=False),
-    "recorded after the row went": Flows(records_before_the_row_goes=False),
-    "looks before it recorded": Flows(looks_after_it_recorded=False),
-    "reads before it notes": Flows(is_wide=True, notes_before_it_reads=False),
-    "a claimed step does not ask": Flows(asks=False),
-    "no second look": Flows(looks_again=False),
-    "a death over an end": Flows(deaths=1, keeps_deaths_apart=False),
-    "parked without a time": Flows(parks_until_a_time=False),
+    "recorded after the row is deleted": Flows(records_before_the_row_goes=False),
+    "checks before it records": Flows(looks_after_it_recorded=False),
+    "reads before it marks": Flows(is_wide=True, notes_before_it_reads=False),
+    "a claimed step does not check": Flows(asks=False),
+    "no second check": Flows(looks_again=False),
+    "a death replaces an end": Flows(deaths=1, keeps_deaths_apart=False),
+    "postponed without a time": Flows(parks_until_a_time=False),
 }

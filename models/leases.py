@@ -1,12 +1,12 @@
-"""A lease on records, and a checkpoint that only goes forward.
+"""A lease in a record, and a checkpoint that only moves forward.
 
-Two consumers share a record: who holds the shard, in which epoch, and how far it has come.
-Whoever believes that the holder is gone takes over (clocks and pauses may say so at any time).
-A holder reads two rows past the checkpoint, handles them in any order, and stores product and
-checkpoint as one. A commit may be left without an answer: then it lands later, or never.
+Two consumers share a record with the holder of the shard, its epoch and its checkpoint. A consumer
+that believes that the holder is gone takes over (clocks and pauses allow this at any time). A
+holder reads two rows after the checkpoint, handles them in any order, and stores product and
+checkpoint together. A commit may have no response: then it arrives later, or never.
 
-Promised: an epoch has one holder, the checkpoint never goes back, each row's product is there
-once and none is passed over.
+Guarantees: an epoch has one holder, the checkpoint never moves back, each row's product exists
+once, and no row is skipped.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ GRANTS_MAX = 3
 
 
 class Record(NamedTuple):
-    """Whose the shard is; version: who wrote last, and which of its writes that was."""
+    """Holder of the shard; version: the last writer, and the number of its write."""
 
     epoch: int = 0
     holder: int = -1
@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A conditional put; done: the rows whose products are stored with it."""
+    """A conditional write; done: rows whose products are stored with it."""
 
     expect: tuple[int, int]
     record: Record
@@ -37,7 +37,7 @@ class Commit(NamedTuple):
 
 
 class Consumer(NamedTuple):
-    """Where it is; the record as it knows it; handled rows; writes so far."""
+    """A consumer: its next step, its copy of the record, handled rows, number of writes."""
 
     at: str = "idle"
     known: Record | None = None
@@ -47,7 +47,7 @@ class Consumer(NamedTuple):
 
 
 class State(NamedTuple):
-    """The record, the consumers, a commit on its way; products by row; holders by epoch."""
+    """The record, the consumers, a pending commit, products by row, holders by epoch."""
 
     record: Record
     consumers: tuple[Consumer, ...]
@@ -61,42 +61,42 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Leases:
-    """The rules, each of which can be left out."""
+    """Rules; a mutant leaves out one."""
 
     grants_raise_the_epoch: bool = True  # rule L1
     epochs_never_expire: bool = True  # rule L1
     grants_by_version: bool = True  # rule L1
     checkpoints_by_epoch: bool = True  # rule L2
-    never_sends_anew: bool = True  # rule U1
+    never_sends_again: bool = True  # rule U1
     waits_for_lower_rows: bool = True  # rule L5
     stores_products_with_it: bool = True  # rule L5
 
     def start(self) -> State:
-        """Begin with a shard that nobody holds."""
+        """Return a shard without a holder."""
         return State(Record(), (Consumer(),) * 2, None, (0,) * ROWS, (), 1, 1)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let a commit land, the record expire, or a consumer go on."""
+        """Let a commit arrive, the record expire, or a consumer continue."""
         if state.sent:
             held, there = self._apply(state._replace(sent=None), state.sent)
             if held:
-                yield "a late commit lands", there
+                yield "a late commit arrives", there
         if not self.epochs_never_expire and state.expiries and state.record.epoch:
-            lapsed = Record(checkpoint=state.record.checkpoint)
-            yield "the record expires", state._replace(record=lapsed, expiries=0)
+            expired = Record(checkpoint=state.record.checkpoint)
+            yield "the record expires", state._replace(record=expired, expiries=0)
         for number, consumer in enumerate(state.consumers):
             for words, there, after in self._consume(state, consumer, number):
                 consumers = put(there.consumers, number, after)
                 yield f"consumer {number + 1} {words}", there._replace(consumers=consumers)
 
     def fault(self, state: State) -> str:
-        """Look at products, epochs and the checkpoint."""
+        """Check products, epochs and the checkpoint."""
         if state.wrong:
             return state.wrong
         if any(count > 1 for count in state.products):
-            return "a product is there twice"
+            return "a product exists twice"
         if any(not count for count in state.products[: state.record.checkpoint]):
-            return "a row is passed over"
+            return "a row is skipped"
         if len({epoch for epoch, _ in state.granted}) < len(state.granted):
             return "an epoch has two holders"
         return ""
@@ -116,12 +116,12 @@ class Leases:
                 if state.record.version == one.asked.record.version:
                     held = one._replace(at="hold", known=one.asked.record, asked=None)
                     yield "reads back: it is mine", state, held
-                elif self.never_sends_anew:
+                elif self.never_sends_again:
                     yield "reads back: it is not mine", state, idle
                 else:
                     version = state.record.version
                     again = one.asked._replace(expect=version)
-                    yield from self._send(state, one, again, "sends it anew")
+                    yield from self._send(state, one, again, "sends it again")
             case "hold":
                 yield from self._hold(state, one, number)
 
@@ -135,7 +135,7 @@ class Leases:
     def _hold(
         self, state: State, one: Consumer, number: int
     ) -> Iterator[tuple[str, State, Consumer]]:
-        """Handle a row, or store how far it has come."""
+        """Handle a row, or store the checkpoint."""
         assert one.known
         known = one.known
         for row in range(known.checkpoint, ROWS):
@@ -168,10 +168,10 @@ class Leases:
         if state.unknowns and not state.sent:
             sent = state._replace(sent=commit, unknowns=0)
             asks = written._replace(at="ask", asked=commit)
-            yield f"{words}, and hears nothing", sent, asks
+            yield f"{words}, without a response", sent, asks
 
     def _apply(self, state: State, commit: Commit) -> tuple[bool, State]:
-        """Apply a commit if the record is as it was expected; note what that breaks."""
+        """Apply a commit if the record is as expected; record faults."""
         before, after = state.record, commit.record
         is_grant = not commit.done and after.checkpoint == before.checkpoint
         is_same = before.version == commit.expect
@@ -182,9 +182,9 @@ class Leases:
         if (after.epoch, after.holder) not in state.granted or is_grant:
             there = there._replace(granted=(*state.granted, (after.epoch, after.holder)))
         if after.checkpoint < before.checkpoint:
-            there = there._replace(wrong="the checkpoint goes back")
+            there = there._replace(wrong="the checkpoint moves back")
         elif after.epoch < before.epoch:
-            there = there._replace(wrong="an epoch goes back")
+            there = there._replace(wrong="an epoch decreases")
         return True, there
 
 
@@ -201,7 +201,7 @@ MUTANTS = {
     "the epoch expires": Leases(epochs_never_expire=False),
     "an unconditional grant": Leases(grants_by_version=False),
     "an unconditional checkpoint": Leases(checkpoints_by_epoch=False),
-    "a conditional commit is sent anew": Leases(never_sends_anew=False),
-    "the checkpoint passes rows in work": Leases(waits_for_lower_rows=False),
+    "a conditional commit is sent again": Leases(never_sends_again=False),
+    "the checkpoint passes unfinished rows": Leases(waits_for_lower_rows=False),
     "products are stored before the checkpoint": Leases(stores_products_with_it=False),
 }

@@ -1,12 +1,12 @@
-"""The lane list and its two marks.
+"""The lane list and its two watermarks.
 
-Producers list a lane, insert their rows and look; passes of the sweep unlist the lane when it
-looks empty and raise the marks by clocks that say anything; workers take rows away. All rows are
-born into one lane, whose pointers are told apart by their listing bucket. The producers are
-threads of one process and share what it remembers.
+Producers list a lane, insert their rows and check. Cleanup passes unlist the lane when it appears
+empty, and raise the watermarks by arbitrary clocks. Workers delete rows. All rows are inserted
+into one lane, whose pointers differ in their bucket. The producers are threads of one process and
+share its cache.
 
-Promised: a row that was acknowledged and lives is listed where every reader looks, above
-`swept` and at most at `closed + 1`; and a job is one row.
+Guarantees: an acknowledged live row is listed where every reader looks, above `swept` and at most
+at `closed + 1`; and a job is one row.
 """
 
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ from typing import NamedTuple
 
 from models.explore import put
 
-BIRTH = 1
+INSERT = 1
 PASSES = 2
 
 
 class Producer(NamedTuple):
-    """Adds one job. rows: how many there are of it."""
+    """A producer of one job. rows: number of its rows."""
 
     at: str = "list"
     listing: int = 0
     rows: int = 0
-    told: bool = False
+    acknowledged: bool = False
 
 
 class Pass(NamedTuple):
-    """One pass of a sweep. todo: the pointers that it has yet to look at; gone: to unlist."""
+    """One cleanup pass. todo: pointers to check; gone: pointers to unlist."""
 
     at: str = "begin"
     swept: int = 0
@@ -40,7 +40,7 @@ class Pass(NamedTuple):
 
 
 class State(NamedTuple):
-    """The list and the marks; what the producers' process remembers; who is where."""
+    """The list, the watermarks, the cache of the producers' process, and the processes."""
 
     swept: int
     closed: int
@@ -54,7 +54,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Marks:
-    """The rules, each of which can be left out; how many producers, how high clocks go."""
+    """Rules, of which a mutant leaves out one; number of producers and maximum of clocks."""
 
     looks: bool = True  # rule E3
     looks_at_the_store: bool = True  # rule E3
@@ -69,13 +69,13 @@ class Marks:
     clock_max: int = 2
 
     def start(self) -> State:
-        """Begin with an empty list."""
+        """Return an empty list."""
         nothing: frozenset[int] = frozenset()
         producers = (Producer(),) * self.producers
         return State(0, 0, nothing, nothing, 0, nothing, producers, (Pass(),) * PASSES)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let each actor do its next step."""
+        """Let each process continue."""
         for number, producer in enumerate(state.producers):
             for words, there, new in self._produce(state, producer):
                 yield f"a producer {words}", _sorted(there, producer=(number, new))
@@ -87,18 +87,18 @@ class Marks:
                 yield f"a pass {words}", _sorted(there, one=(number, after))
 
     def fault(self, state: State) -> str:
-        """Look for rows that nobody looks at, and for jobs of two rows."""
+        """Find unlisted rows, and jobs with two rows."""
         for producer in state.producers:
             if producer.rows > 1:
                 return "a job has two rows"
-            if producer.told and producer.rows and not _is_seen(state):
-                return "an acknowledged row is listed nowhere"
+            if producer.acknowledged and producer.rows and not _is_seen(state):
+                return "an acknowledged row is not listed"
         return ""
 
     def _produce(self, state: State, one: Producer) -> Iterator[tuple[str, State, Producer]]:
         match one.at:
             case "list":
-                listing = max(BIRTH, state.seen + 1)
+                listing = max(INSERT, state.seen + 1)
                 after = "write" if self.looks_after_the_write else "look"
                 yield (
                     "lists the lane",
@@ -108,31 +108,35 @@ class Marks:
             case "write":
                 written = one._replace(rows=one.rows + 1)
                 if not self.looks or not self.looks_after_the_write:
-                    yield "inserts and is told", state, written._replace(at="end", told=True)
+                    yield (
+                        "inserts, acknowledged",
+                        state,
+                        written._replace(at="end", acknowledged=True),
+                    )
                 else:
                     yield "inserts", state, written._replace(at="look")
             case "look":
                 closed = state.closed if self.looks_at_the_store else state.seen
                 looked = _looked(state, closed)
                 if one.listing <= closed:
-                    yield "looks: closed", looked, one._replace(at="again")
+                    yield "checks: closed", looked, one._replace(at="again")
                 elif self.looks_after_the_write:
                     yield (
-                        "looks: open, is told",
+                        "checks: open, acknowledged",
                         looked,
-                        one._replace(at="end", listing=0, told=True),
+                        one._replace(at="end", listing=0, acknowledged=True),
                     )
                 else:
-                    yield "looks: open", looked, one._replace(at="write")
+                    yield "checks: open", looked, one._replace(at="write")
             case "again":
                 yield from self._relist(state, one)
 
     def _relist(self, state: State, one: Producer) -> Iterator[tuple[str, State, Producer]]:
-        """List the lane under the first bucket that was open at the look."""
+        """List the lane under the first bucket that was open at the check."""
         listing = state.seen + (1 if self.relists_above_closed else 2)
         again = one._replace(at="look", listing=listing)
         if not self.looks_again:
-            again = again._replace(at="end", told=True)
+            again = again._replace(at="end", acknowledged=True)
         if not self.keeps_the_row:
             again = again._replace(rows=one.rows + 1)
         yield "lists the lane again", _listed(state, listing), again
@@ -141,7 +145,7 @@ class Marks:
         match one.at:
             case "begin":
                 marked = one._replace(at="read", swept=state.swept, closed=state.closed)
-                yield "reads the marks", state, marked
+                yield "reads the watermarks", state, marked
             case "read":
                 until = one.closed
                 if not self.leaves_open_buckets or not self.reads_closed_first:
@@ -165,7 +169,7 @@ class Marks:
                 gone = one.gone
                 if not self.reads_closed_first:
                     gone = tuple(pointer for pointer in gone if pointer <= state.closed)
-                yield "has looked", state, one._replace(at="unlist", gone=gone)
+                yield "has checked", state, one._replace(at="unlist", gone=gone)
             case "unlist" if one.gone:
                 pointer, *rest = one.gone
                 there = state._replace(listed=state.listed - {pointer}, dead=state.dead | {pointer})
@@ -175,7 +179,7 @@ class Marks:
                     closed = max(state.closed, clock)
                     swept = max(state.swept, one.kept - 1) if self.has_two_marks else closed
                     raised = state._replace(swept=swept, closed=closed)
-                    yield f"raises the marks to {swept}, {closed}", raised, Pass()
+                    yield f"raises the watermarks to {swept}, {closed}", raised, Pass()
 
 
 def _sorted(
@@ -184,7 +188,7 @@ def _sorted(
     producer: tuple[int, Producer] | None = None,
     one: tuple[int, Pass] | None = None,
 ) -> State:
-    """Put an actor in its place, and equals in order: who of them is who makes no difference."""
+    """Replace a process, and sort equal ones, because their order makes no difference."""
     if producer:
         producers = tuple(sorted(put(state.producers, *producer)))
         return state._replace(producers=producers)
@@ -197,13 +201,13 @@ def _is_seen(state: State) -> bool:
 
 
 def _looked(state: State, closed: int) -> State:
-    """Note what was seen to be closed: what lies at or below it is no longer known as listed."""
+    """Record what was closed: pointers at or below it are no longer cached as listed."""
     noted = frozenset(pointer for pointer in state.noted if pointer > closed)
     return state._replace(seen=max(state.seen, closed), noted=noted)
 
 
 def _listed(state: State, listing: int) -> State:
-    """Put a pointer, unless this process has put it; one that was removed stays away (S5)."""
+    """Insert a pointer, unless this process has; a deleted one stays deleted (S5)."""
     if listing in state.noted:
         return state
     listed = state.listed if listing in state.dead else state.listed | {listing}
@@ -215,13 +219,13 @@ MODELS = {
     "one producer, later clocks": Marks(producers=1, clock_max=3),
 }
 MUTANTS = {
-    "no look": Marks(looks=False),
-    "a look before the write": Marks(looks_after_the_write=False),
-    "a look from memory": Marks(looks_at_the_store=False),
-    "no look after listing again": Marks(looks_again=False, producers=1, clock_max=3),
+    "no check": Marks(looks=False),
+    "a check before the write": Marks(looks_after_the_write=False),
+    "a check of the cache": Marks(looks_at_the_store=False),
+    "no check after listing again": Marks(looks_again=False, producers=1, clock_max=3),
     "listed again by a clock": Marks(relists_above_closed=False),
     "a second row at E4": Marks(keeps_the_row=False),
-    "one mark": Marks(has_two_marks=False),
+    "one watermark": Marks(has_two_marks=False),
     "a late read of closed": Marks(reads_closed_first=False),
-    "open buckets are swept": Marks(leaves_open_buckets=False),
+    "open buckets are cleaned": Marks(leaves_open_buckets=False),
 }

@@ -1,12 +1,11 @@
-"""What a claimer remembers of a lane.
+"""The claim cursor of a lane.
 
-A claimer polls once in each unit of time: it reads the lane from its cursor (from the lane's
-start when it remembers nothing or for too long), and claims what it knows to be due, on the
-condition that the row is as it remembers it. Others do anything to the one row meanwhile, and
-its birth and a hop back may land late.
+A claimer polls once in each unit of time. It reads the lane from its cursor (from the start if its
+cache is empty or too old), and claims cached due rows on the condition that the row is unchanged.
+Other processes change the one row meanwhile, and its insert and a hop back may arrive late.
 
-Promised: no claim is accepted on a memory that is no longer true, a row that lies due is claimed
-within the age of a memory and a poll, and one that was seen, or that came in time, within a poll.
+Guarantees: no claim is accepted on an outdated cache; a due row is claimed within the maximum age
+of a cache and one poll; a row that was read, or arrived in time, is claimed within one poll.
 """
 
 from collections.abc import Iterator
@@ -17,14 +16,14 @@ NOW_MAX = 7
 AGE_MAX = 2
 GUARD = 1
 LEASE = 2
-BIRTHS_UNTIL = 1
+INSERTS_UNTIL = 1
 UNSENT = -2
 
 
 class Row(NamedTuple):
-    """Where the row lies and when it may be touched.
+    """Position of the row, and the time from which it may be claimed.
 
-    since: when it came to be as it is. expected: the next poll has to see it.
+    since: time of its last change. expected: the next poll has to read it.
     """
 
     pos: int
@@ -35,7 +34,7 @@ class Row(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A row as it was remembered; whether its token and its fence are still those."""
+    """A cached row; whether its token and fence are current."""
 
     pos: int
     hop: int
@@ -45,7 +44,7 @@ class Known(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Of the lane: when it was read from its start, the cursor, the rows that were alive."""
+    """Cache of a lane: when it was read from its start, the cursor, the live rows."""
 
     read: int
     cursor: int
@@ -53,14 +52,14 @@ class Memory(NamedTuple):
 
 
 class State(NamedTuple):
-    """The time, the row and what is on its way to it; the claimer; how often others may act.
+    """The time, the row, pending writes, the claimer, and remaining actions of others.
 
-    birth, hop_back: positions that are on their way, -1 for none.
+    insert, hop_back: positions of pending writes, -1 for none.
     """
 
     now: int
     row: Row | None
-    birth: int
+    insert: int
     hop_back: int
     memory: Memory | None
     at: str
@@ -71,7 +70,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class ClaimersMemory:
-    """The rules, each of which can be left out."""
+    """Rules; a mutant leaves out one."""
 
     claims_by_token: bool = True  # rule R1
     claims_by_at: bool = True  # rule R1
@@ -83,18 +82,18 @@ class ClaimersMemory:
     reads_claims_again: bool = True  # rule R9
 
     def start(self) -> State:
-        """Begin with an empty lane and a claimer that knows nothing."""
+        """Return an empty lane and a claimer without a cache."""
         return State(0, None, UNSENT, -1, None, "poll", 2, 1)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let the row be born, others act, or the claimer go on; time waits for its poll."""
-        if state.birth == UNSENT and state.now <= BIRTHS_UNTIL:
+        """Let the insert arrive, others act, or the claimer continue; time waits for its poll."""
+        if state.insert == UNSENT and state.now <= INSERTS_UNTIL:
             for pos in (state.now, state.now + 2):
-                yield f"a birth at {pos} is sent", state._replace(birth=pos)
-        if state.birth >= 0:
-            is_late = state.now - state.birth > GUARD
-            row = Row(state.birth, 0, state.birth, state.now, not is_late)
-            yield "the birth lands", state._replace(row=row, birth=-1)
+                yield f"an insert at {pos} is sent", state._replace(insert=pos)
+        if state.insert >= 0:
+            is_late = state.now - state.insert > GUARD
+            row = Row(state.insert, 0, state.insert, state.now, not is_late)
+            yield "the insert arrives", state._replace(row=row, insert=-1)
         if state.row:
             yield from self._others(state, state.row)
         if state.restarts and state.at != "poll":
@@ -109,7 +108,7 @@ class ClaimersMemory:
                 yield f"it is {state.now + 1}", self._tick(state)
 
     def fault(self, state: State) -> str:
-        """Tell what a step found to be wrong."""
+        """Return the fault that a step found."""
         return state.wrong
 
     def _others(self, state: State, row: Row) -> Iterator[tuple[str, State]]:
@@ -117,14 +116,14 @@ class ClaimersMemory:
         if state.hop_back >= 0:
             is_late = now - state.hop_back > GUARD
             hopped = Row(state.hop_back, row.hop + 1, state.hop_back, now, not is_late)
-            yield "the hop back lands", _changed(state, hopped)._replace(hop_back=-1)
+            yield "the hop back arrives", _changed(state, hopped)._replace(hop_back=-1)
         if not state.acts:
             return
         there = state._replace(acts=state.acts - 1)
         if row.at <= now:
             claimed = row._replace(at=now + LEASE, since=now, expected=False)
             yield "another claims it", _changed(there, claimed, fence=True)
-        yield "it is dropped", _changed(there, None)
+        yield "it is deleted", _changed(there, None)
         if row.at != now and now >= row.pos:
             moved = row._replace(at=now, since=now, expected=_is_known(state, row))
             yield "it is moved to now, in its place", _changed(there, moved)
@@ -141,9 +140,9 @@ class ClaimersMemory:
         if row and row.at <= state.now:
             waited = state.now - max(row.at, row.since)
             if waited > AGE_MAX + 1:
-                wrong = "a due row is not claimed within the age of a memory"
+                wrong = "a due row is not claimed within the age of a cache"
             elif row.expected and waited:
-                wrong = "a row that was to be seen is not claimed"
+                wrong = "an expected row is not claimed"
         return state._replace(now=state.now + 1, at="poll", wrong=wrong)
 
     def _poll(self, state: State) -> tuple[str, State]:
@@ -179,17 +178,17 @@ class ClaimersMemory:
         row = state.row
         is_there = row is not None and (row.pos, row.hop) == (one.pos, one.hop)
         if row and is_there and self._holds(row, one):
-            wrong = "" if one.token and row.at == one.at else "a claim on what was, not on what is"
+            wrong = "" if one.token and row.at == one.at else "a claim on an outdated row"
             taken = row._replace(at=now + LEASE, since=now, expected=False)
             there = _changed(state, taken, fence=True)._replace(wrong=wrong)
             mine = Known(taken.pos, taken.hop, taken.at)
             yield "it claims the row", there._replace(memory=memory._replace(known=(*others, mine)))
         elif not self.learns_from_refusals:
-            yield "its claim is refused", state._replace(at="done")
+            yield "its claim is rejected", state._replace(at="done")
         else:
             present = (Known(one.pos, one.hop, row.at),) if row and is_there else ()
             learned = memory._replace(known=others + present)
-            yield "its claim is refused, and told why", state._replace(memory=learned)
+            yield "its claim is rejected with the current row", state._replace(memory=learned)
 
     def _holds(self, row: Row, one: Known) -> bool:
         same = one.token if self.claims_by_token else one.fence
@@ -197,7 +196,7 @@ class ClaimersMemory:
 
 
 def _read(state: State, cursor: int) -> tuple[Known, ...]:
-    """Read from a place up to the present."""
+    """Read from a position up to the present."""
     row = state.row
     if row is None or not cursor <= row.pos <= state.now:
         return ()
@@ -205,13 +204,13 @@ def _read(state: State, cursor: int) -> tuple[Known, ...]:
 
 
 def _is_known(state: State, row: Row) -> bool:
-    """Return whether the next poll reads a row, wherever it lies."""
+    """Return whether the next poll reads a row at any position."""
     memory = state.memory
     return memory is None or any((row.pos, row.hop) == (one.pos, one.hop) for one in memory.known)
 
 
 def _read_again(state: State, one: Known) -> tuple[Known, ...]:
-    """Read one remembered row as it is now, unless it is due; nothing where it has gone."""
+    """Reread one cached row, unless it is due; return nothing if it was deleted."""
     row = state.row
     if one.at <= state.now:
         return (one,)
@@ -227,7 +226,7 @@ def _seen(state: State, found: tuple[Known, ...]) -> State:
 
 
 def _changed(state: State, row: Row | None, *, fence: bool = False) -> State:
-    """Give the row a fresh token, which nobody remembers; a claim raises the fence too."""
+    """Give the row a new token that no cache has; a claim also increments the fence."""
     memory = state.memory
     if memory:
         known = tuple(
@@ -241,10 +240,10 @@ MODELS = {"one row, one claimer": ClaimersMemory()}
 MUTANTS = {
     "a claim by the fence": ClaimersMemory(claims_by_token=False),
     "a claim by the token alone": ClaimersMemory(claims_by_at=False),
-    "the cursor passes late births": ClaimersMemory(cursor_stays_behind=False),
+    "the cursor passes late inserts": ClaimersMemory(cursor_stays_behind=False),
     "rows behind the cursor are forgotten": ClaimersMemory(remembers_rows=False),
-    "the lane is never read anew": ClaimersMemory(reads_anew_in_time=False),
-    "each read renews the memory": ClaimersMemory(age_counts_from_the_start=False),
-    "claims are never read again": ClaimersMemory(reads_claims_again=False),
-    "a refusal teaches nothing": ClaimersMemory(learns_from_refusals=False),
+    "the lane is never reread": ClaimersMemory(reads_anew_in_time=False),
+    "each read renews the cache": ClaimersMemory(age_counts_from_the_start=False),
+    "claims are never reread": ClaimersMemory(reads_claims_again=False),
+    "a rejection updates nothing": ClaimersMemory(learns_from_refusals=False),
 }

@@ -1,13 +1,13 @@
-"""Outcome first.
+"""The outcome comes first.
 
-Two workers claim a row, run it, write its outcome into it under their token, then the effects
-from the stored outcome, then drop it. An operator cancels the same way. Any conditional write
-may be left without an answer: then it lands at any later time, or never. Who hears nothing of its
-outcome reads back, or cannot, and writes it again.
+Two workers claim a row, run it, write its outcome under their token, then the effects of the
+stored outcome, then delete the row. An operator cancels the same way. Any conditional write may
+have no response: then it arrives at any later time, or never. A worker without a response reads
+back, or cannot, and writes the outcome again.
 
-Promised: one outcome is recorded, effects are those of that outcome and come once, the row goes
-after them, no handler starts once there is an outcome, and nobody is told that an outcome is
-refused while the row bears its token.
+Guarantees: one outcome is recorded, its effects are written once, the row is deleted after them,
+no handler starts after an outcome, and no outcome is reported as rejected while the row has its
+token.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ EFFECTS = ("result", "successor")
 
 
 class Row(NamedTuple):
-    """What is stored of a job; outcome: whose it is, empty before there is one."""
+    """The stored row of a job; outcome: empty before there is one."""
 
     fence: int
     at: int
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A conditional write; seen: of a claim, what was read; token: of others, what they name."""
+    """A conditional write; seen: row that a claim read; token: the one that others name."""
 
     what: str
     token: int
@@ -43,7 +43,7 @@ class Write(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A worker or the operator: where it is, with which token, about which outcome, how often."""
+    """A worker or the operator: its next step, token, outcome, remaining claims and repeats."""
 
     at: str = "idle"
     token: int = 0
@@ -54,7 +54,7 @@ class Actor(NamedTuple):
 
 
 class State(NamedTuple):
-    """The time, the row, the actors; recorded outcomes, written effects, writes on their way."""
+    """The time, row, processes, recorded outcomes, written effects and pending writes."""
 
     now: int
     row: Row | None
@@ -68,7 +68,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The rules, each of which can be left out."""
+    """Rules; a mutant leaves out one."""
 
     outcome_before_effects: bool = True  # rule P5
     drop_after_effects: bool = True  # rule P5
@@ -82,26 +82,26 @@ class Outcomes:
     knows_its_own: bool = True  # rule U5
 
     def start(self) -> State:
-        """Begin with a row that is due."""
+        """Return a state with one due row."""
         actors = (Actor(claims=2), Actor(claims=1), Actor())
         nothing: frozenset[tuple[str, str, int]] = frozenset()
         return State(0, Row(0, 0, 1, ""), actors, (), nothing, frozenset(), 1)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let time pass, a write land, or an actor do its next step."""
+        """Let time pass, a write arrive, or a process continue."""
         if state.now < NOW_MAX:
             yield "time passes", state._replace(now=state.now + 1)
         for write in state.sent:
             held, there = self._apply(state._replace(sent=state.sent - {write}), write)
             if held:
-                yield f"a late {write.what} lands", there
+                yield f"a late {write.what} arrives", there
         for number, actor in enumerate(state.actors):
             name = "the operator" if number == OPERATOR else f"worker {number + 1}"
             for words, there, after in self._act(state, actor, number):
                 yield f"{name} {words}", there._replace(actors=put(there.actors, number, after))
 
     def fault(self, state: State) -> str:
-        """Look at what was recorded, and at what was written."""
+        """Compare recorded outcomes with written effects."""
         if state.wrong:
             return state.wrong
         if len(state.recorded) > 1:
@@ -110,14 +110,14 @@ class Outcomes:
         if any(outcome not in state.recorded for outcome, _ in written):
             return "effects of an outcome that is not recorded"
         if len(written) < len(state.effects):
-            return "an effect is there twice"
+            return "an effect exists twice"
         if state.row is None and any(
             (outcome, name) not in written for outcome in state.recorded for name in EFFECTS
         ):
-            return "the row is gone before its effects"
-        return "" if state.row or state.recorded else "the row is gone without an outcome"
+            return "the row is deleted before its effects"
+        return "" if state.row or state.recorded else "the row is deleted without an outcome"
 
-    def _act(  # noqa: PLR0912  (one flat branch for each step of the protocol)
+    def _act(  # noqa: PLR0912  (one branch for each step of the protocol)
         self, state: State, one: Actor, number: int
     ) -> Iterator[tuple[str, State, Actor]]:
         idle = Actor(claims=one.claims)
@@ -149,7 +149,7 @@ class Outcomes:
                 elif row is not None and row.token == one.token:
                     yield "reads back that it has none", state, one._replace(at="decide")
                 else:
-                    yield "reads back another's", state, idle
+                    yield "reads back another outcome", state, idle
                 repeats = 0 if self.derives_tokens else 1
                 unread = one._replace(at="decide", repeats=repeats)
                 yield "cannot read back", state, unread
@@ -164,10 +164,10 @@ class Outcomes:
             assert state.row
             yield "claims it", *self._held(there, one, state.row, one.seen.outcome)
         else:
-            yield "is refused", state, idle
+            yield "is rejected", state, idle
         if state.unknowns:
             yield (
-                "claims it, and hears nothing",
+                "claims it, without a response",
                 _send(state, claim),
                 one._replace(at="ask whose", seen=None),
             )
@@ -177,7 +177,7 @@ class Outcomes:
         if outcome and self.replays_without_running:
             return state, one._replace(at="result", seen=None, outcome=outcome)
         if row.outcome:
-            state = state._replace(wrong="a handler starts though there is an outcome")
+            state = state._replace(wrong="a handler starts after an outcome")
         first = "decide" if self.outcome_before_effects else "result"
         return state, one._replace(at=first, seen=None, outcome=f"done {one.token}")
 
@@ -191,14 +191,14 @@ class Outcomes:
         if held:
             yield "writes its outcome", there, decided
         elif row is not None and row.token == fresh and self.knows_its_own:
-            yield "is refused because of itself", state, decided
+            yield "is rejected because of itself", state, decided
         else:
             if row is not None and row.token == _fresh(one._replace(repeats=0)):
-                state = state._replace(wrong="an outcome that is recorded is told as refused")
-            yield "is refused", state, idle
+                state = state._replace(wrong="a recorded outcome is reported as rejected")
+            yield "is rejected", state, idle
         if state.unknowns:
             yield (
-                "writes its outcome, and hears nothing",
+                "writes its outcome, without a response",
                 _send(state, write),
                 one._replace(at="ask whether"),
             )
@@ -206,15 +206,15 @@ class Outcomes:
     def _follow(
         self, state: State, one: Actor, idle: Actor, number: int
     ) -> Iterator[tuple[str, State, Actor]]:
-        """Write the effects, and drop the row."""
+        """Write the effects, and delete the row."""
         if one.at == "drop":
             drop = Write("drop", one.token)
             after = one._replace(at="result") if not self.drop_after_effects else idle
             if number == OPERATOR:
                 after = after._replace(at="end") if self.drop_after_effects else after
-            yield "drops the row", self._apply(state, drop)[1], after
+            yield "deletes the row", self._apply(state, drop)[1], after
             if state.unknowns:
-                yield "drops the row, and hears nothing", _send(state, drop), after
+                yield "deletes the row, without a response", _send(state, drop), after
             return
         effect = (one.outcome, one.at, 0 if self.derives_ids else number)
         there = state._replace(effects=state.effects | {effect})
@@ -225,7 +225,7 @@ class Outcomes:
         yield f"writes the {one.at}", there, after
 
     def _apply(self, state: State, write: Write) -> tuple[bool, State]:
-        """Apply a write if its condition holds."""
+        """Apply a write if its condition holds; return whether it did."""
         row = state.row
         if row is None:
             return False, state
@@ -247,7 +247,7 @@ class Outcomes:
 
 
 def _fresh(one: Actor) -> int:
-    """Give the token that an outcome is written with."""
+    """Return the token that an outcome is written with."""
     return one.token + (200 if one.outcome == "cancel" else 100) + 300 * one.repeats
 
 
@@ -258,13 +258,13 @@ def _send(state: State, write: Write) -> State:
 MODELS = {"two workers and an operator": Outcomes()}
 MUTANTS = {
     "effects before the outcome": Outcomes(outcome_before_effects=False),
-    "the row goes before its effects": Outcomes(drop_after_effects=False),
-    "the handler runs though there is an outcome": Outcomes(replays_without_running=False),
-    "a read back overlooks the outcome": Outcomes(sees_outcomes_at_read_back=False),
+    "the row is deleted before its effects": Outcomes(drop_after_effects=False),
+    "the handler runs after an outcome": Outcomes(replays_without_running=False),
+    "a read back ignores the outcome": Outcomes(sees_outcomes_at_read_back=False),
     "a claim by the fence": Outcomes(claims_by_token=False),
     "an outcome keeps the token": Outcomes(moves_to_a_fresh_token=False),
-    "a cancel of what has an outcome": Outcomes(cancels_only_the_open=False),
-    "effects under fresh ids": Outcomes(derives_ids=False),
-    "an outcome has another token each time": Outcomes(derives_tokens=False),
-    "a refusal is believed": Outcomes(knows_its_own=False),
+    "a cancel after an outcome": Outcomes(cancels_only_the_open=False),
+    "effects under new ids": Outcomes(derives_ids=False),
+    "each outcome write has another token": Outcomes(derives_tokens=False),
+    "a rejection is not verified": Outcomes(knows_its_own=False),
 }

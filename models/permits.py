@@ -1,12 +1,12 @@
-"""Permits of a limit: at most so many jobs run at once under claims that last.
+"""Permits of a limit.
 
-Two workers share the record of a limit with one permit: how many each holds. A worker reads it,
-writes its own number if the others leave room, claims as many jobs, ends them, and writes a
-lower number. Its hold may lapse at any time, since it may stand still; the beat then takes it
-again if it is still free, and otherwise lets go of what runs under it. A write may be left
-without an answer: then it lands later, or never.
+Two workers share the record of a limit with one permit, which has the number that each holds. A
+worker reads it, writes its own number if the other leaves room, claims as many jobs, ends them,
+and writes a lower number. Its permits may expire at any time. The heartbeat then reacquires them
+if they are free, and otherwise releases the jobs under them. A write may have no response: then
+it arrives later, or never.
 
-Promised: no more jobs run under claims that have not lapsed than there are permits.
+Guarantees: no more jobs run under valid claims than there are permits.
 """
 
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ WRITES_MAX = 4
 
 
 class Record(NamedTuple):
-    """How many permits each holds, and whose have lapsed; version: of which write it is."""
+    """Number of permits of each worker, and whose have expired; version: the last write."""
 
     held: tuple[int, ...] = (0, 0)
-    lapsed: frozenset[int] = frozenset()
+    expired: frozenset[int] = frozenset()
     version: tuple[int, int] = (-1, 0)
 
     def others(self, number: int) -> int:
-        """Count the permits that the other worker holds."""
+        """Return the number of permits of the other worker."""
         other = 1 - number
-        return 0 if other in self.lapsed else self.held[other]
+        return 0 if other in self.expired else self.held[other]
 
 
 class Write(NamedTuple):
@@ -43,73 +43,73 @@ class Write(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """What it does; the record as it read it; its jobs, and whether their claims last."""
+    """A worker: its next step, the record that it read, its jobs, and whether claims are valid."""
 
     at: str = "idle"
     known: Record | None = None
-    told: int = 0
+    permits: int = 0
     running: int = 0
     lasts: bool = True
     writes: int = 0
 
 
 class State(NamedTuple):
-    """The record, the workers, a write on its way; how often a hold may lapse yet."""
+    """The record, the workers, a pending write, and how often permits may still expire."""
 
     record: Record
     workers: tuple[Worker, ...]
     sent: Write | None
     unknowns: int
-    lapses: int
+    expiries: int
 
 
 @dataclass(frozen=True)
 class Permits:
-    """The rules, each of which can be left out."""
+    """Rules; a mutant leaves out one."""
 
     counts_others: bool = True  # rule N1
     writes_on_what_it_read: bool = True  # rule N1
-    takes_before_it_claims: bool = True  # rule N1
+    acquires_before_it_claims: bool = True  # rule N1
     never_guesses: bool = True  # rule N1
     claims_end_with_permits: bool = True  # rule N4
-    looks_before_it_extends: bool = True  # rule N4
+    reads_before_it_extends: bool = True  # rule N4
 
     def start(self) -> State:
-        """Begin with nothing held."""
+        """Return a state without held permits."""
         return State(Record(), (Worker(), Worker()), None, 1, 2)
 
     def fault(self, state: State) -> str:
-        """Count the jobs that run under claims that last."""
+        """Count the jobs that run under valid claims."""
         running = sum(one.running for one in state.workers if one.lasts)
         return f"{running} run at once" if running > CAPACITY else ""
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let a write land, a hold lapse, or a worker go on."""
+        """Let a write arrive, permits expire, or a worker continue."""
         if state.sent:
-            yield "a late write lands", self._apply(state._replace(sent=None), state.sent)[1]
+            yield "a late write arrives", self._apply(state._replace(sent=None), state.sent)[1]
         for number, worker in enumerate(state.workers):
-            if state.lapses and state.record.held[number] and number not in state.record.lapsed:
-                yield f"the hold of worker {number + 1} lapses", self._lapse(state, number)
+            if state.expiries and state.record.held[number] and number not in state.record.expired:
+                yield f"the permits of worker {number + 1} expire", self._expire(state, number)
             for words, there, after in self._work(state, worker, number):
                 workers = put(there.workers, number, after)
                 yield f"worker {number + 1} {words}", there._replace(workers=workers)
 
-    def _lapse(self, state: State, number: int) -> State:
-        record = state.record._replace(lapsed=state.record.lapsed | {number})
+    def _expire(self, state: State, number: int) -> State:
+        record = state.record._replace(expired=state.record.expired | {number})
         workers = state.workers
         if self.claims_end_with_permits:
             workers = put(workers, number, workers[number]._replace(lasts=False))
-        return state._replace(record=record, workers=workers, lapses=state.lapses - 1)
+        return state._replace(record=record, workers=workers, expiries=state.expiries - 1)
 
     def _work(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
         match one.at:
             case "idle":
                 if one.running:
                     yield "ends a job", state, one._replace(running=one.running - 1)
-                if one.told > one.running and one.lasts and one.running < JOBS_MAX:
+                if one.permits > one.running and one.lasts and one.running < JOBS_MAX:
                     claimed = one._replace(running=one.running + 1)
                     yield "claims a job for a permit that it holds", state, claimed
-                elif not self.takes_before_it_claims and one.running < JOBS_MAX:
+                elif not self.acquires_before_it_claims and one.running < JOBS_MAX:
                     yield "claims a job", state, one._replace(running=one.running + 1)
                 if one.writes < WRITES_MAX:
                     yield "reads", state, one._replace(at="seen", known=state.record)
@@ -117,19 +117,19 @@ class Permits:
                 yield from self._say(state, one, number)
 
     def _say(self, state: State, one: Worker, number: int) -> Iterator[tuple[str, State, Worker]]:
-        """Take one permit more, give back what is not used, or let the hold last longer."""
+        """Acquire one more permit, release unused ones, or extend them."""
         assert one.known
         known = one.known
         free = CAPACITY - (known.others(number) if self.counts_others else 0)
         if one.running < free:
-            yield from self._send(state, one, number, one.running + 1, "takes a permit")
-        if one.told > one.running:
-            yield from self._send(state, one, number, one.running, "gives back")
-        if number in known.lapsed:
-            if one.told <= free or not self.looks_before_it_extends:
-                yield from self._send(state, one, number, one.told, "holds on")
+            yield from self._send(state, one, number, one.running + 1, "acquires a permit")
+        if one.permits > one.running:
+            yield from self._send(state, one, number, one.running, "releases permits")
+        if number in known.expired:
+            if one.permits <= free or not self.reads_before_it_extends:
+                yield from self._send(state, one, number, one.permits, "extends its permits")
             else:  # its permits are gone, and so are the claims under them
-                lost = one._replace(at="idle", known=None, told=0, running=0, lasts=True)
+                lost = one._replace(at="idle", known=None, permits=0, running=0, lasts=True)
                 yield "has lost its jobs", state, lost
         yield "does nothing", state, one._replace(at="idle", known=None)
 
@@ -141,13 +141,13 @@ class Permits:
         write = Write(one.known.version, number, held, (number, writes))
         is_applied, there = self._apply(state, write)
         idle = one._replace(at="idle", known=None, writes=writes)
-        after = idle._replace(told=held, lasts=True) if is_applied else idle
+        after = idle._replace(permits=held, lasts=True) if is_applied else idle
         yield words, there, after
         if state.unknowns and not state.sent:
-            # Held may be as many as before, or as it wrote: it claims nothing for the difference.
-            told = held if not self.never_guesses else max(one.running, 0)
-            unsure = idle._replace(told=told)
-            yield f"{words}, and hears nothing", state._replace(sent=write, unknowns=0), unsure
+            # It may hold the old or the new number, and claims nothing for the difference.
+            permits = held if not self.never_guesses else max(one.running, 0)
+            unsure = idle._replace(permits=permits)
+            yield f"{words}, without a response", state._replace(sent=write, unknowns=0), unsure
 
     def _apply(self, state: State, write: Write) -> tuple[bool, State]:
         record = state.record
@@ -156,7 +156,7 @@ class Permits:
         return True, state._replace(
             record=Record(
                 put(record.held, write.number, write.held),
-                record.lapsed - {write.number},
+                record.expired - {write.number},
                 write.version,
             )
         )
@@ -166,8 +166,8 @@ MODELS = {"two workers": Permits()}
 MUTANTS = {
     "permits of others do not count": Permits(counts_others=False),
     "an unconditional write": Permits(writes_on_what_it_read=False),
-    "claims before permits": Permits(takes_before_it_claims=False),
-    "what was not answered is taken for written": Permits(never_guesses=False),
+    "claims before permits": Permits(acquires_before_it_claims=False),
+    "an unknown write counts as written": Permits(never_guesses=False),
     "claims outlast permits": Permits(claims_end_with_permits=False),
-    "a lapsed hold is extended unseen": Permits(looks_before_it_extends=False),
+    "expired permits are extended unread": Permits(reads_before_it_extends=False),
 }

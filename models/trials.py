@@ -1,10 +1,10 @@
-"""Events that kill their process, and processes killed for no reason.
+"""Events that kill their process, and processes that are killed for other reasons.
 
-One shard, two events; processes handle it one after the other, since a lease keeps others out
-(rules L1 and L2). One of the events, or none, kills whoever handles it. A process may also be
-killed at any step for another reason, a few times, or leave in good order.
+One shard has two events. Processes handle it one after the other, because a lease excludes others
+(rules L1 and L2). One of the events, or none, kills the process that handles it. A process may
+also be killed at any step for another reason, a few times, or leave.
 
-Promised: the deadly event is set aside after a bounded number of deaths, and no other is.
+Guarantees: the deadly event is dead-lettered after a bounded number of deaths, and no other is.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ PARK_AFTER = 2
 KILLS_MAX = 1
 LEAVES_MAX = 2
 DEATHS_MAX = 2 + PARK_AFTER
-"""Unknown, in a batch, and alone: so many processes may die of one event."""
+"""Maximum number of processes that one event kills: unknown, in a batch, and alone."""
 
 
 class Trial(NamedTuple):
-    """What is written beside the checkpoint: rows `at` to `until`, and deaths of `at` alone."""
+    """Record next to the checkpoint: rows `at` to `until`, and deaths of `at` alone."""
 
     at: int
     until: int
@@ -29,10 +29,10 @@ class Trial(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where the shard is; `at` is idle, hold (a process has the shard), or run (its handler).
+    """State of the shard; `at` is idle, hold (a process has the shard), or run (its handler).
 
-    place: rows before it are handled or aside. has_died: the process before ended without a
-    word. last: the last row of the batch that is handled.
+    place: rows before it are handled or dead-lettered. has_died: the previous process died.
+    last: the last row of the current batch.
     """
 
     deadly: int
@@ -50,21 +50,21 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Trials:
-    """The rules, each of which can be left out."""
+    """Rules; a mutant leaves out one."""
 
     writes_first: bool = True  # rule F7
     counts_alone_only: bool = True  # rule F7
-    takes_back_what_ended: bool = True  # rule F7
-    takes_back_its_own_only: bool = True  # rule F7
+    removes_ended_attempts: bool = True  # rule F7
+    removes_its_own_only: bool = True  # rule F7
     passes_suspicion_on: bool = True  # rule F7
     deadly: int = 0
 
     def start(self) -> State:
-        """Begin with a shard that nobody holds."""
+        """Return a shard without a holder."""
         return State(self.deadly)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let a process take the shard, hand out, handle, leave, or be killed."""
+        """Let a process take the shard, deliver, handle, leave, or be killed."""
         match state.at:
             case "idle" if state.place < ROWS:
                 yield "a process takes the shard", state._replace(at="hold", is_noted=False)
@@ -79,9 +79,9 @@ class Trials:
             yield "the process is killed", _dead(state)._replace(kills=state.kills + 1)
 
     def fault(self, state: State) -> str:
-        """Look at what was set aside, and how many processes the deadly event killed."""
+        """Check the dead-lettered events, and how many processes the deadly event killed."""
         if state.aside - {state.deadly}:
-            return "an event is set aside that kills nobody"
+            return "a harmless event is dead-lettered"
         if state.deaths > DEATHS_MAX + state.kills:
             return "an event kills too many processes"
         return ""
@@ -93,16 +93,16 @@ class Trials:
         known = 0 if trial is None or trial.at != first else trial.deaths
         if not state.is_noted and known >= PARK_AFTER:
             aside = state._replace(aside=state.aside | {first}, has_died=False)
-            yield "the event is set aside", self._passed(aside, first)
+            yield "the event is dead-lettered", self._passed(aside, first)
             return
         if state.is_noted or not (state.has_died or trial):
-            yield "events are handed out", state._replace(at="run", last=last)
+            yield "events are delivered", state._replace(at="run", last=last)
             return
         counts = first == last or not self.counts_alone_only
         until = last if trial is None else max(last, trial.until)
         noted = Trial(first, until, known + 1 if counts else 0, is_open=True)
         there = state._replace(is_noted=True, trial=noted if self.writes_first else trial)
-        yield "the attempt is written down", there._replace(at="run", last=last)
+        yield "the attempt is recorded", there._replace(at="run", last=last)
 
     def _handle(self, state: State) -> Iterator[tuple[str, State]]:
         if state.place <= state.deadly <= state.last:
@@ -112,7 +112,7 @@ class Trials:
         yield "the handler raises", self._raised(state)
 
     def _raised(self, state: State) -> State:
-        """The attempt is taken back; one that comes again is written down again."""
+        """Remove the attempt; a repeated one is recorded again."""
         return self._over(state)._replace(at="hold", is_noted=False)
 
     def _left(self, state: State) -> State:
@@ -121,8 +121,8 @@ class Trials:
 
     def _over(self, state: State) -> State:
         trial = state.trial
-        is_own = state.is_noted or not self.takes_back_its_own_only
-        if trial is None or not trial.is_open or not (is_own and self.takes_back_what_ended):
+        is_own = state.is_noted or not self.removes_its_own_only
+        if trial is None or not trial.is_open or not (is_own and self.removes_ended_attempts):
             return state
         trial = Trial(trial.at, trial.until, max(0, trial.deaths - 1), is_open=False)
         return state._replace(trial=trial)
@@ -147,9 +147,9 @@ MODELS = {
     "no event kills": Trials(deadly=NONE),
 }
 MUTANTS = {
-    "not written down": Trials(writes_first=False),
+    "not recorded": Trials(writes_first=False),
     "a batch counts": Trials(counts_alone_only=False, deadly=1),
-    "a death is taken back": Trials(takes_back_its_own_only=False),
-    "who leaves forgets": Trials(passes_suspicion_on=False),
-    "what ended counts": Trials(takes_back_what_ended=False, deadly=NONE),
+    "a death is removed": Trials(removes_its_own_only=False),
+    "a member that leaves forgets": Trials(passes_suspicion_on=False),
+    "an ended attempt counts": Trials(removes_ended_attempts=False, deadly=NONE),
 }

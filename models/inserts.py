@@ -1,9 +1,9 @@
-"""Adding again.
+"""Repeated inserts.
 
-Two processes add the same job, each when it likes and maybe twice, and neither hears what became
-of it; a birth may land at any later time. The row hops within its lane and ends meanwhile.
+Two processes insert the same job, up to twice each, without a response. An insert may arrive at
+any later time. The row moves within its lane and ends meanwhile.
 
-Promised: a job is one row, it is not there again once it has ended, and it does not vanish.
+Guarantees: a job is one row, does not exist again after its end, and does not disappear.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ SENDS = 2
 
 
 class Key(NamedTuple):
-    """Where a row lies; both parts are part of what makes it that row."""
+    """Key of a row: position and hop."""
 
     pos: int
     hop: int
 
 
 class Producer(NamedTuple):
-    """Where it is, with which key, and how often it may send."""
+    """A producer: its next step, its key, and how often it may still send."""
 
     at: str = "begin"
     key: Key | None = None
@@ -31,7 +31,7 @@ class Producer(NamedTuple):
 
 
 class State(NamedTuple):
-    """The record of the key, the index, the rows and what they left; who is where."""
+    """The record of the key, the index, live and deleted rows, and the producers."""
 
     record: Key | None
     noted: frozenset[Key]
@@ -44,24 +44,24 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Births:
-    """The rules, each of which can be left out."""
+class Inserts:
+    """Rules; a mutant leaves out one."""
 
     fixes_the_key_in_a_record: bool = True  # rule B2
     keeps_the_key: bool = True  # rule E1
-    dead_keys_stay_dead: bool = True  # rule B1
+    deleted_keys_stay_deleted: bool = True  # rule B1
     raises_the_hop: bool = True  # rule B1
 
     def start(self) -> State:
-        """Begin with nothing."""
+        """Return an empty state."""
         nothing: frozenset[Key] = frozenset()
         return State(None, nothing, nothing, nothing, nothing, (Producer(),) * 2, 2)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Let a birth land, the row change, or a producer go on."""
+        """Let an insert arrive, the row change, or a producer continue."""
         for key in state.sent:
             there = state._replace(sent=state.sent - {key})
-            yield f"a birth of {tuple(key)} lands", self._born(there, key)
+            yield f"an insert of {tuple(key)} arrives", self._inserted(there, key)
         for key in state.rows:
             left = state._replace(rows=state.rows - {key}, dead=state.dead | {key})
             yield "the row ends", left._replace(ended=True)
@@ -69,20 +69,20 @@ class Births:
                 if state.hops:
                     to = Key(pos, key.hop + 1 if self.raises_the_hop else key.hop)
                     there = left._replace(hops=state.hops - 1, noted=left.noted | {to})
-                    yield f"the row hops to {pos}", self._born(there, to)
+                    yield f"the row moves to {pos}", self._inserted(there, to)
         for number, producer in enumerate(state.producers):
             for words, there, after in self._produce(state, producer, number):
                 producers = put(there.producers, number, after)
                 yield f"producer {number + 1} {words}", there._replace(producers=producers)
 
     def fault(self, state: State) -> str:
-        """Count rows."""
+        """Count the rows of the job."""
         if len(state.rows) > 1:
             return "a job has two rows"
         if state.rows and state.ended:
-            return "a job is there again after its end"
+            return "a job exists again after its end"
         if state.dead and not state.rows and not state.ended:
-            return "a job has vanished"
+            return "a job has disappeared"
         return ""
 
     def _produce(
@@ -106,19 +106,19 @@ class Births:
                 sent = state._replace(sent=state.sent | {one.key})
                 again = one.key if self.keeps_the_key else Key(one.key.pos + 10, 0)
                 after = one._replace(key=again, sends=one.sends - 1)
-                yield "sends a birth, and hears nothing", sent, after
+                yield "sends an insert, without a response", sent, after
 
-    def _born(self, state: State, key: Key) -> State:
-        """Let a row be born, unless its key was born before."""
-        if key in state.dead and self.dead_keys_stay_dead:
+    def _inserted(self, state: State, key: Key) -> State:
+        """Insert a row, unless its key was deleted before."""
+        if key in state.dead and self.deleted_keys_stay_deleted:
             return state
         return state._replace(rows=state.rows | {key}, dead=state.dead - {key})
 
 
-MODELS = {"two producers": Births()}
+MODELS = {"two producers": Inserts()}
 MUTANTS = {
-    "a look-up decides": Births(fixes_the_key_in_a_record=False),
-    "a repeat has a position of its own": Births(keeps_the_key=False),
-    "a dropped key lives again": Births(dead_keys_stay_dead=False),
-    "a hop keeps its number": Births(raises_the_hop=False),
+    "a lookup decides": Inserts(fixes_the_key_in_a_record=False),
+    "a repeat has another position": Inserts(keeps_the_key=False),
+    "a deleted key is inserted again": Inserts(deleted_keys_stay_deleted=False),
+    "a hop keeps its number": Inserts(raises_the_hop=False),
 }
