@@ -1,10 +1,10 @@
-"""Verdicts on a history.
+"""Verdicts on recorded histories.
 
-`check` compares what processes wrote down (diary.py) with how the jobs ended. It relies on
-nothing of the engine: simulations, kill loops and other people's workers may write diaries.
+`check` compares the events that processes recorded (`journal.py`) with how the jobs ended. It does
+not depend on the engine: simulations, kill tests and other workers can record events.
 
-An answer that never came is no evidence of anything: what was asked may or may not have
-happened. Two calls that overlap in time may have happened in either order.
+A missing response proves nothing: the call may or may not have taken effect. Two calls that
+overlap in time may have taken effect in either order.
 """
 
 from collections import Counter, defaultdict
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from checker.ends import ENDED, finished_twice, lost, refenced, stale
-from checker.journal import Event, told
+from checker.journal import Event, text_of
 from checker.order import unexplained
 from checker.reads import crossed, fallen, late_of, regranted
 from checker.starts import EARLY_US_MAX, early, illegitimate
@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 PREFETCH_MAX = 1000
-"""At most so many more urgent jobs may come late in one poll: what a worker's buffer holds."""
+"""Maximum number of jobs in one poll after less urgent ones: the size of a worker's buffer."""
 
 STORY_EVENTS_MAX = 20
 
@@ -35,17 +35,17 @@ VERDICTS: tuple[Verdict, ...] = (
     "lost", "unexpected", "illegitimate", "stale", "finished twice", "early", "order",
     "backwards", "crossed", "unexplained",
 )  # fmt: skip
-"""lost: acknowledged, and has not ended. unexpected: ran, and nobody enqueued it.
-illegitimate: started again though nothing ended the claim before, or after its end.
-stale: a verdict was accepted whose token was no longer the row's. finished twice: ended for
-good more than once. early: started before it was due. order: one poll brought too many jobs
-after less urgent ones. backwards: a fence, an epoch or a mark did not grow. crossed: the mark
-`swept` was above `closed`. unexplained: none of these, and yet no order of a job's claims and
-verdicts explains how they were answered."""
+"""lost: acknowledged, and has not ended. unexpected: ran, but was never enqueued.
+illegitimate: started again although nothing ended the claim before, or after its end.
+stale: an outcome was accepted although its token was no longer the row's. finished twice: has
+more than one end. early: started before its due time. order: one poll returned too many jobs
+after less urgent ones. backwards: a fence, an epoch or a watermark did not increase. crossed:
+the watermark `swept` was above `closed`. unexplained: none of these, but no order of the job's
+claims and outcomes explains their responses."""
 
 
 class Finding(NamedTuple):
-    """What is wrong with a job (or a mark, or a poll), in words, and the events that show it."""
+    """A fault of a job, a watermark or a poll: its description, and the events that show it."""
 
     verdict: Verdict
     id: str
@@ -53,35 +53,35 @@ class Finding(NamedTuple):
     events: Sequence[Event]
 
     def story(self) -> str:
-        """Tell it, an event a line, in seconds since the first."""
+        """Return the events as text, one a line, in seconds since the first."""
         events = sorted(self.events, key=lambda event: event.t)[:STORY_EVENTS_MAX]
         lines = [f"{self.verdict}: {self.id} {self.words}"]
-        lines += [f"  {(event.t - events[0].t) / 1e6:+.6f} s  {told(event)}" for event in events]
+        lines += [f"  {(event.t - events[0].t) / 1e6:+.6f} s  {text_of(event)}" for event in events]
         return "\n".join(lines)
 
 
 class Report(NamedTuple):
-    """Counts of what happened, and all that is wrong."""
+    """Counts of events, and all faults."""
 
     counts: Mapping[str, int]
     findings: Sequence[Finding]
 
     def by_verdict(self) -> dict[Verdict, int]:
-        """Count the findings, by verdict; those without any are 0."""
+        """Count the findings by verdict, including verdicts without findings."""
         found = Counter(finding.verdict for finding in self.findings)
         return {verdict: found[verdict] for verdict in VERDICTS}
 
 
-def check(  # noqa: PLR0912  (one flat branch for each fault)
+def check(  # noqa: PLR0912  (one branch for each fault)
     history: Iterable[Event], final: Mapping[str, str], *, prefetch: int = PREFETCH_MAX
 ) -> Report:
-    """Judge a history whose queue was drained.
+    """Check the history of an empty queue.
 
     Args:
-      history: all events; those of one process in the order in which it wrote them.
-      final: how the queue says that each job ended, by id; for a job that is not in it the
-        verdicts of the history count.
-      prefetch: how many jobs of one poll may come after less urgent ones.
+      history: all events; those of one process in the order in which it recorded them.
+      final: state in which each job ended according to the queue, by id; for other jobs the
+        outcomes in the history count.
+      prefetch: maximum number of jobs in one poll after less urgent ones.
     """
     seen = Seen()
     polls: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
@@ -107,13 +107,13 @@ def check(  # noqa: PLR0912  (one flat branch for each fault)
     findings: list[Finding] = []
     for job, life in lives.items():
         found = list(_judged(job, life, seen, final))
-        if not found:  # those say more exactly what is wrong
+        if not found:  # these are more precise
             found = [Finding("unexplained", job, *fault) for fault in unexplained(life, seen)]
         findings += found
     inversions = {key: late_of(poll) for key, poll in polls.items() if len(poll) > 1}
     for (proc, _, shard), late in inversions.items():
         if len(late) > prefetch:
-            words = f"brought {len(late)} jobs after less urgent ones; {prefetch} may be"
+            words = f"returned {len(late)} jobs after less urgent ones; {prefetch} are allowed"
             findings.append(Finding("order", f"a poll of {proc} in {shard}", words, late))
     for name, readings in (*marks.items(), *grants.items()):
         findings += [Finding("backwards", name, *fault) for fault in fallen(readings)]
@@ -131,7 +131,7 @@ def _judged(job: str, life: Life, seen: Seen, final: Mapping[str, str]) -> Itera
     if fault:
         yield Finding("lost", job, *fault)
     if life.start and not life.is_attempted():
-        yield Finding("unexpected", job, "ran, and nobody enqueued it", life.all())
+        yield Finding("unexpected", job, "ran, but was never enqueued", life.all())
     rules: tuple[tuple[Verdict, Callable[[Life, Seen], Iterable[Fault]]], ...] = (
         ("illegitimate", illegitimate),
         ("stale", stale),

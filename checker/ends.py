@@ -1,7 +1,4 @@
-"""Whether jobs ended once, and by whom.
-
-Each rule tells of what is wrong with one life.
-"""
+"""Rules about the ends of jobs. Each rule yields the faults of one job."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,18 +10,18 @@ ENDED = ("done", "dead", "cancelled", "expired", "lost")
 
 
 def lost(life: Life, state: str | None) -> Fault | None:
-    """Find a job that was acknowledged and has not ended."""
+    """Return the fault of a job that was acknowledged and has not ended."""
     if not life.is_acknowledged():
         return None
     if state is None and any(event.type == "ok" for event in life.settle):
         return None
     if state in ENDED:
         return None
-    return f"was acknowledged, and is {state or 'gone'}", life.all()
+    return f"was acknowledged, and is {state or 'missing'}", life.all()
 
 
 def stale(life: Life, seen: Seen) -> Iterator[Fault]:
-    """Find verdicts that were accepted though their token was no longer the row's."""
+    """Yield outcomes that were accepted although their token was no longer the row's."""
     if not life.release and len({event.attempt for event in (*life.claim, *life.start)}) < 2:  # noqa: PLR2004
         return
     attempts = {event.token: event.attempt for event in life.claim if event.token}
@@ -38,13 +35,15 @@ def stale(life: Life, seen: Seen) -> Iterator[Fault]:
                 if later.attempt > attempt and (
                     later.t <= began_us or (is_last and later.f == "start" and later.t < verdict.t)
                 ):
-                    words = f"took a verdict ({verdict.f}) of claim {attempt} after claim"
+                    words = f"accepted an outcome ({verdict.f}) of claim {attempt} after claim"
                     yield f"{words} {later.attempt}", life.all()
                     break
             else:
-                # A row that is born again carries the token of a birth again.
+                # A row that is inserted again has the token of an insert again.
                 if verdict.token in attempts and _is_released(verdict, life, began_us):
-                    words = f"took a verdict ({verdict.f}) of claim {attempt} after its release"
+                    words = (
+                        f"accepted an outcome ({verdict.f}) of claim {attempt} after its release"
+                    )
                     yield words, life.all()
 
 
@@ -57,7 +56,7 @@ def _is_released(verdict: Event, life: Life, began_us: int) -> bool:
 
 
 def finished_twice(life: Life, seen: Seen) -> Iterator[Fault]:
-    """Find ends after an end."""
+    """Yield ends after an end."""
     ends = sorted(filter(is_ok, life.settle), key=lambda event: event.t)
     for first, second in pairwise(ends):
         if not life.is_revived(began(first, life.settle, seen), second.t):
@@ -65,7 +64,7 @@ def finished_twice(life: Life, seen: Seen) -> Iterator[Fault]:
 
 
 def refenced(life: Life, seen: Seen) -> Iterator[Fault]:
-    """Find claims whose fence is not above those before."""
+    """Yield claims whose fence is not above those before."""
     if len(life.claim) < 2:  # noqa: PLR2004
         return
     claims = sorted(filter(is_ok, life.claim), key=lambda event: (event.attempt, event.t))

@@ -1,7 +1,7 @@
-"""What processes wrote down.
+"""Recorded events.
 
-An event a line, each process in a file of its own and with one write, so that a killed process
-leaves whole lines.
+Each process writes to its own file, one line and one write for each event, so that a killed
+process leaves complete lines.
 """
 
 from dataclasses import MISSING, dataclass, fields
@@ -12,22 +12,20 @@ from dueline.core.codec import decode, encode
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a process asked, or was answered.
+    """A request of a process, or its response.
 
-    t: microseconds UTC, read just before asking or just after the answer. proc: who.
-    type: invoke, ok, no (it did not happen) or unknown (nobody can say).
-    f: enqueue; claim; start (a handler is called: ok, without an invoke); settle (a verdict that
-      ends the job for good); release (one that lets it wait again: a retry, a snooze, a
-      give-back); extend (the claim goes on); carry (the job is moved, or brought back to life);
-      mark (a value that only grows was seen); grant (proc was given a lease); crash (proc died;
-      ok).
-    id: of the job, or the name of the mark or lease; empty in a claim's invoke, which its token
-      names.
-    attempt: the claim's fence. token: the one that the claim made, or that the verdict names.
-    epoch: of a mark: its value; of a grant: its epoch.
-    at: of an enqueue: when the job is due; of a claim or extend: when the lease ends; of a
-      release: when the job may run again.
-    priority, shard: of a claim: the job's; larger runs first. note: words for the story.
+    t: microseconds UTC, read just before the request or just after the response. proc: process.
+    type: invoke, ok, no (no effect) or unknown.
+    f: enqueue; claim; start (a handler is called: ok, without an invoke); settle (an outcome that
+      ends the job); release (an outcome after which the job waits: a retry, snooze or release);
+      extend (the claim is extended); carry (the job is moved, or redriven); mark (a watermark was
+      read); grant (proc received a lease); crash (proc died; ok).
+    id: of the job, or name of the watermark or lease; empty in a claim's invoke, which its token
+      identifies.
+    attempt: the claim's fence. token: the one that the claim wrote, or that the outcome names.
+    epoch: value of a watermark, or epoch of a grant.
+    at: due time of an enqueue, end of the lease of a claim or extend, next due time of a release.
+    priority, shard: of the claimed job; larger priorities run first. note: text for reports.
     """
 
     t: int
@@ -51,7 +49,7 @@ _DEFAULTS = [(one.name, one.default) for one in fields(Event)]
 
 
 def line_of(event: Event) -> bytes:
-    """Write an event as a line of JSON, without what is at its default."""
+    """Return an event as a line of JSON, without default values."""
     given = {
         name: value
         for name, default in _DEFAULTS
@@ -61,16 +59,16 @@ def line_of(event: Event) -> bytes:
 
 
 def events_of(data: bytes) -> list[Event]:
-    """Read the lines of one file; a last one that its process did not end is dropped.
+    """Read the lines of one file; an incomplete last line is ignored.
 
-    Raises: StoreCorrupt: a whole line is no event.
+    Raises: StoreCorrupt: a complete line is not an event.
     """
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return decode(b"[%b]" % b",".join(lines), list[Event])
 
 
-def told(event: Event) -> str:
-    """Tell an event in a line."""
+def text_of(event: Event) -> str:
+    """Return an event as one line of text."""
     words = [event.proc, event.f, event.type]
     if event.attempt:
         words.append(f"claim {event.attempt}")

@@ -1,10 +1,9 @@
-"""Whether one order explains what a job's claims and verdicts were answered.
+"""Search for an order that explains the responses to a job's claims and outcomes.
 
-A row is a register: a claim puts its token there, a verdict goes by while its own token is there.
-Two calls that overlap in time may have happened in either order, and one without an answer may
-have happened at any time after it was asked for, or never. If no order makes every answer true,
-something answered that it should not have. The rules of `ends` and `starts` compare two events;
-this one takes them all together.
+A row is a register: a claim writes its token, and an outcome takes effect while its own token is
+there. Two calls that overlap in time may have taken effect in either order, and one without a
+response at any time after the request, or never. If no order makes every response true, a response
+was wrong. The rules of `ends` and `starts` compare two events; this rule uses all of them.
 """
 
 import math
@@ -17,11 +16,11 @@ from checker.journal import Event
 from checker.timeline import Fault, Life, Seen, is_ok
 
 SEARCHED_MAX = 20_000
-"""States of one job; a search beyond them is given up, and counted."""
+"""Maximum number of states for one job; a longer search is abandoned, and counted."""
 
 
 class Call(NamedTuple):
-    """Something that took effect between two instants; one without an answer: or never."""
+    """A call that took effect between two times; without a response, perhaps never."""
 
     f: str
     fence: int
@@ -31,7 +30,7 @@ class Call(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a job's row holds. token: empty for one that no claim made."""
+    """State of a job's row. token: empty if no claim wrote it."""
 
     fence: int
     token: str
@@ -39,7 +38,7 @@ class Row(NamedTuple):
 
 
 def unexplained(life: Life, seen: Seen) -> Iterator[Fault]:
-    """Find a job whose claims and verdicts no order explains."""
+    """Yield a fault if no order explains the job's claims and outcomes."""
     few = len(life.claim) < 2 and len(life.settle) < 3  # noqa: PLR2004
     if few and not (life.release or life.extend or life.carry):
         return
@@ -47,11 +46,11 @@ def unexplained(life: Life, seen: Seen) -> Iterator[Fault]:
     if explained is None:
         seen.given_up += 1
     elif not explained:
-        yield "was answered what no order of its claims and verdicts explains", life.all()
+        yield "has responses that no order of its claims and outcomes explains", life.all()
 
 
 def _calls(life: Life, seen: Seen) -> list[Call]:
-    """List what may have happened, the first to be over first."""
+    """Return the calls that may have taken effect, by the time of their responses."""
     verdicts = (life.settle, life.release, life.extend, life.carry)
     claims = [claim for claim in life.claim if claim.token and claim.type != "no"]
     fences = {claim.token: claim.attempt for claim in claims}
@@ -62,7 +61,7 @@ def _calls(life: Life, seen: Seen) -> list[Call]:
         )
         for claim in claims
     ]  # fmt: skip
-    for event in chain(*verdicts):  # by a claim whose answer nobody wrote down
+    for event in chain(*verdicts):  # of a claim without a recorded response
         if event.token in seen.asked and event.token not in fences:
             fences[event.token] = event.attempt
             asked_us = seen.asked[event.token]
@@ -71,13 +70,13 @@ def _calls(life: Life, seen: Seen) -> list[Call]:
         for call in _answered(given):
             if call.token in fences:
                 calls.append(call)
-            elif call.f == "carry":  # it may have come back to life
+            elif call.f == "carry":  # it may have been redriven
                 calls.append(call._replace(token="", over_us=math.inf))
     return sorted(calls, key=lambda call: (call.over_us, call.began_us))
 
 
 def _answered(given: Iterable[Event]) -> Iterator[Call]:
-    """Pair questions with answers: those of one process, about one token, to one end."""
+    """Pair requests with responses of one process, for one token and one time."""
     asked: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
     for event in given:
         same = asked[event.proc, event.token, event.at]
@@ -121,9 +120,9 @@ def _search(calls: Sequence[Call]) -> bool | None:
 
 
 def _after(row: Row, call: Call) -> Row | None:
-    """Tell what a row holds after a call, None where it would have been refused."""
+    """Return the row after a call, or None if the call would be rejected."""
     if call.f == "claim":
-        # What has ended may be claimed, too: to be cleared away.
+        # An ended row may also be claimed, to be cleaned up.
         return row._replace(fence=call.fence, token=call.token) if call.fence > row.fence else None
     is_mine = call.token == row.token
     if call.f == "carry":

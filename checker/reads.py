@@ -1,8 +1,4 @@
-"""Readings of marks, jobs of polls.
-
-What many processes saw of one thing: whether a value that only grows ever fell, whether an
-epoch was granted twice, and which jobs of a poll came after less urgent ones.
-"""
+"""Rules about watermarks, leases and polls."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +7,7 @@ from checker.journal import Event
 
 
 def late_of(poll: Sequence[Event]) -> list[Event]:
-    """Pick the jobs of a poll that came after less urgent ones."""
+    """Return the jobs of a poll that came after less urgent ones."""
     late: list[Event] = []
     least = poll[0].priority
     for event in poll:
@@ -22,7 +18,7 @@ def late_of(poll: Sequence[Event]) -> list[Event]:
 
 
 def fallen(readings: Sequence[Event]) -> Iterator[tuple[str, Sequence[Event]]]:
-    """Find the readings of a mark that are below one that had been over when they began."""
+    """Yield reads of a watermark below an earlier, completed read."""
     asked: dict[str, int] = {}
     known: list[Event] = []
     highest: list[Event] = []
@@ -41,13 +37,13 @@ def fallen(readings: Sequence[Event]) -> Iterator[tuple[str, Sequence[Event]]]:
 
 
 SWEPT, CLOSED = "swept ", "closed "
-"""What the names of a lane list's marks begin with; whose they are follows."""
+"""Prefixes of the names of a lane list's watermarks."""
 
 
 def crossed(
     marks: Mapping[str, Sequence[Event]],
 ) -> Iterator[tuple[str, tuple[str, Sequence[Event]]]]:
-    """Find the readings of `closed` that are below a `swept` which was there before them."""
+    """Yield reads of `closed` below an earlier `swept`."""
     for name, readings in marks.items():
         if not name.startswith(SWEPT):
             continue
@@ -68,7 +64,7 @@ def crossed(
 
 
 def regranted(grants: Sequence[Event]) -> Iterator[tuple[str, Sequence[Event]]]:
-    """Find epochs of a lease that were granted more than once."""
+    """Yield epochs of a lease that were granted more than once."""
     first: dict[int, Event] = {}
     for event in grants:
         if event.type == "ok" and first.setdefault(event.epoch, event) is not event:

@@ -1,7 +1,4 @@
-"""Whether jobs were started as often and as late as they may.
-
-Each rule tells of what is wrong with one life.
-"""
+"""Rules about the starts of jobs. Each rule yields the faults of one job."""
 
 from collections.abc import Iterator
 
@@ -9,11 +6,11 @@ from checker.journal import Event
 from checker.timeline import Fault, Life, Seen, began, claim_of, is_ok, is_refused, may_be
 
 EARLY_US_MAX = 1000
-"""How much too early a process may take the store's time to be, for a start or a lease's end."""
+"""Maximum error of a process's estimate of the store's time, for a start or a lease's end."""
 
 
 def illegitimate(life: Life, seen: Seen) -> Iterator[Fault]:
-    """Find starts after which a claim had gone on, or its job had ended."""
+    """Yield starts while another claim was valid, or after the job's end."""
     if len(life.start) < 2 and not life.settle:  # noqa: PLR2004
         return
     starts = sorted(life.start, key=lambda event: (event.attempt, event.t))
@@ -28,15 +25,15 @@ def illegitimate(life: Life, seen: Seen) -> Iterator[Fault]:
                 continue
             reason = _reason(before, start, life, seen)
             if reason is None:
-                words = (f"was started under claim {start.attempt} though nothing is known that"
-                        f" ended claim {before.attempt}")  # fmt: skip
+                words = (f"was started under claim {start.attempt} although nothing ended"
+                        f" claim {before.attempt}")  # fmt: skip
                 yield words, life.all()
             else:
                 seen.again[reason] += 1
 
 
 def _end_before(start: Event, life: Life, seen: Seen) -> Event | None:
-    """Find the end of the job that came before a later claim was taken and started."""
+    """Return the end of the job before a later claim was taken and started, or None."""
     for end in life.settle:
         if end.type == "ok" and end.attempt < start.attempt and end.t <= start.t:
             claim = claim_of(life, start.attempt)
@@ -47,7 +44,7 @@ def _end_before(start: Event, life: Life, seen: Seen) -> Event | None:
 
 
 def _reason(before: Event, start: Event, life: Life, seen: Seen) -> str | None:
-    """Say what ended the claim of one start before the next, None where nothing is known."""
+    """Return what ended the claim of one start before the next, or None."""
     attempt = before.attempt
     for given in (life.release, life.carry):
         for event in given:
@@ -61,7 +58,7 @@ def _reason(before: Event, start: Event, life: Life, seen: Seen) -> str | None:
     if claim is None:
         return None
     if claim.type == "unknown":
-        return "claimed without an answer"
+        return "claimed without a response"
     following = claim_of(life, start.attempt)
     taken_us = following.t if following and following.type == "ok" else start.t
     return "expired" if 0 < _lease_end(claim, life) <= taken_us + EARLY_US_MAX else None
@@ -73,7 +70,7 @@ def _lease_end(claim: Event, life: Life) -> int:
 
 
 def early(life: Life, seen: Seen) -> Iterator[Fault]:  # noqa: ARG001  (a rule)
-    """Find starts before the job was due, or due again."""
+    """Yield starts before the due time of the job or of its retry."""
     if not life.start:
         return
     due_us = max([event.at for event in life.enqueue], default=0)
@@ -86,19 +83,19 @@ def early(life: Life, seen: Seen) -> Iterator[Fault]:  # noqa: ARG001  (a rule)
                 break
             if move.token in claims:
                 least_us = max(asked_us, move.at) if is_ok(move) else least_us
-            elif is_ok(move):  # while it waited: it is due at another time
+            elif is_ok(move):  # moved while it waited
                 asked_us = least_us = move.at
             else:
                 asked_us, least_us = min(asked_us, move.at), min(least_us, move.at)
         if start.t < least_us - EARLY_US_MAX:
-            yield f"was started {least_us - start.t} us before its time", life.all()
+            yield f"was started {least_us - start.t} µs before its due time", life.all()
 
 
 def _moves(life: Life) -> list[tuple[int, int, Event]]:
-    """List what moved the job, or may have: attempt, when it was asked for, last that is known.
+    """Return the calls that moved the job, or may have: attempt, time of the request, last event.
 
-    In the order in which they happened: each names the token that the one before left, and so
-    was asked for after that had happened.
+    They are in the order in which they took effect: each names the token that the previous one
+    wrote, and so was sent after it.
     """
     last: dict[tuple[str, str, str, int], tuple[int, int, Event]] = {}
     for event in (*life.release, *life.carry):

@@ -1,4 +1,4 @@
-"""A job's life, as its events tell it."""
+"""The events of a job."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from checker.journal import Event
 
 Fault = tuple[str, Sequence[Event]]
-"""What is wrong, in words, and the events that show it."""
+"""A description of a fault, and the events that show it."""
 
 
 @dataclass(slots=True)
 class Life:
-    """A job's events, by what was asked; the lists are named as `Event.f` is."""
+    """A job's events by kind; the lists have the names of `Event.f`."""
 
     enqueue: list[Event] = field(default_factory=list)
     claim: list[Event] = field(default_factory=list)
@@ -23,31 +23,31 @@ class Life:
     carry: list[Event] = field(default_factory=list)
 
     def all(self) -> list[Event]:
-        """Give all of them, for a story."""
+        """Return all events."""
         return [
             *self.enqueue, *self.claim, *self.start, *self.settle, *self.release, *self.extend,
             *self.carry,
         ]  # fmt: skip
 
     def is_acknowledged(self) -> bool:
-        """Tell whether somebody was told that the job is stored."""
+        """Return whether an enqueue of the job was acknowledged."""
         return any(map(is_ok, self.enqueue))
 
     def is_attempted(self) -> bool:
-        """Tell whether the job may have been stored."""
+        """Return whether the job may have been stored."""
         types = [event.type for event in self.enqueue]
         return "ok" in types or "unknown" in types or types.count("invoke") > types.count("no")
 
     def is_revived(self, after_us: int, before_us: int) -> bool:
-        """Tell whether the job was brought back to life in between."""
+        """Return whether the job was redriven in between."""
         return any(after_us <= event.t <= before_us and may_be(event) for event in self.carry)
 
 
 @dataclass(slots=True)
 class Seen:
-    """What is not about one job: when processes died, when claims were asked for, by token.
+    """Deaths of processes, and times of claim requests by token.
 
-    again: why jobs were started again. given_up: jobs whose calls are too many to be ordered.
+    again: reasons for repeated starts. given_up: number of jobs with too many calls to order.
     """
 
     crashes: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -57,7 +57,7 @@ class Seen:
 
 
 def claim_of(life: Life, attempt: int) -> Event | None:
-    """Find the claim that may have had a fence."""
+    """Return the claim that may have had a fence, or None."""
     for event in life.claim:
         if event.attempt == attempt and may_be(event):
             return event
@@ -65,7 +65,7 @@ def claim_of(life: Life, attempt: int) -> Event | None:
 
 
 def began(answer: Event, given: Sequence[Event], seen: Seen) -> int:
-    """Tell when an answer was asked for, at the earliest."""
+    """Return the earliest time of the request for a response."""
     if answer.f == "claim":
         return seen.asked.get(answer.token, answer.t)
     asked = [
@@ -79,7 +79,7 @@ def began(answer: Event, given: Sequence[Event], seen: Seen) -> int:
 
 
 def is_refused(event: Event, given: Sequence[Event]) -> bool:
-    """Tell whether it did not happen: the answer to it, which its process wrote next, says so."""
+    """Return whether a request had no effect, according to its response."""
     if event.type != "invoke":
         return event.type == "no"
     place = given.index(event)
@@ -90,10 +90,10 @@ def is_refused(event: Event, given: Sequence[Event]) -> bool:
 
 
 def is_ok(event: Event) -> bool:
-    """Tell whether it happened beyond doubt."""
+    """Return whether a call certainly took effect."""
     return event.type == "ok"
 
 
 def may_be(event: Event) -> bool:
-    """Tell whether it may have happened."""
+    """Return whether a call may have taken effect."""
     return event.type != "no"
