@@ -1,12 +1,13 @@
 """Rules of ending a job, broken."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from dueline.core.attempt import Attempt
+from dueline.core.attempt import Attempt, Ended
 from dueline.core.codec import decode
 from dueline.core.job import Job
+from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Drop, Group, Move, Store, Streams
 from dueline.jobs import completion, history
 from dueline.jobs.completion import Finished, effects
@@ -17,7 +18,6 @@ from dueline.worker.claimer import ClaimedJob
 from dueline.worker.triage import Triage
 from dueline.worker.worker import Worker
 from tests.harness import job_runs
-from tests.mutants.sources import change_source
 
 Patch = pytest.MonkeyPatch
 
@@ -33,8 +33,19 @@ def write(store: Store, ends: Sequence[Finished]) -> None:
 
 
 def the_key_of_a_retried_job_is_released(patch: Patch) -> None:
-    is_over = "one for one, decision in rest if isinstance(decision, Outcome)"
-    change_source(patch, settler.Settler, "_settle_as_one", is_over, "one for one, _ in rest")
+    finish = completion.finish_together
+
+    def finish_and_release(
+        store: Store,
+        done: Sequence[Ended],
+        settings: Mapping[str, QueueSettings],
+        ends: Sequence[Finished],
+        others: Sequence[Group],
+    ) -> bool:
+        completion.release(store, [one.job for group in others for one in group.verdicts])
+        return finish(store, done, settings, ends, others)
+
+    patch.setattr(settler, "finish_together", finish_and_release)
 
 
 def others_first(store: Store, others: Sequence[Group]) -> list[bool]:

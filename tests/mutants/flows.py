@@ -1,6 +1,6 @@
 """Rules of workflows, broken."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pytest
 
@@ -77,7 +77,7 @@ def who_ends_a_step_looks_before_that_is_recorded(patch: Patch) -> None:
         self: Settler,
         ended: Sequence[Ended],
         started: Sequence[Job],
-        wished: Container[Claim] = (),
+        wished: Collection[Claim] = (),
     ) -> list[Job]:
         advance(self._engine, Layouts(), [one.job for one in ended])
         return settle(self, ended, started, wished)

@@ -25,7 +25,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.constraints import check_constraints, constraint, integer
 from dueline.core.errors import BadInput
 from dueline.core.job import Job
-from dueline.core.user_code import Raised, contain
+from dueline.core.user_code import raise_interrupt
 
 CRASHES_MAX = 3
 """Claims of a job that may die on it before it is taken for poison."""
@@ -90,8 +90,11 @@ class Retry:
 
 def wants(retry: Retry, error: BaseException) -> bool:
     """Return whether a policy wants an error retried; it does where asking it raises."""
-    answer = contain(lambda: bool(retry.wants(error)))
-    return isinstance(answer, Raised) or answer
+    try:
+        return bool(retry.wants(error))
+    except BaseException as raised:  # noqa: BLE001  (see `contain`)
+        raise_interrupt(raised)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,16 @@ def decide(ended: Ended, retry: Retry, chance: float, *, is_once: bool = False) 
         case Done(value):
             return Outcome("done", now_us, value=value.decode())
         case Failed():
-            return _failed(job, ending, retry, chance, now_us)
+            errors = job.errors + 1
+            if not ending.retry or errors >= retry.attempts:
+                return _dead(ending, now_us)
+            wait_us = ending.retry_after_us
+            if wait_us is None:
+                wait_us = retry.wait_us(errors, chance)
+            at_us = now_us + min(max(wait_us, 0), WAIT_US_MAX)
+            error = _error_of(ending)
+            # An error shows that the job does not kill its process: it need not run alone.
+            return RetryLater(at_us, errors, job.crashes, alone=False, error=error, word="retried")
         case Cancelled(reason):
             return Outcome("cancelled", now_us, error=_cut(reason))
         case Expired():
@@ -162,26 +174,14 @@ def lost(now_us: int, detail: str = "The worker died, or lost its lease.") -> Ou
     return Outcome("lost", now_us, error=_cut(f"{detail} It may have run."))
 
 
-def _failed(job: Job, ending: Failed, retry: Retry, chance: float, now_us: int) -> Decision:
-    errors = job.errors + 1
-    error = _error_of(ending)
-    if not ending.retry or errors >= retry.attempts:
-        return _dead(ending, now_us)
-    wait_us = ending.retry_after_us
-    if wait_us is None:
-        wait_us = retry.wait_us(errors, chance)
-    # An error shows that the job does not kill its process: it need not run alone any more.
-    at_us = _later(now_us, wait_us)
-    return RetryLater(at_us, errors, job.crashes, alone=False, error=error, word="retried")
-
-
 def _dead(ending: Failed, now_us: int) -> Outcome:
     error, traceback = epitaph_of(_error_of(ending), ending.traceback, ending.message)
     return Outcome("dead", now_us, error=error, traceback=traceback)
 
 
 def _error_of(ending: Failed) -> str:
-    return _cut(f"{ending.error_type}: {ending.message}" if ending.message else ending.error_type)
+    text = f"{ending.error_type}: {ending.message}" if ending.message else ending.error_type
+    return text[:ERROR_CHARACTERS_MAX]
 
 
 def _is_error(kind: object) -> bool:

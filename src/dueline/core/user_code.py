@@ -62,13 +62,33 @@ def text_of(error: object) -> str:
     return UNREADABLE if isinstance(text, Raised) else text
 
 
-def traceback_of(error: BaseException) -> str:
-    """Return an exception's traceback; of one that cannot be shown, where it was raised."""
-    text = contain(lambda: _storable("".join(traceback.format_exception(error))))
-    if isinstance(text, Raised):
+class Description(NamedTuple):
+    """What is stored of an exception: the name of its class, its text, its traceback."""
+
+    name: str
+    text: str
+    traceback: str
+
+
+def describe(error: BaseException) -> Description:
+    """Describe an exception, whatever it raises when it is asked for its text.
+
+    The name is the one that a metaclass cannot hide. Lone surrogates are replaced.
+    """
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    try:
+        text = str(error)
+    except BaseException as raised:  # noqa: BLE001  (see `contain`)
+        raise_interrupt(raised)
+        text = UNREADABLE
+    try:
+        shown = "".join(traceback.format_exception(error))
+    except BaseException as raised:  # noqa: BLE001  (see `contain`)
+        raise_interrupt(raised)
         frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
-        return f"{''.join(frames)}{name_of(error)}: {UNREADABLE}\n"
-    return text
+        shown = f"{''.join(frames)}{name}: {UNREADABLE}\n"
+    texts = (name, text, shown)
+    return Description(*(str.encode(one, errors="backslashreplace").decode() for one in texts))
 
 
 def log_raised(log: logging.Logger, raised: Raised, message: str, *args: object) -> None:
@@ -77,7 +97,7 @@ def log_raised(log: logging.Logger, raised: Raised, message: str, *args: object)
     # A formatter asks the exception for its text, its notes and its cause: code of theirs, too.
     logged = contain(log.error, message, *args, exc_info=(type(error), error, error.__traceback__))
     if isinstance(logged, Raised):
-        log.error(f"{message}\n%s", *args, indented(traceback_of(error)))  # noqa: G004
+        log.error(f"{message}\n%s", *args, indented(describe(error).traceback))  # noqa: G004
 
 
 def _storable(text: str) -> str:

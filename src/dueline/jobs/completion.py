@@ -199,6 +199,26 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
 _job_of, _opts_of = field(Ended, "job"), field(Job, "opts")
 
 
+def finish_together(
+    store: Store,
+    done: Sequence[Ended],
+    settings: Mapping[str, QueueSettings],
+    ends: Sequence[Finished],
+    others: Sequence[Group],
+) -> bool:
+    """End jobs that are done, end others, and apply groups, in one transaction.
+
+    Returns: whether all their claims held; otherwise nothing was recorded.
+    """
+    group = joined([successes(done, settings), *map(end_of, ends), *others])
+    if not store.together([group])[0]:
+        return False
+    keyed = [job for job in (*map(_job_of, done), *(job for job, _ in ends)) if job.opts]
+    if keyed:
+        release(store, keyed)
+    return True
+
+
 def joined(groups: Sequence[Group]) -> Group:
     """Make one group of several: all or nothing, where they were independent of each other."""
     if len(groups) == 1:

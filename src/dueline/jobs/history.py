@@ -48,7 +48,7 @@ def row_of(attempt: Attempt, job: Job) -> Row:
     if not attempt.worker:
         return row_of_happening(attempt, job, _once_enqueued(job))
     stream = attempt.queue + HISTORY_SUFFIX
-    row_id = row_ids(job.id, attempt.fence, instants(attempt.enqueued_us, 1))
+    row_id = row_ids(job.id, attempt.fence, attempt.enqueued_us.to_bytes(8, signed=True))
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
 
 

@@ -154,8 +154,13 @@ def row_ids(jobs: bytes, fence: int, enqueued: bytes) -> bytes:
     """
     digest = sha1(b"attempt %d" % fence, usedforsecurity=False).digest()[:_ID_BYTES]
     over = digest * (len(jobs) // _ID_BYTES)
-    numbers = int.from_bytes(over) ^ int.from_bytes(jobs) ^ _scattered(enqueued)
-    return numbers.to_bytes(len(jobs))
+    # Each time is multiplied by _SCATTER, 16 bytes each, where no product overflows into the next:
+    # ids that are counted up, and times that follow each other, would otherwise cancel out.
+    wide = bytearray(2 * len(enqueued))
+    for place in range(_TIME_BYTES):
+        wide[place + _TIME_BYTES :: _ID_BYTES] = enqueued[place::_TIME_BYTES]
+    scattered = int.from_bytes(wide) * _SCATTER
+    return (int.from_bytes(over) ^ int.from_bytes(jobs) ^ scattered).to_bytes(len(jobs))
 
 
 def ids_of_bundle(row: Row, digits: str, fence: int, enqueued_us: int | str) -> bytes:
@@ -173,17 +178,6 @@ def ids_of_bundle(row: Row, digits: str, fence: int, enqueued_us: int | str) -> 
     if row.id == derived(jobs, fence):
         return row_ids(jobs, fence, bytes(_TIME_BYTES * many))
     return row_ids(jobs, fence, instants(enqueued_us, many))
-
-
-def _scattered(enqueued: bytes) -> int:
-    """Multiply each time by `_SCATTER`, 16 bytes each; no product overflows into the next.
-
-    Ids that are counted up, and times that follow each other, would otherwise cancel out.
-    """
-    wide = bytearray(2 * len(enqueued))
-    for place in range(_TIME_BYTES):
-        wide[place + _TIME_BYTES :: _ID_BYTES] = enqueued[place::_TIME_BYTES]
-    return int.from_bytes(wide) * _SCATTER
 
 
 def is_bundle(row: Row) -> bool:

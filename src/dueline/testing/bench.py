@@ -324,8 +324,8 @@ class _Execution(Execution):
 
     error: BaseException | None = None
 
-    def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
-        ending = super().ending_of(error, handler, claim)
+    def ending_of(self, error: BaseException, handler: Handler, job: Job) -> Ending:
+        ending = super().ending_of(error, handler, job)
         if isinstance(ending, Failed):
             self.error = self.error or error
         return ending

@@ -19,7 +19,7 @@ class Judge(Protocol):
     controls: Controls
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None: ...  # noqa: D102
-    def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending: ...  # noqa: D102
+    def ending_of(self, error: BaseException, handler: Handler, job: Job) -> Ending: ...  # noqa: D102
     def end(self, job: Job, context: Context | None, ending: Ending) -> Ending: ...  # noqa: D102
 
 
@@ -53,7 +53,7 @@ class ChunkRun:
             return
         value = contain(handler.value_of, job.codec, job.body, one.given)
         if isinstance(value, Raised):  # by a codec of the application's own, say
-            ending = judge.ending_of(value.error, handler, claim)
+            ending = judge.ending_of(value.error, handler, job)
             self._endings[claim] = judge.end(job, None, ending)
             return
         self._in.append(one)
@@ -92,7 +92,7 @@ class ChunkRun:
             raised, result = call.raised, call.result
         ending = Raised(raised) if raised is not None else contain(done_with, one, call, result)
         if isinstance(ending, Raised):  # in the latter case, a result that cannot be written
-            ending = judge.ending_of(ending.error, self._handler, claim)
+            ending = judge.ending_of(ending.error, self._handler, one.job)
         self._endings[claim] = judge.end(one.job, call, ending)
 
     def ending(self) -> Ending:

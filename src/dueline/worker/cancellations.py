@@ -15,18 +15,18 @@ READ_EVERY_US = SECOND_US
 
 
 class Wishes:
-    """The wishes for the end of claimed jobs: the beat's thread reads, the loop obeys."""
+    """The wishes for the end of claimed jobs: the beat's thread reads, the loop obeys.
+
+    known: the claims of which this process read that they are to stop.
+    """
 
     def __init__(self, engine: Engine, worker: str, clock: Clock) -> None:
         self._engine = engine
         self._worker = worker
         self._clock = clock
-        self._known = Remembered()
+        self.known = Remembered()
         self._new: deque[Claim] = deque()
         self._read_us = clock.monotonic_us()
-
-    def __contains__(self, claim: object) -> bool:
-        return claim in self._known
 
     def read(self) -> bool:
         """Read what is wished of this worker, at most once a second; tell whether it was news."""
@@ -38,7 +38,7 @@ class Wishes:
         claims = cancel_requests.of_worker(store, self._worker)
         if not claims:
             return False
-        self._known.add(claims)
+        self.known.add(claims)
         self._new.extend(claims)
         cancel_requests.note(
             store, self._worker, claims
@@ -62,9 +62,9 @@ class Wishes:
         before = [job.id for job in jobs if job.fence > 1]
         if before:
             wished = cancel_requests.asked(self._engine.store, before)
-        if not wished and not self._known:
+        if not wished and not self.known:
             return []
-        return [self.ended(job) for job in jobs if job.id in wished or job.claim() in self._known]
+        return [self.ended(job) for job in jobs if job.id in wished or job.claim() in self.known]
 
     def ended(self, job: Job) -> Ended:
         """End a job that no handler was called for."""

@@ -14,31 +14,25 @@ CANCELLED = "Its end was asked for."
 _REMEMBERED_MAX = 10_000
 
 
-class Remembered:
-    """The latest of the claims that were put in, as many as are ever asked for."""
-
-    def __init__(self) -> None:
-        self._claims: dict[Claim, None] = {}
-
-    def __contains__(self, claim: object) -> bool:
-        return claim in self._claims
-
-    def __len__(self) -> int:
-        return len(self._claims)
+class Remembered(dict[Claim, None]):
+    """The latest of the claims that were added, up to _REMEMBERED_MAX."""
 
     def add(self, claims: Iterable[Claim]) -> None:
-        """Remember claims, and forget the oldest if there are too many."""
-        self._claims.update(dict.fromkeys(claims))
-        while len(self._claims) > _REMEMBERED_MAX:
-            self._claims.pop(next(iter(self._claims)))
+        """Add claims, and drop the oldest if there are too many."""
+        self.update(dict.fromkeys(claims))
+        while len(self) > _REMEMBERED_MAX:
+            self.pop(next(iter(self)))
 
 
 class Controls:
-    """The Control of the handlers that run in this process. Threads may share it."""
+    """The Control of the handlers that run in this process. Threads may share it.
+
+    cancelled: the claims of jobs that were asked to stop.
+    """
 
     def __init__(self) -> None:
         self._lost = Remembered()
-        self._cancelled = Remembered()
+        self.cancelled = Remembered()
         self._stops: dict[Claim, Callable[[], object]] = {}
         self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}
@@ -52,7 +46,7 @@ class Controls:
         """Let handlers that ask know that their end is wished for; stop those that wait."""
         some = list(claims)
         with self._guard:
-            self._cancelled.add(some)
+            self.cancelled.add(some)
             for claim in some:
                 if (stop := self._stops.get(claim)) is not None:
                     stop()
@@ -62,7 +56,7 @@ class Controls:
         """Have `stop` called in some thread if the claim is cancelled meanwhile, or was."""
         with self._guard:
             self._stops[claim] = stop
-            if claim in self._cancelled:
+            if claim in self.cancelled:
                 stop()
         try:
             yield
@@ -97,11 +91,11 @@ class Controls:
 
     def has_cancelled(self, job: Job) -> bool:
         """Tell whether the end of a job is wished for that is about to run."""
-        return len(self._cancelled) > 0 and job.claim() in self._cancelled
+        return bool(self.cancelled) and job.claim() in self.cancelled
 
     def is_cancelled(self, claim: Claim) -> bool:
         """Tell whether the job's end is wished for."""
-        return claim in self._cancelled
+        return claim in self.cancelled
 
     def tell(self, claim: Claim, report: ProgressReport) -> None:
         """Keep a handler's last report until it is taken."""

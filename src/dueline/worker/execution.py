@@ -13,7 +13,7 @@ from dueline.core.errors import BadInput, JobTimeout, LeaseLost
 from dueline.core.job import Claim, Job
 from dueline.core.logging import log
 from dueline.core.retry import WAIT_US_MAX, wants
-from dueline.core.user_code import Raised, contain, name_of, raise_interrupt, text_of, traceback_of
+from dueline.core.user_code import Raised, contain, describe, raise_interrupt, text_of
 from dueline.tasks.batch_handler import ChunkHandler
 from dueline.tasks.handler import Cancel, Context, Handler, Snooze, Throttled
 from dueline.tasks.hooks import Hooks
@@ -29,6 +29,9 @@ TRACEBACK_CHARACTERS_MAX = 16 * 1024
 
 ASYNC_GRACE_US = SECOND_US
 """A coroutine is cancelled at its limit; one that does not await is interrupted so much later."""
+
+_REQUESTS = (Snooze, Cancel, LeaseLost)
+"""Exceptions by which a handler requests an ending other than a failure."""
 
 _Plain = tuple[Callable[[bytes], Sequence[Any]], Callable[..., object], Handler]
 
@@ -79,7 +82,7 @@ class Execution:
         if handler is not None and handler.is_async:
             ending = contain(self._run_on_loop, assignment, started_us)
             if isinstance(ending, Raised):  # by a task that the handler started beside itself
-                return self.ending_of(ending.error, handler, assignment.job.claim())
+                return self.ending_of(ending.error, handler, assignment.job)
             return ending
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
@@ -102,7 +105,9 @@ class Execution:
             args, kwargs = _arguments(assignment, handler, context)
             ending = done_with(assignment, context, handler.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
-            ending = self.ending_of(error, handler, assignment.job.claim())
+            ending = self.ending_of(error, handler, assignment.job)
+        if context is None and not self._hooks.hear_runs:
+            return ending
         return self.end(assignment.job, context, ending)
 
     async def arun(self, assignment: Assignment, started_us: int) -> Ending:
@@ -121,7 +126,7 @@ class Execution:
             value = await self._within(value, handler.timeout_us, job.claim())
             ending = done_with(assignment, context, value)
         except BaseException as error:  # noqa: BLE001  (see above)
-            ending = self.ending_of(error, handler, job.claim())
+            ending = self.ending_of(error, handler, job)
         return self.end(job, context, ending)
 
     def _run_chunk(self, assignment: Assignment, handler: ChunkHandler, started_us: int) -> Ending:
@@ -194,7 +199,7 @@ class Execution:
         try:
             Variables().run(function, *args)
         except BaseException as error:  # noqa: BLE001  (see above)
-            return self.ending_of(error, handler, job.claim())
+            return self.ending_of(error, handler, job)
         return NOTHING
 
     def end(self, job: Job, context: Context | None, ending: Ending) -> Ending:
@@ -210,16 +215,18 @@ class Execution:
             return None
         return Context(assignment.job, self.controls, handler, assignment.last, started_us=at_us)
 
-    def ending_of(self, error: BaseException, handler: Handler, claim: Claim) -> Ending:
-        """Tell what an exception that a handler raised makes of the attempt.
+    def ending_of(self, error: BaseException, handler: Handler, job: Job) -> Ending:
+        """Return how an attempt ends whose handler raised.
 
-        Raises: KeyboardInterrupt: that is a Ctrl-C.
+        Raises: KeyboardInterrupt: Ctrl-C was pressed.
         """
-        raise_interrupt(error)
-        ending = contain(self._wish_in, error, claim)
-        if ending is None or isinstance(ending, Raised):
-            return failure(error, handler)
-        return ending
+        if type(error) is KeyboardInterrupt:
+            raise_interrupt(error)
+        if issubclass(type(error), _REQUESTS) or self.controls.cancelled:
+            ending = contain(self._requested, error, job.claim())
+            if ending is not None and not isinstance(ending, Raised):
+                return ending
+        return failure(error, handler)
 
     def failed_outside(self, error: BaseException, job: Job) -> Ending:
         """Return how an attempt ended in which something raised that is no handler's.
@@ -229,8 +236,8 @@ class Execution:
         """
         return failure(error, self._handlers[job.task])
 
-    def _wish_in(self, error: BaseException, claim: Claim) -> Ending | None:
-        """Return the ending that an exception asks for; None where it is a failure."""
+    def _requested(self, error: BaseException, claim: Claim) -> Ending | None:
+        """Return the ending that an exception requests; None if it is a failure."""
         if isinstance(error, Snooze):
             after_us = min(max(error.after_us, 0), WAIT_US_MAX)
             return Snoozed(after_us, isinstance(error, Throttled))
@@ -286,20 +293,18 @@ def failure(error: BaseException, handler: Handler) -> Failed:
     """
     # Arguments that do not fit, and results that cannot be written, fail alike every time.
     retry = wants(handler.retry, error) and not issubclass(type(error), BadInput)
-    wait_us = contain(_retry_after_us, error)
-    return Failed(
-        name_of(error),
-        text_of(error),
-        traceback_of(error)[-TRACEBACK_CHARACTERS_MAX:],
-        retry,
-        None if isinstance(wait_us, Raised) else wait_us,
-    )
+    name, text, traceback = describe(error)
+    return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, _retry_after_us(error))
 
 
 def _retry_after_us(error: BaseException) -> int | None:
-    """Return how long an error asks to wait; None where that is no number in range."""
-    wait = getattr(error, "retry_after", None)
-    if not isinstance(wait, (int, float, timedelta)) or isinstance(wait, bool):
+    """Return how long an error asks to wait; None if it does not say, or out of range."""
+    try:
+        wait = getattr(error, "retry_after", None)
+        if isinstance(wait, bool) or not isinstance(wait, (int, float, timedelta)):
+            wait = -1
+        wait_us = duration_us(wait)
+    except BaseException as raised:  # noqa: BLE001  (see `contain`)
+        raise_interrupt(raised)
         return None
-    wait_us = duration_us(wait)
     return wait_us if 0 <= wait_us <= WAIT_US_MAX else None

@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 
 from dueline.core import features
@@ -14,19 +14,17 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.job import Claim, Job
 from dueline.core.lane import LIMIT_MARK, bucket_of, limits_of
 from dueline.core.logging import log
+from dueline.core.queue_settings import QueueSettings
 from dueline.core.retry import Decision, Retry, RetryLater, cancelled, decide
 from dueline.core.store import Drop, Extend, Group, Move, Row, Verdict
 from dueline.core.tuples import field, made
 from dueline.jobs.completion import (
     Finished,
     complete,
-    end_of,
     finish,
     finish_of,
-    joined,
-    release,
+    finish_together,
     stored,
-    successes,
 )
 from dueline.jobs.history import attempt_of, died, row_of
 from dueline.limits.permits import suspend
@@ -49,7 +47,7 @@ PUT_BACK = ("snoozed", "given_back")
 
 
 class Settler:
-    """Decides what becomes of attempts, and writes it: verdict and effects as one."""
+    """Decides what becomes of attempts, and stores it: a verdict and its effects together."""
 
     def __init__(
         self,
@@ -71,108 +69,100 @@ class Settler:
         self._chance = chance
 
     def settle(
-        self, ended: Sequence[Ended], started: Sequence[Job], wished: Container[Claim] = ()
+        self, ended: Sequence[Ended], started: Sequence[Job], wished: Collection[Claim] = ()
     ) -> list[Job]:
-        """Write the verdicts of ended attempts, and that some handlers were started.
+        """Store how attempts ended, and that some handlers were started.
 
-        Everything goes in one call; a verdict and its effects happen together or not at all.
+        Everything goes in one call. The verdict on a job and its effects are stored together or
+        not at all.
 
-        Args: wished: claims on jobs whose end is wished for: none of them is tried again.
+        Args: wished: claims on jobs that were asked to stop: none of them is retried.
 
         Returns: the jobs whose claims were lost; nothing was recorded for them.
         """
         kinds = set(map(type, map(_ending_of, ended)))
         if Settled in kinds:
             ended = self._unsettled(ended)
+            kinds.remove(Settled)
         if Snoozed in kinds:
             self._throttle(ended)
-        are_done = kinds <= {Done}
-        if are_done and self._leave_nothing(ended):
-            return self._drop(ended, started)
-        if self._engine.store.transactional and self._settle_as_one(
-            ended, started, wished, are_done=are_done
-        ):
-            return []
-        return self._settle_each(ended, started, wished)
-
-    def _settle_as_one(
-        self,
-        ended: Sequence[Ended],
-        started: Sequence[Job],
-        wished: Container[Claim],
-        *,
-        are_done: bool,
-    ) -> bool:
-        """Settle everything as one group where most is done; tell whether each claim held."""
-        done, others = ended, list[Ended]()
-        if not are_done:
-            done = [one for one in ended if isinstance(one.ending, Done)]
-            others = [one for one in ended if not isinstance(one.ending, Done)]
-        if len(done) <= len(others):
-            return False
-        settings = self._engine.catalog.settings
-        groups = [successes(done, {queue: settings(queue) for queue in _queues_of(done)})]
-        if groups[0].rows and len(done) > 1:
-            self._engine.catalog.adopt(features.BUNDLES)
-        rest = [(one, self._decide(one, wished)) for one in others]
-        for one, decision in rest:
-            if isinstance(decision, RetryLater):
-                groups.append(self._again(one, decision))
-            else:
-                groups.append(end_of(self._finished(one, decision)))
-        groups += [Group((self._mark(job),)) for job in started]
-        if not self._engine.store.together([joined(groups)])[0]:
-            return False
-        over = [one for one, decision in rest if isinstance(decision, Outcome)]
-        with_options = [job for job in map(_job_of, (*done, *over)) if job.opts]
-        if with_options:
-            release(self._engine.store, with_options)
-        if log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
-            rest += [(one, Outcome("done", one.ended_us)) for one in done]
-        for one, decision in rest:
-            self._tell(one, decision, is_lost=False)
-        return True
-
-    def _settle_each(
-        self, ended: Sequence[Ended], started: Sequence[Job], wished: Container[Claim]
-    ) -> list[Job]:
-        """Settle each attempt by itself, so that a claim that was lost costs no other."""
-        over: list[tuple[Ended, Outcome]] = []
+        done: Sequence[Ended] = ended
+        over: list[tuple[Ended, Decision]] = []
         again: list[tuple[Ended, RetryLater]] = []
-        for one in ended:
-            decision = self._decide(one, wished)
-            if isinstance(decision, RetryLater):
-                again.append((one, decision))
-            else:
-                over.append((one, decision))
-        ends = [self._finished(one, outcome) for one, outcome in over]
-        others = [self._again(one, decision) for one, decision in again]
-        others += [Group((self._mark(job),)) for job in started]
-        held = finish(self._engine.store, ends, others)
-        self._engine.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
-        decided: list[tuple[Ended, Decision]] = [*over, *again]
-        for (one, decision), sure in zip(decided, held, strict=False):
+        ends: list[Finished] = []
+        groups: list[Group] = []
+        if not kinds <= {Done}:
+            done = [one for one in ended if isinstance(one.ending, Done)]
+            for one in ended:
+                if isinstance(one.ending, Done):
+                    continue
+                decision, change = self._decide(one, wished)
+                if isinstance(decision, RetryLater) and isinstance(change, Group):
+                    again.append((one, decision))
+                    groups.append(change)
+                elif isinstance(change, Finished):
+                    over.append((one, decision))
+                    ends.append(change)
+        others = len(over) + len(again)
+        groups += [Group((self._mark(job),)) for job in started]
+        held = None
+        if len(done) > others or not others:
+            held = self._finish_done(done, ends, groups, are_alone=not others)
+        if held is None:
+            settings = self._engine.catalog.settings
+            ends = [
+                *(_finished(one, _outcome_of(one), settings(one.job.lane.queue)) for one in done),
+                *ends,
+            ]
+            held = finish(self._engine.store, ends, groups)
+        if again:
+            self._engine.wake((one.job.lane.queue, decision.at_us) for one, decision in again)
+        return self._report(done, [*over, *again], started, held)
+
+    def _finish_done(
+        self,
+        done: Sequence[Ended],
+        ends: Sequence[Finished],
+        groups: Sequence[Group],
+        *,
+        are_alone: bool,
+    ) -> Sequence[bool] | None:
+        """End jobs that are done at less cost, with others; None if each has to be ended by itself.
+
+        Args: are_alone: beside them are only marks of handlers that were started.
+        """
+        store = self._engine.store
+        settings = {queue: self._engine.catalog.settings(queue) for queue in _queues_of(done)}
+        has_history = any(one.history != "off" for one in settings.values())
+        leave_something = has_history or any(one.keep_us for one in settings.values())
+        if are_alone and not (leave_something or any(map(_opts_of, map(_job_of, done)))):
+            marks = [verdict for group in groups for verdict in group.verdicts]
+            return store.settle([*made(Drop, [(one.job,) for one in done]), *marks])
+        if not store.transactional:
+            return None
+        if has_history and len(done) > 1:
+            self._engine.catalog.adopt(features.BUNDLES)
+        is_held = finish_together(store, done, settings, ends, groups)
+        return [True] * (len(done) + len(ends) + len(groups)) if is_held else None
+
+    def _report(
+        self,
+        done: Sequence[Ended],
+        others: Sequence[tuple[Ended, Decision]],
+        started: Sequence[Job],
+        held: Sequence[bool],
+    ) -> list[Job]:
+        """Log what became of attempts and call hooks; return the jobs whose claims were lost."""
+        is_all = all(held)
+        if not is_all or log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
+            for one, sure in zip(done, held, strict=False):
+                self._tell(one, Outcome("done", one.ended_us), is_lost=not sure)
+        for (one, decision), sure in zip(others, held[len(done) :], strict=False):
             self._tell(one, decision, is_lost=not sure)
-        jobs = [one.job for one, _ in decided] + list(started)
-        return [job for job, sure in zip(jobs, held, strict=True) if not sure]
-
-    def _leave_nothing(self, ended: Sequence[Ended]) -> bool:
-        """Tell whether these attempts leave neither result nor history, and their jobs no key."""
-        settings = [self._engine.catalog.settings(queue) for queue in _queues_of(ended)]
-        if not all(one.history == "off" and one.keep_us == 0 for one in settings):
-            return False
-        return not any(map(_opts_of, map(_job_of, ended)))
-
-    def _drop(self, ended: Sequence[Ended], started: Sequence[Job]) -> list[Job]:
-        """Settle attempts that leave nothing: bare verdicts do, without a group around each."""
-        verdicts: list[Verdict] = [*made(Drop, [(one.job,) for one in ended])]
-        verdicts += [self._mark(job) for job in started]
-        held = self._engine.store.settle(verdicts)
-        if all(held) and not log.isEnabledFor(logging.INFO) and not self._hooks.has("done"):
+        if is_all:
             return []
-        for one, sure in zip(ended, held, strict=False):
-            self._tell(one, Outcome("done", one.ended_us), is_lost=not sure)
-        return [one.job for one, sure in zip(verdicts, held, strict=True) if not sure]
+        jobs = [*map(_job_of, done), *(one.job for one, _ in others), *started]
+        return [job for job, sure in zip(jobs, held, strict=True) if not sure]
 
     def extend(
         self,
@@ -291,17 +281,35 @@ class Settler:
         if rows:
             self._engine.store.append(rows)
 
-    def _decide(self, ended: Ended, wished: Container[Claim]) -> Decision:
-        handler = self._handlers.get(ended.job.task)
+    def _decide(self, ended: Ended, wished: Collection[Claim]) -> tuple[Decision, Finished | Group]:
+        """Decide what becomes of a job whose attempt did not succeed, and make the change."""
+        job = ended.job
+        settings = self._engine.catalog.settings(job.lane.queue)
+        handler = self._handlers.get(job.task)
         retry = handler.retry if handler else _DEFAULT_RETRY
-        is_once = self._engine.catalog.settings(ended.job.lane.queue).is_once
-        decision = decide(ended, retry, self._chance.random(), is_once=is_once)
-        if isinstance(decision, RetryLater) and ended.job.claim() in wished:
-            return cancelled(ended.ended_us, decision.error)
-        return decision
+        again = decide(ended, retry, self._chance.random(), is_once=settings.is_once)
+        if wished and isinstance(again, RetryLater) and job.claim() in wished:
+            again = cancelled(ended.ended_us, again.error)
+        if isinstance(again, Outcome):
+            return again, _finished(ended, again, settings)
+        rows: tuple[Row, ...] = ()
+        if settings.history != "off":
+            rows = (row_of(attempt_of(ended, outcome=again.word, error=again.error), job),)
+        move = Move(
+            job,
+            again.at_us,
+            self._engine.ids.token(),
+            bucket_of(again.at_us, settings.width_us),
+            again.errors,
+            again.crashes,
+            again.alone,
+            error=again.error,
+            opts=_opts_after(ended, again) if again.word in PUT_BACK else None,
+        )
+        return again, Group((move,), rows=rows)
 
     def taking_context(self, jobs: Sequence[Job]) -> list[Job]:
-        """List the jobs whose handlers take a Context."""
+        """Return the jobs whose handlers take a Context."""
         tasks = {
             task
             for task in set(map(_task_of, jobs))
@@ -328,43 +336,29 @@ class Settler:
         """The handlers of tasks with limits."""
         return self._limited
 
-    def _finished(self, ended: Ended, outcome: Outcome) -> Finished:
-        settings = self._engine.catalog.settings(ended.job.lane.queue)
-        if isinstance(ended.ending, Expired):
-            ended = ended._replace(started_us=0)  # no handler was called
-        attempt = None
-        if settings.history != "off":
-            attempt = attempt_of(ended, outcome=outcome.state, error=outcome.error)
-        job = _counted(ended.job, ended) if outcome.state == "dead" else ended.job
-        return Finished(ended.job, finish_of(job, outcome, attempt, settings))
-
-    def _again(self, ended: Ended, again: RetryLater) -> Group:
-        settings = self._engine.catalog.settings(ended.job.lane.queue)
-        rows: tuple[Row, ...] = ()
-        if settings.history != "off":
-            attempt = attempt_of(ended, outcome=again.word, error=again.error)
-            rows = (row_of(attempt, ended.job),)
-        move = Move(
-            ended.job,
-            again.at_us,
-            self._engine.ids.token(),
-            bucket_of(again.at_us, settings.width_us),
-            again.errors,
-            again.crashes,
-            again.alone,
-            error=again.error,
-            opts=_opts_after(ended, again),
-        )
-        return Group((move,), rows=rows)
-
 
 _job_of, _ending_of = field(Ended, "job"), field(Ended, "ending")
 _lane_of, _task_of, _opts_of = (field(Job, name) for name in ("lane", "task", "opts"))
 
 
+def _finished(ended: Ended, outcome: Outcome, settings: QueueSettings) -> Finished:
+    if isinstance(ended.ending, Expired):
+        ended = ended._replace(started_us=0)  # no handler was called
+    attempt = None
+    if settings.history != "off":
+        attempt = attempt_of(ended, outcome=outcome.state, error=outcome.error)
+    job = _counted(ended.job, ended) if outcome.state == "dead" else ended.job
+    return Finished(ended.job, finish_of(job, outcome, attempt, settings))
+
+
+def _outcome_of(done: Ended) -> Outcome:
+    assert isinstance(done.ending, Done)
+    return Outcome("done", done.ended_us, value=done.ending.value.decode())
+
+
 def _opts_after(ended: Ended, again: RetryLater) -> bytes | None:
-    """Note in a job's options that its attempt did not fail; None where it did, or runs on now."""
-    if again.word not in PUT_BACK or again.at_us <= ended.ended_us:
+    """Note in a job's options that its attempt did not fail; None if the job runs on now."""
+    if again.at_us <= ended.ended_us:
         return None
     try:
         options = read_options(ended.job.opts)

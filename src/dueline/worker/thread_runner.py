@@ -3,13 +3,12 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dueline.core.attempt import Cancelled, Ended, Ending, GivenBack
 from dueline.core.clock import Clock
 from dueline.core.job import Claim, Job
 from dueline.core.retry import learn_run_us
-from dueline.core.tuples import made
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
 from dueline.worker.context_controls import CANCELLED
@@ -26,6 +25,9 @@ NEWS_EVERY_US = 5_000
 
 SHORT_US = 1_000
 """Jobs that run shorter on average are left to few threads: waking one costs about 50 us."""
+
+
+_ended = cast("Callable[[type[Ended], tuple[Job, Ending, int, int]], Ended]", tuple.__new__)
 
 
 class _Slot:
@@ -175,7 +177,7 @@ class ThreadRunner:
     def collect(self) -> list[Ended]:
         """Take the attempts that ended since the last call."""
         take = self._ended.popleft
-        ended = made(Ended, [take() for _ in range(len(self._ended))])  # this thread alone takes
+        ended = [_ended(Ended, take()) for _ in range(len(self._ended))]  # this thread alone takes
         took_us = [ended_us - started_us for _, _, started_us, ended_us in ended if started_us]
         if took_us:
             self.run_us = learn_run_us(self.run_us, took_us)
@@ -331,13 +333,16 @@ class ThreadRunner:
         """Run a job from now on; answer when it ended, by the monotonic clock."""
         slot.started_us = now_us
         slot.assignment = assignment
-        slot.interrupt.enter(assignment)
+        is_limited = self._execution.timeout_us(assignment.job) is not None
+        if is_limited:
+            slot.interrupt.enter(assignment)
         offset_us = self._offset_us
         try:
             try:
                 ending = self._execution.run(assignment, now_us + offset_us)
             finally:
-                slot.interrupt.leave()
+                if is_limited:
+                    slot.interrupt.leave()
         except BaseException as error:  # noqa: BLE001  (a time limit that came late; or a fault)
             slot.interrupt.leave()  # again: it may have come just before the first
             ending = self._execution.failed_outside(error, assignment.job)

@@ -149,7 +149,7 @@ class Worker:
         self._obey()
         if self._untold:  # before later attempts of the same jobs are told of
             self._tell()
-        self._settle()
+        self._settle(self._clock.monotonic_us())
         self._guarded(self._steps.advance)
         if self._is_stopping:
             self._give_back(self._runner.take_back())
@@ -179,24 +179,27 @@ class Worker:
         self._ended += map(self._wishes.ended, unstarted)
         self._runner.cancel(claims)
 
-    def _settle(self) -> None:
+    def _settle(self, now_us: int) -> None:
+        running: list[Job] = []
+        if now_us - self._flushed_us > FLUSH_US:
+            running = self._runner.running()
         ended = self._runner.collect()
         if ended:
             self._buffer.ended()
             self._ended += ended
-            if self._permits.start_by_us:
+            if self._held.start_by_us:
                 self._note_starts(ended)
-        now_us = self._clock.monotonic_us()
         starts: list[Job] = []
-        if now_us - self._flushed_us > FLUSH_US and (running := self._runner.running()):
+        if running:
             starts = self._held.unmarked(running, {one.job.id for one in self._ended})
         if not self._ended and not starts:
             return
         self._flushed_us = now_us
-        tried = [one.job.claim() for one in self._ended if not isinstance(one.ending, Done)]
-        if tried:  # what they reported is there before anyone runs them again
-            self._report(tried)
-        lost = self._settler.settle(self._ended, starts, self._wishes)
+        tried = [one.job for one in self._ended if not isinstance(one.ending, Done)]
+        if tried and (reporting := self._settler.taking_context(tried)):
+            # What they reported is stored before another worker runs them.
+            self._report([job.claim() for job in reporting])
+        lost = self._settler.settle(self._ended, starts, self._wishes.known)
         self._held.marked.update(job.claim() for job in starts)
         self._held.let_go([one.job for one in self._ended])
         self._steps.settled(self._ended, lost)
@@ -433,7 +436,9 @@ class Worker:
                 if called and settings(job.lane.queue).is_once:
                     ending = Crashed("The worker stopped first.")
                 back.append(Ended(job, ending, 0, now_us))
-        if back and self._guarded(lambda: self._lose(self._settler.settle(back, [], self._wishes))):
+        if back and self._guarded(
+            lambda: self._lose(self._settler.settle(back, [], self._wishes.known))
+        ):
             self._held.let_go([one.job for one in back])
 
     # The beat, in its own thread

@@ -100,7 +100,7 @@ def run_many(
             answer = many.function(table.to_pandas() if many.kind == "pandas" else table)
             told = iter(_told(answer, fit, handler))
     except BaseException as error:  # noqa: BLE001  (SystemExit in a handler is a failure too)
-        told = iter([execution.ending_of(error, handler, one.job.claim()) for one in fit])
+        told = iter([execution.ending_of(error, handler, one.job) for one in fit])
     return [endings[place] if place in endings else next(told) for place in range(len(some))]
 
 
