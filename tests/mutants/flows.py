@@ -117,7 +117,7 @@ def a_claimed_step_does_not_ask(patch: Patch) -> None:
 
 
 def who_parks_a_step_looks_no_more(patch: Patch) -> None:
-    def turn_away(_self: Stepping, _parked: Iterable[Job]) -> None:
+    def turn_away(_self: Stepping, _parked: Iterable[Job], _now_us: int) -> None:
         pass
 
     patch.setattr(Stepping, "_look_again", turn_away)

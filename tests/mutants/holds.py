@@ -17,14 +17,14 @@ Patch = pytest.MonkeyPatch
 
 
 def what_waits_behind_a_slow_job_is_kept(patch: Patch) -> None:
-    patch.setattr(Buffer, "take_overdue", lambda _: [])
+    patch.setattr(Buffer, "take_overdue", lambda *_: [])
 
 
 def what_was_released_is_claimed_again_at_once(patch: Patch) -> None:
     take_overdue = Buffer.take_overdue
 
-    def forget(self: Buffer) -> list[object]:
-        taken: list[object] = [*take_overdue(self)]
+    def forget(self: Buffer, now_us: int) -> list[object]:
+        taken: list[object] = [*take_overdue(self, now_us)]
         self.ended()
         return taken
 

@@ -50,14 +50,14 @@ def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
         now_us = queues.engine.time.latest_us()
         running = [row for row in page if status_of(row, now_us) == "running"]
         waiting = [row for row in page if status_of(row, now_us) not in ("running", "dead")]
-        changed = BulkResult(left=len(page)).plus(_cancel_waiting(queues, waiting))
+        changed = BulkResult(left=len(page)).plus(_cancel_waiting(queues, waiting, now_us))
         for row in running:
             changed = changed.plus(_cancel_running(queues, row))
         yield changed
 
 
-def _cancel_waiting(queues: Queues, rows: Sequence[Job]) -> BulkResult:
-    outcome = Outcome("cancelled", queues.engine.time.latest_us())
+def _cancel_waiting(queues: Queues, rows: Sequence[Job], now_us: int) -> BulkResult:
+    outcome = Outcome("cancelled", now_us)
     settings = queues.engine.catalog.settings
     ends = [
         Finished(row, finish_of(row, outcome, None, settings(row.lane.queue)))

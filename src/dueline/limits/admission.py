@@ -65,9 +65,38 @@ class _Counted(NamedTuple):
     counted_us: int
     again_us: int
 
+    def applied_to(self, used: QuotaRecord) -> QuotaRecord:
+        """Return a quota's record with this count."""
+        return replace(
+            used,
+            waiting=self.waiting,
+            through=self.through,
+            counted_us=self.counted_us,
+            again_us=self.again_us,
+        )
+
+
+class _Taking(NamedTuple):
+    """A quota's record after jobs are taken, how many more are taken ahead, and until when."""
+
+    after: QuotaRecord
+    more: int
+    until_us: int
+
+
+def _taking(used: QuotaRecord, quota: Quota, need: int, most: int, now_us: int) -> _Taking | None:
+    """Take jobs from a quota, and up to `most` ahead; None if there is no room."""
+    room = quotas.left(used, quota, now_us)
+    if room < need:
+        return None
+    until_us = quotas.grain_end_us(quota, now_us)
+    more = min(most, room - need)
+    after = quotas.after_taking(used, quota, need, now_us, more=more, until_us=until_us)
+    return _Taking(after, more, until_us)
+
 
 class Admission:
-    """Takes of quotas what calls need; threads may share it."""
+    """Takes jobs from the quotas of a queue; threads may share it."""
 
     def __init__(
         self,
@@ -97,34 +126,40 @@ class Admission:
           QuotaExceeded: there is no room; nothing was written.
           StoreUnavailable: nothing was written.
         """
-        until_us = self._time.latest_us() + wait_us
+        now_us = self._time.latest_us()
+        until_us = now_us + wait_us
         while True:
             try:
-                self._take_all(queue, tenant, count)
+                self._take_all(queue, tenant, count, now_us)
             except QuotaExceeded as full:
-                rest_s = (until_us - self._time.latest_us()) / SECOND_US
+                now_us = self._time.latest_us()
+                rest_s = (until_us - now_us) / SECOND_US
                 if full.retry_after is None or full.retry_after > rest_s or rest_s <= 0:
                     raise
                 pause_s = min(max(full.retry_after, AGAIN_US_MIN / SECOND_US), rest_s)
             else:
                 return
             self._clock.sleep(pause_s)
+            now_us = self._time.latest_us()
 
-    def _take_all(self, queue: str, tenant: str, count: int) -> None:
-        """Take of each quota; the tenant's first: what it is refused is not taken of all."""
-        quotas = quotas_on(self._catalog.settings(queue).quotas, tenant)
+    def _take_all(self, queue: str, tenant: str, count: int, now_us: int) -> None:
+        """Take jobs from each quota, the tenant's first: a refused tenant uses none of the others.
+
+        Raises: QuotaExceeded: one has no room; all are read before any is taken from.
+        """
+        found = quotas_on(self._catalog.settings(queue).quotas, tenant)
         try:
-            for quota in quotas[1:]:  # all are looked at before any of them is taken of
-                self._expect_room(queue, quota, count)
-            for quota in quotas:
+            for quota in found[1:]:
+                self._expect_room(queue, quota, count, now_us)
+            for quota in found:
                 self._take(queue, quota, count)
         except Unknown as error:  # about a record; no job is stored yet
             raise StoreUnavailable(
                 f"The store did not say what is left of the quota of {queue}.", hint="Try again."
             ) from error
 
-    def _expect_room(self, queue: str, quota: Quota, count: int) -> None:
-        gate, now_us = self._gate(queue, quota), self._time.latest_us()
+    def _expect_room(self, queue: str, quota: Quota, count: int, now_us: int) -> None:
+        gate = self._gate(queue, quota)
         if gate.left >= count and gate.until_us >= now_us:
             return
         used, _ = quotas.read(self._store, queue, quota)
@@ -134,8 +169,10 @@ class Admission:
             raise _refused(queue, quota, used, count, now_us)
 
     def _take(self, queue: str, quota: Quota, count: int) -> None:
-        gate, now_us = self._gate(queue, quota), self._time.latest_us()
+        gate = self._gate(queue, quota)
         with gate.lock:
+            # Read here: other quotas were read since, and what is taken ahead ends with its grain.
+            now_us = self._time.latest_us()
             until_us = quotas.grain_end_us(quota, now_us)
             gate.move_on(now_us, until_us, quotas.grain_us(quota))
             if gate.left < count:
@@ -163,26 +200,17 @@ class Admission:
             used, version = quotas.read(self._store, queue, quota)
             now_us = self._time.latest_us()
             if counted is not None and used.counted_us == counted.over_us:
-                used = replace(
-                    used,
-                    waiting=counted.waiting,
-                    through=counted.through,
-                    counted_us=counted.counted_us,
-                    again_us=counted.again_us,
-                )
+                used = counted.applied_to(used)
             elif quotas.is_to_be_counted(used, quota, need, now_us):
                 counted = self._count(queue, quota, used)
                 continue
-            room = quotas.left(used, quota, now_us)
-            if room < need:
+            taking = _taking(used, quota, need, most, now_us)
+            if taking is None:
                 if counted is not None:  # so that others do not count as well
                     self._write(queue, quota, used, now_us, version)
                 raise _refused(queue, quota, used, count, now_us)
-            until_us = quotas.grain_end_us(quota, now_us)
-            more = min(most, room - need)
-            after = quotas.after_taking(used, quota, need, now_us, more=more, until_us=until_us)
-            if self._write(queue, quota, after, now_us, version):
-                return more, until_us
+            if self._write(queue, quota, taking.after, now_us, version):
+                return taking.more, taking.until_us
         raise Conflict(f"The quota of the queue {queue} keeps changing.", hint="Try again.")
 
     def _write(

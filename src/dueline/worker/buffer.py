@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from dueline.core.clock import Clock
 from dueline.core.job import Job
 from dueline.core.retry import buffer_size
 from dueline.worker.runner import Runner
@@ -23,10 +22,9 @@ class Buffer:
     workers, and until a handler has ended, only jobs that can start at once are claimed.
     """
 
-    def __init__(self, runner: Runner, careful: Careful, clock: Clock) -> None:
+    def __init__(self, runner: Runner, careful: Careful) -> None:
         self._runner = runner
         self._careful = careful
-        self._clock = clock
         self._is_full = False
         self._checked_us = 0
 
@@ -39,9 +37,8 @@ class Buffer:
         """Note that a handler ended: the runner makes progress."""
         self._is_full = False
 
-    def take_overdue(self) -> list[Job]:
+    def take_overdue(self, now_us: int) -> list[Job]:
         """Take back all jobs that wait for a slot, if one of them has waited too long."""
-        now_us = self._clock.monotonic_us()
         if now_us - self._checked_us < CHECK_EVERY_US:
             return []
         self._checked_us = now_us

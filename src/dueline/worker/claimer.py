@@ -120,7 +120,8 @@ class Claimer:
         pointers: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
         rolls, self._rolls = self._rolls, {}  # what visits said is not of a list read halfway
-        for found, told in at_once(partial(self._read, rolls), shards):
+        now_us = self._engine.time.earliest_us()
+        for found, told in at_once(partial(self._read, rolls, now_us), shards):
             pointers += found
             heads |= told
         self._rolls = rolls
@@ -149,9 +150,10 @@ class Claimer:
                 if page.jobs:  # otherwise a visit tells: what is being carried is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
-    def _read(self, rolls: dict[tuple[str, int], LaneListCache], place: Place) -> _Lanes:
+    def _read(
+        self, rolls: dict[tuple[str, int], LaneListCache], now_us: int, place: Place
+    ) -> _Lanes:
         queue, shard, width_us = place
-        now_us = self._engine.time.earliest_us()
         today = bucket_of(now_us, width_us)
         until_bucket = bucket_of(now_us + self._look_ahead_us, width_us)
         roll = rolls.setdefault((queue, shard), LaneListCache(queue, shard))
@@ -167,8 +169,9 @@ class Claimer:
         past = [pointer.lane for pointer in found if pointer.listing < today]
         empty = sum(known.get(lane, 0) is None or heads.get(lane, 0) is None for lane in past)
         if roll.is_sweep_due(empty, now_us):
+            began_us = self._engine.time.earliest_us()
             self._engine.store.sweep(queue, shard, now_us=now_us, width_us=width_us)
-            roll.swept(now_us, self._engine.time.earliest_us())
+            roll.swept(began_us, self._engine.time.earliest_us())
         if settings.paused_tenants:
             paused = frozenset(settings.paused_tenants)
             found = [pointer for pointer in found if tenant_of(pointer.lane) not in paused]
@@ -185,7 +188,9 @@ class Claimer:
 
         Returns: none when nothing is due in the lanes known since the last `refresh`.
         """
-        now_us = self._asked_us = self._engine.time.earliest_us()
+        time = self._engine.time
+        now_us = self._asked_us = time.earliest_us()
+        latest_us = time.latest_us()
         weighs = bool(self._weights.weights)
         kinds = max(limit, LOOKED_AT) if weighs else limit  # so many have a job each, at most
         # A lane that turns out to hold nothing that is due gives way to the next of its kind.
@@ -201,7 +206,7 @@ class Claimer:
             else:
                 others = self._affinity.others if self._affinity else ()
                 wants = plan(found, limit=limit, room=room, turn=self._turn, others=others)
-            taken = self._visit(wants, limit, room, now_us)
+            taken = self._visit(wants, limit, room, now_us, latest_us)
             if weighs:
                 self._weights.given((job.lane.priority, tenant_of(job.lane)) for job, _ in taken)
             if len(wants) > 1 and not self._aging:  # jobs that age start by how long they waited
@@ -233,9 +238,13 @@ class Claimer:
         self._rota.visited(dict.fromkeys(lanes, until_us))
 
     def _visit(
-        self, wants: Sequence[Want], limit: int, room: Mapping[str, int], now_us: int
+        self,
+        wants: Sequence[Want],
+        limit: int,
+        room: Mapping[str, int],
+        now_us: int,
+        latest_us: int,
     ) -> list[ClaimedJob]:
-        time = self._engine.time
         left = dict(room)
         taken: list[ClaimedJob] = []
         for (lease_us, queue, limits), some in self._runs(wants, room):
@@ -246,7 +255,7 @@ class Claimer:
                     most, until_us = self._permitted(limits, most, some, lease_us)
                 if most <= 0:
                     continue
-                lasting_us = lease_us + time.latest_us() - now_us
+                lasting_us = lease_us + latest_us - now_us
                 claimed = self._engine.store.claim(
                     some,
                     limit=most,
@@ -289,7 +298,7 @@ class Claimer:
                     limits, most, priority=lane.priority, queue=lane.queue, lease_us=lease_us
                 )
             except StoreCorrupt as error:  # lanes with other limits go on
-                self._warn(f"limits {', '.join(limits)}", error)
+                self._warn(f"limits {', '.join(limits)}", error, now_us)
                 granted = Granted(0, 0, dict.fromkeys(limits, now_us + DAMAGED_US))
             if granted.jobs:
                 return granted.jobs, granted.until_us
@@ -298,9 +307,8 @@ class Claimer:
         self._postpone([want.lane for want in wants], lacking)
         return 0, 0
 
-    def _warn(self, what: str, error: StoreCorrupt) -> None:
-        """Log what cannot be read, once in a while."""
-        now_us = self._engine.time.earliest_us()
+    def _warn(self, what: str, error: StoreCorrupt, now_us: int) -> None:
+        """Log what cannot be read, at most once in DAMAGED_US."""
         if now_us - self._warned_us.get(what, -DAMAGED_US) >= DAMAGED_US:
             self._warned_us[what] = now_us
             log.error("%s cannot be read, and what needs it waits: %s", what, error)
@@ -311,8 +319,9 @@ class Claimer:
 
     def unblock(self, limits: Collection[str]) -> None:
         """Look again at lanes that were let be because of these limits."""
-        now_us = self._engine.time.earliest_us()
-        self._rota.visited(dict.fromkeys(self._limited.take(limits), now_us))
+        lanes = self._limited.take(limits)
+        if lanes:
+            self._rota.visited(dict.fromkeys(lanes, self._engine.time.earliest_us()))
 
     def claim_ahead(self, limit: int, room: Mapping[str, int]) -> list[Prefetched]:
         """Claim jobs that are about to be due, if the store lets them be claimed early.
@@ -322,7 +331,7 @@ class Claimer:
         Returns: none while no job is known that is due so soon.
         """
         store, time = self._engine.store, self._engine.time
-        now_us = time.earliest_us()
+        now_us, latest_us = time.earliest_us(), time.latest_us()
         soon_us = self._soon_us()
         if soon_us is None or soon_us > now_us or not isinstance(store, ClaimsAhead):
             return []
@@ -343,7 +352,7 @@ class Claimer:
                     limit=most,
                     now_us=now_us,
                     until_us=until_us,
-                    lease_us=lease_us + time.latest_us() - now_us,
+                    lease_us=lease_us + latest_us - now_us,
                     worker=self._worker,
                     token=self._engine.ids.token(),
                 )

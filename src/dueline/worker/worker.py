@@ -99,7 +99,7 @@ class Worker:
         self._steered = Steered(engine, settler.limited, wakeup)
         self._steps = Stepping(engine, settler)
         self._careful = Careful(runner, settler, self._held, self._lose, clock)
-        self._buffer = Buffer(runner, self._careful, clock)
+        self._buffer = Buffer(runner, self._careful)
         self._flushed_us = 0
         self._reporter = PresenceReporter(
             engine,
@@ -149,13 +149,14 @@ class Worker:
         self._obey()
         if self._untold:  # before later attempts of the same jobs are told of
             self._tell()
-        self._settle(self._clock.monotonic_us())
+        now_us = self._clock.monotonic_us()
+        self._settle(now_us)
         self._guarded(self._steps.advance)
         if self._is_stopping:
             self._give_back(self._runner.take_back())
         else:
             self._begin_early()
-            self._release()
+            self._release(now_us)
             self._claim()
             self._steered.bring_back()
             if self._chunks and not self._careful.needs_isolation():
@@ -229,9 +230,9 @@ class Worker:
 
     # Claim
 
-    def _release(self) -> None:
+    def _release(self, now_us: int) -> None:
         """Release jobs that have waited too long behind others; kept until the store takes it."""
-        self._releasing += self._buffer.take_overdue()
+        self._releasing += self._buffer.take_overdue(now_us)
         if self._releasing:
             self._give_back(self._releasing)
             self._releasing = [job for job in self._releasing if job in self._held]

@@ -63,6 +63,7 @@ class Stepping:
         """Tell the steps that may run from those that may not; changes nothing."""
         if not any(map(_opts_of, map(_job_of, taken))):  # none of a workflow
             return Sorted(list(taken), {}, {}, [], [])
+        now_us = self._engine.time.latest_us()
         found = Sorted([], {}, {}, [], [])
         for one in taken:
             place = records.place_of(one.job)
@@ -70,7 +71,7 @@ class Stepping:
                 found.fit.append(one)  # of no workflow, or one that needs nothing
                 continue
             try:
-                word = self._ask(one.job)
+                word = self._ask(one.job, now_us)
             except StoreCorrupt as error:  # it looks again later, and the others go on
                 log.error("step %s is parked: %s", one.job.id.hex(), error)
                 word = 0
@@ -90,10 +91,12 @@ class Stepping:
         for job in found.broken:
             flow, step, layout = self._known(job)
             cancel_group(self._queues, flow, layout, step)
-        waiting = found.waiting | dict.fromkeys(found.broken, self._soon_us())
-        if waiting:
+        if found.waiting or found.broken:
+            now_us = self._engine.time.latest_us()
+            # A second later it is checked whether all steps of a cancelled group have ended.
+            waiting = found.waiting | dict.fromkeys(found.broken, now_us + SECOND_US)
             park(self._engine, waiting)
-            self._look_again(waiting)
+            self._look_again(waiting, now_us)
         if found.over:
             self._settler.end(found.over)
             self.ended(job for job, _, _ in found.over)
@@ -107,54 +110,52 @@ class Stepping:
         assert layout is not None
         return (*found, layout)
 
-    def _soon_us(self) -> int:
-        """Say when to see whether all of a group has ended that was cancelled."""
-        return self._engine.time.latest_us() + SECOND_US
-
-    def _ask(self, job: Job) -> Runnable | Over | Broken | int:
+    def _ask(self, job: Job, now_us: int) -> Runnable | Over | Broken | int:
         """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
         word = ask(self._engine, self._layouts, job)
         if word is None:
-            return self._over(job, "dead", error=_UNKNOWN)
+            return self._over(job, now_us, "dead", error=_UNKNOWN)
         if isinstance(word, NotNeeded):
-            return self._over(job, "cancelled", error=word.why)
+            return self._over(job, now_us, "cancelled", error=word.why)
         if isinstance(word, Broken):
             return word
         if not isinstance(word, Runnable):
             return 0
-        return word if job.task else self._awaited(job, word)
+        return word if job.task else self._awaited(job, word, now_us)
 
-    def _awaited(self, job: Job, fit: Runnable) -> Over | int:
+    def _awaited(self, job: Job, fit: Runnable, now_us: int) -> Over | int:
         """Say what becomes of a step without a task: it gathers, or waits for a signal."""
         place = records.place_of(job)
         assert place is not None
         flow, step, layout = self._known(job)
         node = layout.nodes[step]
         if not node.signal:
-            return self._over(job, "done", value=fit.given[1:-1].decode())
+            return self._over(job, now_us, "done", value=fit.given[1:-1].decode())
         value = records.signalled(self._engine.store, flow, node.signal)
         if value is not None:
-            return self._over(job, "done", value=value.decode())
-        now_us = self._engine.time.latest_us()
+            return self._over(job, now_us, "done", value=value.decode())
         until_us = place.until_us or (now_us + node.timeout_us if node.timeout_us else 0)
         if until_us and until_us <= now_us:
-            return self._over(job, "expired", error=f"Nobody signalled {node.signal} in time.")
+            return self._over(
+                job, now_us, "expired", error=f"Nobody signalled {node.signal} in time."
+            )
         return until_us
 
-    def _over(self, job: Job, state: FinalState, *, value: str = "", error: str = "") -> Over:
-        now_us = self._engine.time.latest_us()
+    def _over(
+        self, job: Job, now_us: int, state: FinalState, *, value: str = "", error: str = ""
+    ) -> Over:
         ended = Ended(job, Expired(), 0, now_us)
         outcome = Outcome(state, now_us, value=value, error=error)
         return Over(job, outcome, attempt_of(ended, outcome=state, error=error))
 
-    def _look_again(self, parked: Iterable[Job]) -> None:
+    def _look_again(self, parked: Iterable[Job], now_us: int) -> None:
         """Ask of steps that were just parked once more (rule W5)."""
         for job in parked:
             with suppress(StoreCorrupt):
-                self._ask_again(job)
+                self._ask_again(job, now_us)
 
-    def _ask_again(self, job: Job) -> None:
-        if not isinstance(self._ask(job), int | Broken):
+    def _ask_again(self, job: Job, now_us: int) -> None:
+        if not isinstance(self._ask(job, now_us), int | Broken):
             found = records.step_of(job)
             assert found is not None
             self._note(wake_steps(self._engine, found[0], [found[1]]))
