@@ -21,7 +21,7 @@ from dueline.api.launch import make_worker
 from dueline.api.worker_plan import plan_of
 from dueline.jobs.history import attempts
 from dueline.stores.cassandra.store import CassandraStore
-from dueline.worker.shard_affinity import Affinity
+from dueline.worker.shard_affinity import ShardAffinity
 
 WORKERS: Final = 4
 IDLE_S: Final = 12.0
@@ -137,7 +137,7 @@ def measure(url: str) -> Mapping[str, object]:
 def main(host: str, *options: str) -> None:
     """Measure in a keyspace of its own."""
     if "--alone" in options:
-        Affinity.chosen = lambda _self, places: places  # type: ignore[assignment, method-assign]
+        ShardAffinity.chosen = lambda _self, places: places  # type: ignore[assignment, method-assign]
     url = f"cassandra://{host}/sharing_{secrets.token_hex(4)}?timeout=60s"
     store = open_store(url)
     assert isinstance(store, CassandraStore)

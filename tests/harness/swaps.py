@@ -3,7 +3,7 @@
 from dueline.core.clock import StoreTime
 from dueline.core.store import Store
 from dueline.core.wakeup import Wakeups
-from dueline.jobs.history_recorder import telling
+from dueline.jobs.history_recorder import recording
 from dueline.jobs.queue import Queues
 
 
@@ -20,7 +20,7 @@ def swap(
     """
     engine = queues.engine
     if store is not None:
-        recording_store = telling(store, engine.catalog.settings, engine.time.latest_us)
+        recording_store = recording(store, engine.catalog.settings, engine.time.latest_us)
         object.__setattr__(engine, "store", store)
         object.__setattr__(engine, "recording_store", recording_store)
         queues._store, queues._recording = store, recording_store

@@ -12,8 +12,8 @@ from dueline.jobs.queue import Queues
 from dueline.tasks.handler import Handler
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
-from dueline.worker.backoff import GAP_US_MAX_UNHEARD, Pace
-from dueline.worker.heartbeat import Beat
+from dueline.worker.backoff import GAP_US_MAX_UNHEARD, PollTimer
+from dueline.worker.heartbeat import HeartbeatThread
 from dueline.worker.settler import Settler
 from dueline.worker.worker import Worker, WorkerSettings
 from tests.harness.calls import number_of
@@ -172,7 +172,7 @@ class HandNews(threading.Event):
         return self.is_set()
 
 
-class Silence(Beat):
+class Silence(HeartbeatThread):
     """No beat at all."""
 
     def start(self) -> None:
@@ -197,7 +197,7 @@ class Bench:
         drain_us: int = 25_000_000,
         retry: Retry | None = None,
         gap_us_max: int = GAP_US_MAX_UNHEARD,
-        chunked: Handler | None = None,
+        batch_handlers: Handler | None = None,
     ) -> None:
         """Take the engine and what matters of the settings; ends jobs as they begin.
 
@@ -213,8 +213,8 @@ class Bench:
         self.runner = HandRunner(queues, threads, isolates=isolates)
         self.handler = Handler(len, name="tests.task", retry=retry or Retry(), timeout_us=None)
         handlers = {"tests.task": self.handler}
-        if chunked is not None:
-            handlers[chunked.name] = chunked
+        if batch_handlers is not None:
+            handlers[batch_handlers.name] = batch_handlers
         self.worker = Worker(
             queues.engine,
             self.runner,
@@ -229,13 +229,13 @@ class Bench:
             clock=clock,
             wakeup=self.wakeup,
             listener=queues.engine.wakeups.listen([*serving, "bench:1:0"], self.wakeup),
-            pace=Pace(gap_us_max, lambda: 0.0),
+            pace=PollTimer(gap_us_max, lambda: 0.0),
         )
         # The beat is a thread in real time: a test that wants one calls `beat`.
         self.beat = self.worker._extend_all
         self.worker._beat = Silence(lambda: 0, wakeup=self.wakeup)
         # So is the timer of jobs claimed early: the loop starts them where there is none.
-        self.worker._early.run_timer = lambda: None  # type: ignore[method-assign]
+        self.worker._prefetched.run_timer = lambda: None  # type: ignore[method-assign]
 
     def run_all(self) -> None:
         """Begin what can be, and end it."""

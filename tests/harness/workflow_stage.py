@@ -18,7 +18,7 @@ from dueline.store_tests.failing_store import FailingStore
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
-from dueline.worker.workflow_steps import Stepping
+from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows import workflow
 from dueline.workflows.graph import lay_out
 from dueline.workflows.parts import Part, Step, StepCall, group, pipeline
@@ -184,7 +184,7 @@ class Hand:
         self.queues: Queues = stage.queues()
         runner = _FlowRunner(stage)
         self._settler = Settler(self.queues.engine, runner.handlers, random.Random(1))
-        self.steps = Stepping(self.queues.engine, self._settler)
+        self.steps = WorkflowSteps(self.queues.engine, self._settler)
         self.fit: list[ClaimedJob] = []
         self.given: dict[Any, bytes] = {}
 
@@ -216,4 +216,4 @@ class Hand:
         found = self.steps.sort([ClaimedJob(job, None)])
         self.fit += found.fit
         self.given |= found.given
-        self.steps.put_back(found)
+        self.steps.park_and_end(found)

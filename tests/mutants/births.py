@@ -8,7 +8,7 @@ from dueline.core.ids import Ids
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Move
-from dueline.jobs.unique import Exclusive
+from dueline.jobs.unique import UniqueJobs
 from dueline.store_tests.cluster import Node
 from dueline.store_tests.row_changes import Change, Found, moved
 from dueline.store_tests.stepped_store import SteppedMemoryStore
@@ -49,7 +49,7 @@ def a_dropped_key_lives_again(patch: Patch) -> None:
 
 
 def a_unique_key_is_given_to_a_job_that_ended(patch: Patch) -> None:
-    change_source(patch, Exclusive, "_put", "(commit, results.absent(job.id))", "(commit,)")
+    change_source(patch, UniqueJobs, "_put", "(commit, results.absent(job.id))", "(commit,)")
 
 
 def a_repeated_add_has_a_position_of_its_own(patch: Patch) -> None:

@@ -107,12 +107,12 @@ def any_token_decides(patch: Patch) -> None:
 
 
 def dead_row_is_told_from_the_repeater(patch: Patch) -> None:
-    grave = completion._grave
+    grave = completion._dead_row
 
     def told(job: Job, end: completion.Finish) -> Job:
         return grave(job, end)._replace(fence=job.fence)
 
-    patch.setattr(completion, "_grave", told)
+    patch.setattr(completion, "_dead_row", told)
 
 
 def history_is_told_twice(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from dueline.jobs.completion import Finished
 from dueline.worker import workflow_steps
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
-from dueline.worker.workflow_steps import Sorted, Stepping
+from dueline.worker.workflow_steps import SortedSteps, WorkflowSteps
 from dueline.workflows import readiness, records, release, workflow
 from dueline.workflows.graph import Layout
 from dueline.workflows.records import Layouts
@@ -83,16 +83,16 @@ def who_ends_a_step_looks_before_that_is_recorded(patch: Patch) -> None:
         return settle(self, ended, started, wished)
 
     patch.setattr(Settler, "settle", look_first)
-    patch.setattr(Stepping, "advance", lambda _self: None)
+    patch.setattr(WorkflowSteps, "advance", lambda _self: None)
 
 
 def whatever_was_tried_is_taken_for_ended(patch: Patch) -> None:
-    def settled(self: Stepping, ended: Sequence[Ended], lost: Sequence[Job]) -> None:
+    def settled(self: WorkflowSteps, ended: Sequence[Ended], lost: Sequence[Job]) -> None:
         del lost
         self.ended(one.job for one in ended)
         self._sure.update(one.job.id for one in ended)
 
-    patch.setattr(Stepping, "settled", settled)
+    patch.setattr(WorkflowSteps, "settled", settled)
 
 
 def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
@@ -107,20 +107,20 @@ def who_fills_a_place_reads_before_it_notes_that(patch: Patch) -> None:
 
 
 def a_claimed_step_does_not_ask(patch: Patch) -> None:
-    sort = Stepping.sort
+    sort = WorkflowSteps.sort
 
-    def let_run(self: Stepping, taken: Sequence[ClaimedJob]) -> Sorted:
+    def let_run(self: WorkflowSteps, taken: Sequence[ClaimedJob]) -> SortedSteps:
         found = sort(self, [one for one in taken if not one.job.task])  # signals are waited for
         return found._replace(fit=[one for one in taken if one.job.task])
 
-    patch.setattr(Stepping, "sort", let_run)
+    patch.setattr(WorkflowSteps, "sort", let_run)
 
 
 def who_parks_a_step_looks_no_more(patch: Patch) -> None:
-    def turn_away(_self: Stepping, _parked: Iterable[Job], _now_us: int) -> None:
+    def turn_away(_self: WorkflowSteps, _parked: Iterable[Job], _now_us: int) -> None:
         pass
 
-    patch.setattr(Stepping, "_look_again", turn_away)
+    patch.setattr(WorkflowSteps, "_look_again", turn_away)
 
 
 def a_group_of_which_a_part_failed_goes_on(patch: Patch) -> None:

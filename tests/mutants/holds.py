@@ -11,7 +11,7 @@ from dueline.limits.rate_meters import RateMeters
 from dueline.tasks.progress import Progress
 from dueline.worker.buffer import Buffer
 from dueline.worker.context_controls import Controls
-from dueline.worker.progress_reports import Reports
+from dueline.worker.progress_reports import ProgressReports
 
 Patch = pytest.MonkeyPatch
 
@@ -48,12 +48,12 @@ def progress_is_written_over_a_later_claims(patch: Patch) -> None:
 
 
 def a_later_claim_does_not_open_the_progress(patch: Patch) -> None:
-    put = Reports._put
+    put = ProgressReports._put
 
-    def but_opening(self: Reports, some: Mapping[Claim, Progress | None]) -> list[Claim]:
+    def but_opening(self: ProgressReports, some: Mapping[Claim, Progress | None]) -> list[Claim]:
         return [] if some.keys() - self._unwritten.keys() else put(self, some)
 
-    patch.setattr(Reports, "_put", but_opening)
+    patch.setattr(ProgressReports, "_put", but_opening)
 
 
 def a_late_start_counts_as_of_its_claim(patch: Patch) -> None:

@@ -6,7 +6,7 @@ from dueline.core.call_options import read_options
 from dueline.core.clock import DAY_US
 from dueline.core.job import Job
 from dueline.jobs import paused_tasks
-from dueline.worker.paused_jobs import Steered
+from dueline.worker.paused_jobs import DeferredJobs
 
 Patch = pytest.MonkeyPatch
 
@@ -24,4 +24,4 @@ def a_mark_holds_wherever_the_row_is(patch: Patch) -> None:
 
 
 def who_knows_late_of_an_end_leaves_it_at_that(patch: Patch) -> None:
-    patch.setattr(Steered, "bring_back", lambda _: None)
+    patch.setattr(DeferredJobs, "requeue", lambda _: None)

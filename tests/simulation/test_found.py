@@ -37,7 +37,7 @@ def test_a_suspect_starts_though_another_that_waited_was_lost(
 
     def lose_the_next() -> None:
         if not lost and bench.runner.ready:
-            waiting = bench.worker._careful._suspects[0]
+            waiting = bench.worker._marked_starts._suspects[0]
             lost.append(number_of(waiting))
             bench.worker._lose([waiting])  # as the beat does, which is told so
         bench.run_all()

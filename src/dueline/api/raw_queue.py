@@ -95,7 +95,7 @@ class RawQueue:
             now_us = self._queues.engine.time.latest_us()
             found = triage(taken, self._queues.engine.catalog.settings, now_us)
             self._settler.complete(found.decided)
-            self._settler.tell_died(found.died)
+            self._settler.record_crashes(found.died)
             self._settler.end(found.over)
             steps = [one.job for one in found.fit if is_step(one.job)]
             park(

@@ -11,7 +11,7 @@ from dueline.core.clock import asked_instant_us, asked_span_us, duration_us
 from dueline.core.errors import BadInput
 from dueline.core.retry import Retry
 from dueline.jobs.transaction import Transaction
-from dueline.tasks.batch_handler import ChunkHandler
+from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.batch_options import Chunk
 from dueline.tasks.handler import Handler
 
@@ -31,7 +31,7 @@ def handler_of(
     """Make a task's handler. Args: chunk: how many jobs it takes at once; None for one."""
     if chunk is None:
         return Handler(function, retry=retry or Retry(), **terms)
-    return ChunkHandler(function, chunk=chunk, retry=retry or Retry(), **terms)
+    return BatchHandler(function, chunk=chunk, retry=retry or Retry(), **terms)
 
 
 def check_retry(retry: object) -> None:

@@ -152,7 +152,7 @@ def effects(job: Job, end: Finish) -> Group:
     commits: tuple[Commit, ...] = ()
     graves: tuple[Job, ...] = () if end.successor is None else (end.successor,)
     if end.outcome.state == "dead":
-        graves = (*graves, _grave(job, end))
+        graves = (*graves, _dead_row(job, end))
     elif end.keep_us:
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
     if job.opts:  # it may be a workflow's (rule W2)
@@ -276,7 +276,7 @@ def _rule_of(job: Job) -> Rule | None:
         return None
 
 
-def _grave(job: Job, end: Finish) -> Job:
+def _dead_row(job: Job, end: Finish) -> Job:
     """Make the row of a dead job: in the reserved queue, at the time of its death."""
     lane = job.lane._replace(queue=dead_queue(job.lane.queue), bucket=end.bucket)
     return job._replace(

@@ -36,7 +36,7 @@ from dueline.jobs.explanation import (
     with_clock_ahead,
     with_step,
 )
-from dueline.jobs.paused_tasks import is_aside
+from dueline.jobs.paused_tasks import is_deferred
 from dueline.jobs.queue import Queues
 from dueline.limits import usage
 from dueline.workflows import records
@@ -83,7 +83,7 @@ def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     if waits is not None:
         return waits
     if job.at_us > now_us:
-        aside = _paused(queues, job) if is_aside(job) else None
+        aside = _paused(queues, job) if is_deferred(job) else None
         return aside or _later(queues, job, workers, now_us)
     return (
         _paused(queues, job)

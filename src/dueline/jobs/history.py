@@ -46,7 +46,7 @@ def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
 def row_of(attempt: Attempt, job: Job) -> Row:
     """Make an attempt's row: one for each claim, the same for every repeat."""
     if not attempt.worker:
-        return row_of_happening(attempt, job, _once_enqueued(job))
+        return row_of_event(attempt, job, _once_enqueued(job))
     stream = attempt.queue + HISTORY_SUFFIX
     row_id = row_ids(job.id, attempt.fence, attempt.enqueued_us.to_bytes(8, signed=True))
     return Row(stream, job.lane.shard, attempt.ended_us, row_id, encode(attempt))
@@ -61,15 +61,15 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
     )  # fmt: skip
 
 
-def row_of_birth(job: Job, *, with_arguments: bool) -> Row:
+def row_of_enqueue(job: Job, *, with_arguments: bool) -> Row:
     """Make the row of a job that was enqueued; its size is bounded, whatever the arguments' is."""
     born = happened(job, "enqueued", job.enqueued_us)
     if not with_arguments:
-        return row_of_happening(born, job, _once_enqueued(job))
+        return row_of_event(born, job, _once_enqueued(job))
     told = Told(*astuple(born))
     told.codec, told.size = job.codec, len(job.body)
     told.payload = job.body if told.size <= ARGUMENTS_BYTES_MAX else None
-    return row_of_happening(told, job, _once_enqueued(job))
+    return row_of_event(told, job, _once_enqueued(job))
 
 
 def _once_enqueued(job: Job) -> bytes:
@@ -77,7 +77,7 @@ def _once_enqueued(job: Job) -> bytes:
     return job.id + instants(job.enqueued_us, 1)
 
 
-def row_of_happening(told: Attempt, job: Job, cause: bytes) -> Row:
+def row_of_event(told: Attempt, job: Job, cause: bytes) -> Row:
     """Make its row: one for each cause, the same for every repeat."""
     row_id = derived(cause + told.outcome.encode(), _NO_CLAIM)
     return Row(told.queue + HISTORY_SUFFIX, job.lane.shard, told.ended_us, row_id, encode(told))

@@ -20,7 +20,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Group, Move, Row, Store, Verdict
 from dueline.core.tuples import field
 from dueline.core.wakeup import NoWakeups, Wakeups
-from dueline.jobs.history import happened, row_of_birth, row_of_happening
+from dueline.jobs.history import happened, row_of_enqueue, row_of_event
 
 _lane_of = field(Job, "lane")
 
@@ -40,7 +40,7 @@ class RecordingStore:
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Store jobs, and that they were enqueued."""
-        rows = self._of_births(jobs)
+        rows = self._rows_of_enqueued(jobs)
         if not rows:
             return self._store.add(jobs)
         if self.transactional:
@@ -53,7 +53,7 @@ class RecordingStore:
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
         """Apply verdicts, and store which jobs they changed."""
-        rows = [self._of_moves([verdict]) for verdict in verdicts]
+        rows = [self._rows_of_changed([verdict]) for verdict in verdicts]
         if not any(rows):
             return self._store.settle(verdicts)
         if self.transactional:
@@ -66,7 +66,10 @@ class RecordingStore:
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, and tell in each what it does."""
-        told = [[*self._of_births(group.jobs), *self._of_moves(group.verdicts)] for group in groups]
+        told = [
+            [*self._rows_of_enqueued(group.jobs), *self._rows_of_changed(group.verdicts)]
+            for group in groups
+        ]
         return self._store.together(
             [
                 group._replace(rows=[*group.rows, *rows]) if rows else group
@@ -74,29 +77,33 @@ class RecordingStore:
             ]
         )
 
-    def _of_births(self, jobs: Sequence[Job]) -> list[Row]:
+    def _rows_of_enqueued(self, jobs: Sequence[Job]) -> list[Row]:
         queues = {lane.queue for lane in set(map(_lane_of, jobs))}
         found = {queue: self._settings(living_queue(queue)) for queue in queues}
-        telling = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
-        if not telling:
+        recording = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
+        if not recording:
             return []
         return [
-            row_of_birth(job, with_arguments=telling[job.lane.queue])
+            row_of_enqueue(job, with_arguments=recording[job.lane.queue])
             for job in jobs
-            if job.lane.queue in telling and not job.hop
+            if job.lane.queue in recording and not job.hop
         ]
 
-    def _of_moves(self, verdicts: Sequence[Verdict]) -> list[Row]:
+    def _rows_of_changed(self, verdicts: Sequence[Verdict]) -> list[Row]:
         rows = []
         for move in verdicts:
-            if isinstance(move, Move) and not move.outcome and self._does_tell(move.job.lane.queue):
+            if (
+                isinstance(move, Move)
+                and not move.outcome
+                and self._keeps_everything(move.job.lane.queue)
+            ):
                 lane = move.to or move.job.lane
                 job = move.job._replace(lane=lane, at_us=move.at_us)
                 told = happened(job, "changed", self._now_us())
-                rows.append(row_of_happening(told, job, move.token))
+                rows.append(row_of_event(told, job, move.token))
         return rows
 
-    def _does_tell(self, queue: str) -> bool:
+    def _keeps_everything(self, queue: str) -> bool:
         return self._settings(living_queue(queue)).tells_all
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the store has)
@@ -104,7 +111,7 @@ class RecordingStore:
         return getattr(self._store, name)
 
 
-def telling(
+def recording(
     store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
 ) -> Store:
     """Make a store that tells, for what puts jobs in and changes them.
@@ -126,7 +133,7 @@ def open_engine(
     """
     catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
     time = StoreTime(store.clock_us, clock)
-    recording_store = telling(store, catalog.settings, time.latest_us)
+    recording_store = recording(store, catalog.settings, time.latest_us)
     return Engine(store, recording_store, clock, time, ids, catalog, wakeups or NoWakeups())
 
 
@@ -136,7 +143,7 @@ def inside_engine(engine: Engine, store: Store, wakeups: Wakeups) -> Engine:
     It reads settings for itself: what it sees may be rolled back.
     """
     catalog = engine.catalog.inside(store)
-    recording_store = telling(store, catalog.settings, engine.time.latest_us)
+    recording_store = recording(store, catalog.settings, engine.time.latest_us)
     return replace(
         engine, store=store, recording_store=recording_store, catalog=catalog, wakeups=wakeups
     )

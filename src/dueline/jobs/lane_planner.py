@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dueline.core.lane import PRIORITY_MAX, Lane, Pointer, tenant_of
 from dueline.core.store import Want
 from dueline.core.tuples import field, made
-from dueline.jobs.tenant_weights import Weights
+from dueline.jobs.tenant_weights import TenantWeights
 
 SHARD_SHARE_MIN = 100
 """Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
@@ -151,7 +151,7 @@ def _order_beside(others: Collection[tuple[str, int]], one: Prospect) -> tuple[o
     return one.tenant, one.listing, (one.lane.queue, one.lane.shard) in others, one.lane
 
 
-def weighed(found: Iterable[Prospect], weights: Weights, limit: int) -> list[Want]:
+def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> list[Want]:
     """Order lanes into wants as `plan` does, but by what tenants weigh.
 
     A lane may hold less than its tenant's share, so each wants all of it; whoever claims keeps

@@ -6,14 +6,14 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 from dueline.core.lane import Lane, Pointer
-from dueline.jobs.tenant_round_robin import Turns
+from dueline.jobs.tenant_round_robin import RoundRobin
 
 _priority_of = itemgetter(0)  # of a Kind
 Kind = tuple[int, str]
 """A priority, and a tenant with what limits its jobs: those of one priority have turns."""
 
 
-class Rota:
+class LaneRotation:
     """The lanes of a lane list, in turns: a claim looks at no more of them than it may take.
 
     A hundred thousand tenants with a job each would otherwise be sorted at every claim.
@@ -25,7 +25,7 @@ class Rota:
         self.lanes = 0
         self.next_at_us: dict[Lane, int | None] = {}
         self._lanes: dict[Kind, list[Pointer]] = {}
-        self._turns: dict[int, Turns] = {}
+        self._turns: dict[int, RoundRobin] = {}
         self._asleep: list[tuple[int, Kind]] = []  # a heap: from when a kind may have a turn again
 
     def renew(self, pointers: Iterable[Pointer], heads: Mapping[Lane, int | None]) -> None:
@@ -48,9 +48,9 @@ class Rota:
         for priority, turns in before.items():
             known = [tenant for tenant in turns if (priority, tenant) in self._lanes]
             if known:
-                self._turns[priority] = Turns(known)
+                self._turns[priority] = RoundRobin(known)
         for priority, same in groupby(self._lanes, key=_priority_of):
-            self._turns.setdefault(priority, Turns()).add(tenant for _, tenant in same)
+            self._turns.setdefault(priority, RoundRobin()).add(tenant for _, tenant in same)
 
     def visited(self, next_at_us: Mapping[Lane, int | None]) -> None:
         """Learn what visits to lanes said; their tenants have had their turn."""
@@ -136,4 +136,4 @@ class Rota:
     def _wake(self, now_us: int) -> None:
         while self._asleep and self._asleep[0][0] <= now_us:
             _, (priority, tenant) = heapq.heappop(self._asleep)
-            self._turns.setdefault(priority, Turns()).add([tenant])
+            self._turns.setdefault(priority, RoundRobin()).add([tenant])

@@ -81,7 +81,7 @@ def was_called(row: Job) -> bool:
     return row.state == State.STARTED or (row.crashes > 0 and row.state != State.DEAD)
 
 
-def birth_lanes(
+def lanes_of_new_jobs(
     home: Lane, job_ids: Sequence[JobId], shards: int, limits: Sequence[Sequence[str]]
 ) -> Iterable[Lane]:
     """Name the lanes of jobs that are to be born, alike but for their limits, by their ids."""
@@ -97,10 +97,10 @@ def birth_lanes(
 def spread(job: Job, window_us: int, *, width_us: int) -> Job:
     """Put a job that is to be born somewhere into its window, evenly, by what its id draws."""
     chance = int.from_bytes(blake2b(job.id, digest_size=8).digest())
-    return born_at(job, job.pos_us + (chance * window_us >> 64), width_us=width_us)
+    return with_position(job, job.pos_us + (chance * window_us >> 64), width_us=width_us)
 
 
-def born_at(job: Job, pos_us: int, *, width_us: int) -> Job:
+def with_position(job: Job, pos_us: int, *, width_us: int) -> Job:
     """Put a job that is to be born somewhere else in time."""
     lane = job.lane._replace(bucket=bucket_of(pos_us, width_us))
     return job._replace(lane=lane, pos_us=pos_us, at_us=pos_us)

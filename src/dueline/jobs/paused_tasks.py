@@ -25,7 +25,7 @@ ASIDE_US: Final = 600 * SECOND_US
 PAGE: Final = 500
 
 
-def is_aside(row: Job) -> bool:
+def is_deferred(row: Job) -> bool:
     """Tell whether a row lies where it was set aside: whatever else moved it has undone that."""
     return _place(row) is not None
 
@@ -40,12 +40,12 @@ def _place(row: Job) -> int | None:
     return None
 
 
-def set_aside(engine: Engine, claimed: Iterable[Job]) -> int:
+def defer(engine: Engine, claimed: Iterable[Job]) -> int:
     """Put claimed jobs back, out of the way; answer how many."""
     return _settle(engine, [_aside(engine, job, _stood(job)) for job in claimed])
 
 
-def put_under(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
+def move_to_limits(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
     """Put claimed jobs back into lanes with limits, each with its own; answer how many."""
     moves = []
     for job, names in claimed:
@@ -87,7 +87,7 @@ def _aside(engine: Engine, job: Job, from_us: int) -> Move:
     return _move(engine, job, until_us, opts)
 
 
-def bring_back(engine: Engine, lanes: Iterable[Lane], tasks: Collection[str], since_us: int) -> int:
+def requeue(engine: Engine, lanes: Iterable[Lane], tasks: Collection[str], since_us: int) -> int:
     """Bring jobs of tasks that are paused no more back to their places; answer how many.
 
     Args: since_us: those that were set aside from then on.

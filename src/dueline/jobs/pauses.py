@@ -12,7 +12,7 @@ from dueline.core.engine import Engine
 from dueline.core.errors import BadInput
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.validation import check_tenant
-from dueline.jobs.paused_tasks import ASIDE_US, bring_back
+from dueline.jobs.paused_tasks import ASIDE_US, requeue
 
 
 def pause(
@@ -60,6 +60,6 @@ def resume(
     settings = engine.catalog.change(queue, change)
     if tasks:
         since_us = engine.time.earliest_us() - 2 * ASIDE_US
-        bring_back(engine, engine.lanes_of(queue), frozenset(tasks), since_us)
+        requeue(engine, engine.lanes_of(queue), frozenset(tasks), since_us)
     engine.wakeups.wake([queue])
     return settings

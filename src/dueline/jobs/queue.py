@@ -21,9 +21,9 @@ from dueline.jobs import moves as changes
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
 from dueline.jobs.history_recorder import inside_engine
 from dueline.jobs.lane_planner import plan, prospects
-from dueline.jobs.lane_rotation import Rota
+from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.moves import Change, conflict_error
-from dueline.jobs.unique import Exclusive, rule_of
+from dueline.jobs.unique import UniqueJobs, rule_of
 from dueline.limits.admission import Admission
 from dueline.workflows.records import Layouts
 from dueline.workflows.release import advance
@@ -101,7 +101,7 @@ class Queues:
         self._time = time = engine.time
         self._ids = ids = engine.ids
         self._catalog = catalog = engine.catalog
-        self._exclusive = Exclusive(self._recording, time=time, ids=ids, catalog=catalog)
+        self._exclusive = UniqueJobs(self._recording, time=time, ids=ids, catalog=catalog)
         self.admission = Admission(
             self._store, time=time, clock=engine.clock, ids=ids, catalog=catalog, lends=lends
         )
@@ -137,7 +137,7 @@ class Queues:
             self._catalog.adopt(features.LIMITS)
         job_ids = self._ids.many(len(bodies), now_us)
         home = Lane(queue, 0, bucket_of(pos_us, settings.width_us), priority, tenant)
-        lanes = changes.birth_lanes(home, job_ids, settings.shards, limits)
+        lanes = changes.lanes_of_new_jobs(home, job_ids, settings.shards, limits)
         options = read_options(opts)
         if opts or window_us:
             check_options(options, pos_us + window_us, window_us)
@@ -369,7 +369,7 @@ def peek(
     Args:
       pages: the lane list of one queue. aging_us: how long its jobs wait to gain a priority.
     """
-    rota = Rota()
+    rota = LaneRotation()
     pointers = [pointer for page in pages for pointer in page.pointers]
     rota.renew(pointers, dict(head for page in pages for head in page.heads.items()))
     aging = {pointer.lane.queue: aging_us for pointer in pointers[:1]} if aging_us else {}

@@ -12,7 +12,7 @@ T = TypeVar("T")
 _Limits = OrderedDict[str, None]
 
 
-class Turns:
+class RoundRobin:
     """The tenants of one priority, as lanes name them: each with what limits its jobs.
 
     A tenant with many keys has no more turns than one with a single job; among its keys it is

@@ -19,7 +19,7 @@ LOOKED_AT: Final = 1_000
 KNOWN_MIN: Final = 1_000
 
 
-class Weights:
+class TenantWeights:
     """The clocks of one worker's tenants. weights: of those that do not weigh 1."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from dueline.core.queue_catalog import Catalog
 from dueline.core.store import NO_VERSION, Group, Move, Store
 from dueline.jobs import results, unique_records
 from dueline.jobs.completion import Finished, complete, finish, finish_of, stored
-from dueline.jobs.moves import Change, born_at, changed
+from dueline.jobs.moves import Change, changed, with_position
 
 RESEND_US_MAX = DAY_US
 """No birth is sent again later: stores remember for a limited time which keys were dropped."""
@@ -46,7 +46,7 @@ class _Holder(NamedTuple):
         return self.row is not None or (rule is not None and rule.within_us > 0)
 
 
-class Exclusive:
+class UniqueJobs:
     """Gives keys to jobs; threads may share it."""
 
     def __init__(self, store: Store, *, time: StoreTime, ids: Ids, catalog: Catalog) -> None:
@@ -179,7 +179,7 @@ class Exclusive:
             return job
         width_us = self._catalog.settings(job.lane.queue).width_us
         due_us = min(job.due_us, waits.due_us)
-        return born_at(job, at_us, width_us=width_us)._replace(due_us=due_us)
+        return with_position(job, at_us, width_us=width_us)._replace(due_us=due_us)
 
     def _replace(self, old: Job, job: Job) -> bool:
         """End a waiting job, and let another be born by that: one decision."""

@@ -23,7 +23,7 @@ from dueline.core.maintenance import StepResult
 from dueline.core.queue_settings import shard_of
 from dueline.core.store import NO_VERSION, Commit, Group, Row
 from dueline.core.validation import check_call
-from dueline.jobs.history import happened, row_of_happening
+from dueline.jobs.history import happened, row_of_event
 from dueline.jobs.moves import spread
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.schedules import schedule as definition
@@ -307,7 +307,7 @@ def _rows(engine: Engine, schedule: Schedule, at_us: int) -> list[Row]:
         words = f"{skip.why}: {instant_text(skip.last_us)}"
         if skip.times > 1:
             words = f"{skip.why}: {skip.times} times since {instant_text(skip.first_us)}"
-        rows.append(row_of_happening(happened(job, "skipped", at_us, error=words), job, job.id))
+        rows.append(row_of_event(happened(job, "skipped", at_us, error=words), job, job.id))
     return rows
 
 

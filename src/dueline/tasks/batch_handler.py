@@ -90,7 +90,7 @@ class Given(Protocol):
     def given(self) -> bytes: ...  # noqa: D102
 
 
-class ChunkHandler(Handler):
+class BatchHandler(Handler):
     """A function that takes a list of calls, each with one argument of its own."""
 
     __slots__ = ("chunk",)

@@ -28,16 +28,16 @@ from dueline.core.clock import StoreTime, duration_us, to_datetime, to_us
 from dueline.core.job import Claim, Job
 from dueline.jobs.queue import EnqueueRequest, Queues
 from dueline.limits.permits import Granted
-from dueline.tasks.batch_handler import ARGUMENT, ChunkHandler
+from dueline.tasks.batch_handler import ARGUMENT, BatchHandler
 from dueline.tasks.handler import Handler
 from dueline.testing.clock import VirtualClock
 from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import Claimer
 from dueline.worker.execution import Execution
-from dueline.worker.progress_reports import Reports
+from dueline.worker.progress_reports import ProgressReports
 from dueline.worker.settler import Settler
 from dueline.worker.triage import triage
-from dueline.worker.workflow_steps import Stepping
+from dueline.worker.workflow_steps import WorkflowSteps
 
 RUNS_MAX = 10_000
 """A drain that runs more jobs than this would go on for ever."""
@@ -196,9 +196,9 @@ class _Engine:
         self._app = app
         self._queues = app.queues
         self._execution = _Execution(app.tasks, app.hooks)
-        self._reports = Reports(app.queues.engine, self._execution.controls.take_reports)
+        self._reports = ProgressReports(app.queues.engine, self._execution.controls.take_reports)
         self._settler = Settler(app.queues.engine, app.tasks, random.Random(0), app.hooks)
-        self._steps = Stepping(app.queues.engine, self._settler)
+        self._steps = WorkflowSteps(app.queues.engine, self._settler)
         self._gathered: dict[tuple[str, str, str], list[Assignment]] = {}
 
     def step(self, counts: Drained, *, raises: bool) -> bool:
@@ -217,13 +217,13 @@ class _Engine:
         now_us = self._queues.engine.time.latest_us()
         found = triage(taken, self._queues.engine.catalog.settings, now_us)
         self._settler.complete(found.decided)
-        self._settler.tell_died(found.died)
+        self._settler.record_crashes(found.died)
         self._settler.end(found.over)
         self._steps.ended(found.gone)
         steps = self._steps.sort(found.fit)
         for one in steps.fit:
             self._admit(one.job, counts, steps.given.get(one.job.id, b""), raises=raises)
-        self._steps.put_back(steps)
+        self._steps.park_and_end(steps)
         return True
 
     def _admit(self, job: Job, counts: Drained, given: bytes, *, raises: bool) -> None:
@@ -232,8 +232,8 @@ class _Engine:
         last = self._reports.last([job])[0].get(job.id)
         assignment = Assignment(job, keep, last=last, given=given)
         handler = self._app.tasks.get(job.task)
-        key = handler.key_of(assignment) if isinstance(handler, ChunkHandler) else None
-        if not isinstance(handler, ChunkHandler) or key is None:
+        key = handler.key_of(assignment) if isinstance(handler, BatchHandler) else None
+        if not isinstance(handler, BatchHandler) or key is None:
             self._run([assignment], counts, raises=raises)
             return
         kind = (job.task, job.lane.queue, key)
@@ -374,7 +374,7 @@ def _is_on_loop() -> bool:
 def _bound(handler: Handler, codec: int, body: bytes) -> Mapping[str, object]:
     """Read a call's arguments by the names of the parameters, defaults filled in."""
     args, kwargs = handler.read(codec, body)
-    if isinstance(handler, ChunkHandler):
+    if isinstance(handler, BatchHandler):
         return {ARGUMENT: handler.value_of(codec, body)}
     context = (None,) if handler.takes_context else ()
     bound = inspect.signature(handler.function).bind(*context, *args, **kwargs)

@@ -36,7 +36,7 @@ class _Run:
         self.interrupted = False
 
 
-class Coroutines:
+class CoroutineRunner:
     """Runs the coroutine handlers of a worker beside each other, on one event loop.
 
     The loop is its own, in a thread, or one that runs already. Whoever gives it jobs counts
@@ -143,7 +143,7 @@ class Coroutines:
         """List the jobs whose handlers run now."""
         return [run.assignment.job for run in list(self._runs.values()) if run.started_us]
 
-    def look_after(self) -> None:
+    def cancel_overdue(self) -> None:
         """Raise JobTimeout in a handler that keeps the loop from cancelling it at its limit.
 
         A limit is the loop's own business while handlers await: see `Execution.arun`. Jobs that

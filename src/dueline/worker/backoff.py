@@ -31,7 +31,7 @@ JITTER = 1 / 8
 """At most so much of a gap is cut off."""
 
 
-class Pace:
+class PollTimer:
     """One worker's polls. All times are monotonic.
 
     Polls grow rarer while they find nothing: twice the gap each time, up to the most, each gap cut
@@ -50,16 +50,16 @@ class Pace:
         """Tell whether it is time to look."""
         return now_us >= self._next_us
 
-    def called(self) -> None:
+    def notified(self) -> None:
         """Let a look be due at once, or as soon as they do not take all the time."""
         self._next_us = min(self._next_us, self._looked_us + CALLED_SHARE * self._took_us)
 
-    def urged(self) -> None:
+    def notified_while_busy(self) -> None:
         """Let a look be due soon though there is work: what is new may be more urgent."""
         age_us = max(URGED_AGE_US_MIN, LISTING_SHARE * self._took_us)
         self._next_us = min(self._next_us, self._looked_us + age_us)
 
-    def looked(self, began_us: int, ended_us: int) -> None:
+    def polled(self, began_us: int, ended_us: int) -> None:
         """Note a look: the next one is a gap away, and a longer one from then on."""
         self._looked_us = began_us
         self._took_us = min(ended_us - began_us, TOOK_US_MAX)
@@ -81,7 +81,7 @@ class Pace:
 BACK_OFF_S: Final = (0.1, 2.0)
 
 
-class Patience:
+class StoreBackoff:
     """Does steps; while the store cannot be had, waits a little longer each time instead."""
 
     def __init__(self, clock: Clock) -> None:

@@ -7,13 +7,13 @@ from dueline.core.attempt import Each, Ending, GivenBack
 from dueline.core.errors import BadInput
 from dueline.core.job import Claim, Job
 from dueline.core.user_code import Raised, contain
-from dueline.tasks.batch_handler import Call, ChunkHandler
+from dueline.tasks.batch_handler import BatchHandler, Call
 from dueline.tasks.handler import Context, Handler
 from dueline.worker.assignment import Assignment, done_with
 from dueline.worker.context_controls import Controls
 
 
-class Judge(Protocol):
+class EndingRules(Protocol):
     """What tells how attempts end."""
 
     controls: Controls
@@ -23,14 +23,14 @@ class Judge(Protocol):
     def end(self, job: Job, context: Context | None, ending: Ending) -> Ending: ...  # noqa: D102
 
 
-class ChunkRun:
+class BatchRun:
     """Who takes part in a call, and how each of its jobs ended.
 
     calls: what the function is given: those of jobs that may still run, and whose values fit.
     """
 
     def __init__(
-        self, judge: Judge, assignment: Assignment, handler: ChunkHandler, started_us: int
+        self, judge: EndingRules, assignment: Assignment, handler: BatchHandler, started_us: int
     ) -> None:
         self.calls: list[Call[Any]] = []
         self._judge = judge

@@ -9,7 +9,7 @@ from typing import Final
 from dueline.core.attempt import Cancelled, Each, Ended, GivenBack
 from dueline.core.clock import Clock
 from dueline.core.job import Claim, Job
-from dueline.tasks.batch_handler import ChunkHandler
+from dueline.tasks.batch_handler import BatchHandler
 from dueline.worker.assignment import Assignment
 from dueline.worker.context_controls import CANCELLED
 from dueline.worker.runner import Runner
@@ -28,7 +28,7 @@ class _Gathering:
     jobs: list[Assignment] = field(default_factory=list)
 
 
-class Chunks:
+class BatchGatherer:
     """A runner for a worker some of whose tasks take chunks; the real one is behind it.
 
     That one sees a chunk as a job: it goes under the id of its most urgent member, with a fence
@@ -39,7 +39,7 @@ class Chunks:
     def __init__(
         self,
         runner: Runner,
-        handlers: Mapping[str, ChunkHandler],
+        handlers: Mapping[str, BatchHandler],
         times: tuple[Clock, Callable[[], int]],
         marked: Collection[Claim],
     ) -> None:
@@ -99,7 +99,7 @@ class Chunks:
         if ready:
             self._runner.submit(ready)
 
-    def ripen(self) -> None:
+    def submit_overdue(self) -> None:
         """Have the chunks run that have waited long enough."""
         if not self._open:
             return
@@ -271,9 +271,9 @@ def _apart(ended: Ended, members: Mapping[Claim, Job]) -> list[Ended]:
 
 def gathering(
     runner: Runner,
-    handlers: Mapping[str, ChunkHandler],
+    handlers: Mapping[str, BatchHandler],
     times: tuple[Clock, Callable[[], int]],
     marked: Collection[Claim],
-) -> Chunks | None:
+) -> BatchGatherer | None:
     """Make what gathers jobs before they come to a runner; None where no task takes many."""
-    return Chunks(runner, handlers, times, marked) if handlers else None
+    return BatchGatherer(runner, handlers, times, marked) if handlers else None

@@ -5,7 +5,7 @@ from typing import Final
 from dueline.core.job import Job
 from dueline.core.retry import buffer_size
 from dueline.worker.runner import Runner
-from dueline.worker.start_marks import Careful
+from dueline.worker.start_marks import MarkedStarts
 
 WAIT_US_MAX: Final = 250_000
 """Maximum time that a claimed job waits behind others in one worker: five times what the buffer
@@ -22,9 +22,9 @@ class Buffer:
     workers, and until a handler has ended, only jobs that can start at once are claimed.
     """
 
-    def __init__(self, runner: Runner, careful: Careful) -> None:
+    def __init__(self, runner: Runner, careful: MarkedStarts) -> None:
         self._runner = runner
-        self._careful = careful
+        self._marked_starts = careful
         self._is_full = False
         self._checked_us = 0
 
@@ -42,9 +42,9 @@ class Buffer:
         if now_us - self._checked_us < CHECK_EVERY_US:
             return []
         self._checked_us = now_us
-        waits_us = (self._runner.waiting_since_us(), self._careful.waiting_since_us())
+        waits_us = (self._runner.waiting_since_us(), self._marked_starts.waiting_since_us())
         since_us = min((one for one in waits_us if one is not None), default=now_us)
         if now_us - since_us <= WAIT_US_MAX:
             return []
         self._is_full = True
-        return [*self._careful.take_waiting(), *self._runner.take_waiting()]
+        return [*self._marked_starts.take_waiting(), *self._runner.take_waiting()]

@@ -8,13 +8,13 @@ from dueline.core.clock import SECOND_US, Clock
 from dueline.core.engine import Engine
 from dueline.core.job import Claim, Job, JobId
 from dueline.jobs import cancel_requests
-from dueline.worker.context_controls import CANCELLED, Remembered
+from dueline.worker.context_controls import CANCELLED, RecentClaims
 
 READ_EVERY_US = SECOND_US
 """While a worker holds jobs, it looks this often whether one is to be cancelled."""
 
 
-class Wishes:
+class Cancellations:
     """The wishes for the end of claimed jobs: the beat's thread reads, the loop obeys.
 
     known: the claims of which this process read that they are to stop.
@@ -24,7 +24,7 @@ class Wishes:
         self._engine = engine
         self._worker = worker
         self._clock = clock
-        self.known = Remembered()
+        self.known = RecentClaims()
         self._new: deque[Claim] = deque()
         self._read_us = clock.monotonic_us()
 

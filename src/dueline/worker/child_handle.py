@@ -45,7 +45,7 @@ class Pipe(Protocol):
     def close(self) -> None: ...  # noqa: D102
 
 
-class Offspring:
+class ChildHandle:
     """One process, its pipe, and what it was given.
 
     is_worn: another takes its place. is_leaving: it is there, so this one gets nothing more.
@@ -106,7 +106,7 @@ class Offspring:
             self.is_recalled = True
             self.send(Recall())
 
-    def see_off(self) -> None:
+    def ask_to_exit(self) -> None:
         """Take back what it has not started; once it is idle, let it end."""
         if self.given:
             self.recall()
@@ -123,7 +123,7 @@ class Offspring:
 
     # What it says
 
-    def hear_start(self, started: Started, monotonic_us: int) -> None:
+    def on_started(self, started: Started, monotonic_us: int) -> None:
         """Note that it calls a handler, and until when that may run."""
         self.started[started.claim] = started.started_us
         given = self.given.get(started.claim)
@@ -131,7 +131,7 @@ class Offspring:
         if handler is not None and handler.kill_after_us is not None:
             self._kill_us[started.claim] = monotonic_us + handler.kill_after_us
 
-    def hear_end(self, finished: Finished) -> Assignment | None:
+    def on_finished(self, finished: Finished) -> Assignment | None:
         """Note that a handler ended; answer what it was given, None if it was forgotten."""
         self.ran += 1
         self.started.pop(finished.claim, None)
@@ -149,7 +149,7 @@ class Offspring:
             self._overdue = overdue
             self.process.kill()
 
-    def wear_out(self, wear: RecycleAfter, *, weigh: bool) -> None:
+    def recycle_if_due(self, wear: RecycleAfter, *, weigh: bool) -> None:
         """See whether it has worked enough. weigh: look at its memory, too."""
         if wear.jobs is not None and self.ran >= wear.jobs:
             self.is_worn = True
@@ -161,7 +161,7 @@ class Offspring:
         """The process's number."""
         return self.process.pid
 
-    def post_mortem(self, now_us: int) -> tuple[list[Assignment], list[Ended]]:
+    def endings_of_dead(self, now_us: int) -> tuple[list[Assignment], list[Ended]]:
         """Say what becomes of its jobs, now that it is dead.
 
         One that was killed for a handler that ran too long takes the blame from all others:
@@ -197,13 +197,13 @@ class Offspring:
         return Failed(JobTimeout.__name__, message, "", wants(handler.retry, JobTimeout()))
 
 
-def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], Offspring]:
+def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], ChildHandle]:
     """Make what starts processes of this machine.
 
     Args: command: the program; the number of its pipe's descriptor is appended.
     """
 
-    def spawn() -> Offspring:
+    def spawn() -> ChildHandle:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
@@ -211,7 +211,7 @@ def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callabl
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
-        return Offspring(process, Connection(ours.detach()), handlers)
+        return ChildHandle(process, Connection(ours.detach()), handlers)
 
     return spawn
 

@@ -166,7 +166,7 @@ class _Telling(Execution):
         self._tell(assignment.job.claim())
         return super().begin(assignment, now_us)
 
-    def begin_chunk(self, assignment: Assignment) -> None:
+    def begin_batch(self, assignment: Assignment) -> None:
         self._tell(assignment.job.claim())
 
 

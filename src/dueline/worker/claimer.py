@@ -17,13 +17,13 @@ from dueline.core.store_capabilities import AHEAD_US, LEAD_US, ClaimsAhead, Pref
 from dueline.core.tuples import made
 from dueline.core.wakeup import WAKE_AHEAD_US
 from dueline.jobs.lane_planner import plan, prospects, weighed
-from dueline.jobs.lane_rotation import Rota
+from dueline.jobs.lane_rotation import LaneRotation
 from dueline.jobs.tenant_round_robin import interleaved
-from dueline.jobs.tenant_weights import LOOKED_AT, Weights
+from dueline.jobs.tenant_weights import LOOKED_AT, TenantWeights
 from dueline.limits.blocked_lanes import BlockedLanes
 from dueline.limits.permits import Granted, PermitSource
 from dueline.worker.lane_list import LaneListCache
-from dueline.worker.shard_affinity import Affinity, Place, affinity_of
+from dueline.worker.shard_affinity import Place, ShardAffinity, affinity_of
 
 READERS_MAX = 8
 """How many shards' lane lists are read at once where a read is a round trip."""
@@ -61,7 +61,7 @@ class Claimer:
         *,
         lease_us: int | None = None,
         permits: PermitSource | None = None,
-        affinity: Affinity | None = None,
+        affinity: ShardAffinity | None = None,
     ) -> None:
         """Take the engine, the names of the queues, and the worker's id; reads nothing yet.
 
@@ -81,12 +81,12 @@ class Claimer:
         self._asked_us = 0
         self._foreseen_us = 0  # what may be claimed ahead up to then is
         self._is_ahead = isinstance(engine.store, ClaimsAhead)
-        self._rota = Rota()
+        self._rota = LaneRotation()
         self._rolls: dict[tuple[str, int], LaneListCache] = {}
         self._aging: dict[str, int] = {}
         self._warned_us: dict[str, int] = {}
         self._turn = 0
-        self._weights = Weights()
+        self._weights = TenantWeights()
         self._readers: ThreadPoolExecutor | None = None
         if engine.store.scope == "network":  # each read waits for an answer; looks are frequent
             self._look_ahead_us = SECOND_US

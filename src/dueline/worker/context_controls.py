@@ -14,7 +14,7 @@ CANCELLED = "Its end was asked for."
 _REMEMBERED_MAX = 10_000
 
 
-class Remembered(dict[Claim, None]):
+class RecentClaims(dict[Claim, None]):
     """The latest of the claims that were added, up to _REMEMBERED_MAX."""
 
     def add(self, claims: Iterable[Claim]) -> None:
@@ -31,8 +31,8 @@ class Controls:
     """
 
     def __init__(self) -> None:
-        self._lost = Remembered()
-        self.cancelled = Remembered()
+        self._lost = RecentClaims()
+        self.cancelled = RecentClaims()
         self._stops: dict[Claim, Callable[[], object]] = {}
         self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}

@@ -14,11 +14,11 @@ from dueline.core.job import Claim, Job
 from dueline.core.logging import log
 from dueline.core.retry import WAIT_US_MAX, wants
 from dueline.core.user_code import Raised, contain, describe, raise_interrupt, text_of
-from dueline.tasks.batch_handler import ChunkHandler
+from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Cancel, Context, Handler, Snooze, Throttled
 from dueline.tasks.hooks import Hooks
 from dueline.worker.assignment import NOTHING, Assignment, done_with
-from dueline.worker.batch_execution import ChunkRun
+from dueline.worker.batch_execution import BatchRun
 from dueline.worker.context_controls import CANCELLED, Controls
 from dueline.worker.hook_events import ran_event, run_event
 
@@ -40,7 +40,7 @@ def _plain(handler: Handler | None) -> _Plain | None:
     """Give what it takes to call a handler that needs nothing but its arguments."""
     if handler is None or handler.is_async or handler.takes_context:
         return None
-    if isinstance(handler, ChunkHandler):
+    if isinstance(handler, BatchHandler):
         return None
     if handler.timeout_us is not None:  # whoever may interrupt it needs to know when it is inside
         return None
@@ -95,8 +95,8 @@ class Execution:
         return asyncio.run(self.arun(assignment, started_us))
 
     def _run(self, assignment: Assignment, handler: Handler, started_us: int) -> Ending:
-        if isinstance(handler, ChunkHandler):
-            return self._run_chunk(assignment, handler, started_us)
+        if isinstance(handler, BatchHandler):
+            return self._run_batch(assignment, handler, started_us)
         context = None
         try:
             if (refusal := self.begin(assignment, started_us)) is not None:
@@ -114,8 +114,8 @@ class Execution:
         """Await the coroutine handler of a job, from now on by the store's time."""
         job = assignment.job
         handler = self._handlers[job.task]
-        if isinstance(handler, ChunkHandler):
-            return await self._arun_chunk(assignment, handler, started_us)
+        if isinstance(handler, BatchHandler):
+            return await self._arun_batch(assignment, handler, started_us)
         context = None
         try:
             if (refusal := self.begin(assignment, started_us)) is not None:
@@ -129,9 +129,9 @@ class Execution:
             ending = self.ending_of(error, handler, job)
         return self.end(job, context, ending)
 
-    def _run_chunk(self, assignment: Assignment, handler: ChunkHandler, started_us: int) -> Ending:
-        self.begin_chunk(assignment)
-        run = ChunkRun(self, assignment, handler, started_us)
+    def _run_batch(self, assignment: Assignment, handler: BatchHandler, started_us: int) -> Ending:
+        self.begin_batch(assignment)
+        run = BatchRun(self, assignment, handler, started_us)
         try:
             if run.calls:
                 run.take(handler.function(run.calls))
@@ -139,11 +139,11 @@ class Execution:
             run.fail(error)
         return run.ending()
 
-    async def _arun_chunk(
-        self, assignment: Assignment, handler: ChunkHandler, started_us: int
+    async def _arun_batch(
+        self, assignment: Assignment, handler: BatchHandler, started_us: int
     ) -> Ending:
-        self.begin_chunk(assignment)
-        run = ChunkRun(self, assignment, handler, started_us)
+        self.begin_batch(assignment)
+        run = BatchRun(self, assignment, handler, started_us)
         try:
             if run.calls:
                 value = handler.function(run.calls)
@@ -166,7 +166,7 @@ class Execution:
             self._hooks.tell("before_run", run_event(assignment.job))
         return None
 
-    def begin_chunk(self, assignment: Assignment) -> None:
+    def begin_batch(self, assignment: Assignment) -> None:
         """Hear that a handler is about to be called with a chunk, or what of it is not refused."""
 
     def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:

@@ -27,7 +27,7 @@ BETWEEN_S = 0.5
 """How often the thread looks after what is not as old as a beat: progress, wishes."""
 
 
-class Beat:
+class HeartbeatThread:
     """A thread of its own, so that no handler and no slow claim keeps it from beating.
 
     In a process whose handlers hold the interpreter lock longer than two thirds of a lease it

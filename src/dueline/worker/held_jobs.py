@@ -13,7 +13,7 @@ from dueline.worker.triage import assigned
 _id_of = field(Job, "id")
 
 
-class Holding:
+class HeldJobs:
     """The jobs whose claims a worker has, and what it knows of them.
 
     The worker's loop, its beat and its timer share it.
@@ -55,7 +55,7 @@ class Holding:
         """Hold jobs that were claimed."""
         self._jobs.update(zip(map(_id_of, jobs), jobs, strict=True))
 
-    def let_go(self, jobs: Sequence[Job]) -> None:
+    def drop(self, jobs: Sequence[Job]) -> None:
         """Hold jobs no more, as far as it is these claims that are held."""
         held, last, given = self._jobs, self.last, self.given
         for job in jobs:
@@ -75,7 +75,7 @@ class Holding:
         """Of some claimed jobs, hold on to those that are run, and to what they are given."""
         if len(fit) < len(of):
             kept = {one.job.id for one in fit}
-            self.let_go([one.job for one in of if one.job.id not in kept])
+            self.drop([one.job for one in of if one.job.id not in kept])
         self.given |= given
         return fit
 

@@ -19,7 +19,7 @@ def ran_event(job: Job, ending: Ending) -> RanEvent:
     return RanEvent(job.id.hex(), job.task, job.lane.queue, attempt, job.fence, word, error)
 
 
-def settle_event(
+def settled_event(
     job: Job, error: str, again_us: int | None = None, *, ended_us: int = 0
 ) -> SettleEvent:
     """Make the event of an attempt whose end is stored."""

@@ -15,7 +15,7 @@ from dueline.core.job import Job
 from dueline.core.lane import LIMIT_MARK, Lane
 from dueline.core.tuples import field
 from dueline.core.user_code import Raised, contain
-from dueline.jobs.paused_tasks import bring_back, clear, put_under, set_aside
+from dueline.jobs.paused_tasks import clear, defer, move_to_limits, requeue
 from dueline.tasks.handler import Handler
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.execution import failure
@@ -30,22 +30,22 @@ LANES_MAX: Final = 1_000
 _job_of = field(ClaimedJob, "job")
 
 
-class Waiting(NamedTuple):
+class DeferredJob(NamedTuple):
     """A claimed job that is put out of the way; limits: those it lacks, none for a paused task."""
 
     job: Job
     limits: Sequence[str]
 
 
-class Steering(NamedTuple):
+class Deferral(NamedTuple):
     """Claimed jobs, sorted: those that run, that wait, and whose limits cannot be told."""
 
     fit: list[ClaimedJob]
-    waiting: list[Waiting]
+    waiting: list[DeferredJob]
     failed: list[Ended]
 
 
-class Steered:
+class DeferredJobs:
     """One worker's part in pauses of tasks, and in limits."""
 
     def __init__(
@@ -56,24 +56,24 @@ class Steered:
         self._wakeup = wakeup
         self._touched: dict[tuple[str, str], dict[Lane, int]] = {}
 
-    def sort(self, taken: list[ClaimedJob]) -> Steering:
+    def sort(self, taken: list[ClaimedJob]) -> Deferral:
         """Sort claimed jobs by whether this worker may run them."""
         settings = self._engine.catalog.settings
         queues = queues_of(map(_job_of, taken))
         paused = {queue: settings(queue).paused_tasks for queue in queues}
         if not (self._limited or any(paused.values())):
-            return Steering(taken, [], [])
-        found = Steering([], [], [])
+            return Deferral(taken, [], [])
+        found = Deferral([], [], [])
         for one in taken:
             if one.job.task in paused[one.job.lane.queue]:
-                found.waiting.append(Waiting(one.job, ()))
+                found.waiting.append(DeferredJob(one.job, ()))
                 continue
             limits = contain(self._lacking, one.job)
             if isinstance(limits, Raised):
                 found.failed.append(self._failed(one.job, limits.error))
                 self._wakeup.set()  # its end is to be stored
             elif limits:
-                found.waiting.append(Waiting(one.job, limits))
+                found.waiting.append(DeferredJob(one.job, limits))
             else:
                 found.fit.append(one)
         return found
@@ -92,7 +92,7 @@ class Steered:
         ending = failure(error, self._limited[job.task])
         return Ended(job, ending, 0, self._engine.time.latest_us())
 
-    def set_aside(self, waiting: Sequence[Waiting]) -> None:
+    def defer(self, waiting: Sequence[DeferredJob]) -> None:
         """Put claimed jobs out of the way: into a lane with limits, or that of a pause."""
         if not waiting:
             return
@@ -100,17 +100,17 @@ class Steered:
         unlimited = [(one.job, one.limits) for one in waiting if one.limits]
         if unlimited:
             self._engine.catalog.adopt(features.LIMITS)
-            put_under(self._engine, unlimited)
-        self._set_aside_paused([one.job for one in waiting if not one.limits])
+            move_to_limits(self._engine, unlimited)
+        self._defer_paused([one.job for one in waiting if not one.limits])
 
-    def _set_aside_paused(self, jobs: Sequence[Job]) -> None:
+    def _defer_paused(self, jobs: Sequence[Job]) -> None:
         """Set jobs of paused tasks aside, with more that wait beside them."""
         if not jobs:
             return
         now_us = self._engine.time.latest_us()
         for job in jobs:
             self._touch(job.lane, job.task, now_us)
-        set_aside(self._engine, jobs)
+        defer(self._engine, jobs)
         for lane in {job.lane for job in jobs}:
             paused = self._engine.catalog.settings(lane.queue).paused_tasks
             for task in paused:
@@ -125,11 +125,11 @@ class Steered:
             self._touched[lane.queue, task] = lanes
         lanes[lane] = now_us
 
-    def bring_back(self) -> None:
+    def requeue(self) -> None:
         """Bring back what was set aside though its pause was over: this worker knew it late."""
         for queue, task in [*self._touched]:
             if task not in self._engine.catalog.settings(queue).paused_tasks:
                 since_us = self._engine.time.earliest_us() - LATE_US
                 lanes = [lane for lane, us in self._touched[queue, task].items() if us >= since_us]
-                bring_back(self._engine, lanes, {task}, since_us)
+                requeue(self._engine, lanes, {task}, since_us)
                 del self._touched[queue, task]

@@ -2,20 +2,20 @@
 
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.wakeup import WakeupListener
-from dueline.worker.backoff import Pace
+from dueline.worker.backoff import PollTimer
 from dueline.worker.claimer import Claimer
 
 WAIT_US_MIN = 20
 
 
-class Lookout:
+class LaneListPoller:
     """Reads the lane lists: by and by, and at once when something is heard."""
 
     def __init__(
         self,
         claimer: Claimer,
         listener: WakeupListener,
-        pace: Pace,
+        pace: PollTimer,
         *,
         time: StoreTime,
         clock: Clock,
@@ -25,40 +25,40 @@ class Lookout:
         self._pace = pace
         self._time = time
         self._clock = clock
-        self._is_called = False  # something was heard, and there was no look since
+        self._is_pending = False  # something was heard, and there was no look since
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the lane lists. If that fails, a look is still due."""
-        if self._is_heard():  # what is heard from here on asks for another look
-            self._pace.called()
-            self._is_called = False
+        if self._was_notified():  # what is heard from here on asks for another look
+            self._pace.notified()
+            self._is_pending = False
         began_us = self._clock.monotonic_us()
         self._claimer.refresh()
-        self._pace.looked(began_us, self._clock.monotonic_us())
+        self._pace.polled(began_us, self._clock.monotonic_us())
 
     def poll_if_due(self) -> bool:
         """Look if it is time to; tell whether it was."""
         if not self._pace.is_due(self._clock.monotonic_us()):
             return False
-        self.look()
+        self.poll()
         return True
 
     def poll_if_due_or_notified(self) -> bool:
         """Look before what is known is claimed: if it is time to, or something was heard."""
-        if self._is_heard():
-            self._pace.urged()
+        if self._was_notified():
+            self._pace.notified_while_busy()
         return self.poll_if_due()
 
     def poll_if_notified(self) -> bool:
         """Look if something was heard, unless looks would take too much of the time."""
-        if not self._is_heard():
+        if not self._was_notified():
             return False
-        self._pace.called()
+        self._pace.notified()
         return self.poll_if_due()
 
-    def _is_heard(self) -> bool:
-        self._is_called = self._listener.take() or self._is_called
-        return self._is_called
+    def _was_notified(self) -> bool:
+        self._is_pending = self._listener.take() or self._is_pending
+        return self._is_pending
 
     def close(self) -> None:
         """Hear no more."""

@@ -50,7 +50,7 @@ def placed(
     return starting[: max(0, free)], [*starting[max(0, free) :], *reversed(left)]
 
 
-class Early:
+class PrefetchedJobs:
     """Claimed jobs that wait for their time, and a thread that starts them at it.
 
     The thread is not the worker's own, which may be waiting for a flush just then.

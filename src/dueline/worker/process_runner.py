@@ -12,7 +12,7 @@ from dueline.core.job import Claim, Job
 from dueline.core.retry import learn_run_us
 from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment, overtaking
-from dueline.worker.child_handle import Offspring
+from dueline.worker.child_handle import ChildHandle
 from dueline.worker.child_protocol import (
     CancelAsked,
     Extended,
@@ -25,8 +25,8 @@ from dueline.worker.child_protocol import (
     load,
     to_ended,
 )
-from dueline.worker.context_controls import CANCELLED, Remembered
-from dueline.worker.recycling import NO_WEAR, RecycleAfter
+from dueline.worker.context_controls import CANCELLED, RecentClaims
+from dueline.worker.recycling import NO_RECYCLING, RecycleAfter
 
 AHEAD_US = 5_000
 AHEAD_MAX = 100
@@ -58,14 +58,14 @@ class ProcessRunner:
 
     def __init__(
         self,
-        spawn: Callable[[], Offspring],
+        spawn: Callable[[], ChildHandle],
         *,
         processes: int,
         threads: int,
         clock: Clock,
         now_us: Callable[[], int],
         wakeup: threading.Event,
-        wear: RecycleAfter = NO_WEAR,
+        wear: RecycleAfter = NO_RECYCLING,
     ) -> None:
         """Take how a child is started; starts none yet.
 
@@ -86,12 +86,12 @@ class ProcessRunner:
         self._wear = wear
         self._weighed_us = 0
         self._guard = threading.Lock()
-        self._children: list[Offspring] = []
+        self._children: list[ChildHandle] = []
         self._ready: deque[Assignment] = deque()
         self._alone: deque[Assignment] = deque()
         self._ended: deque[Ended] = deque()
-        self._cancelled = Remembered()
-        self._lost = Remembered()
+        self._cancelled = RecentClaims()
+        self._lost = RecentClaims()
         self._reports: dict[Claim, ProgressReport] = {}
         self._until_us: Mapping[Claim, int] = {}
         self._stillborn = 0
@@ -141,7 +141,7 @@ class ProcessRunner:
                 child.give(offset_us, now_us, some)
             self._free_stuck(children)
 
-    def _forewarn(self, child: Offspring, coming: Sequence[Assignment]) -> None:
+    def _forewarn(self, child: ChildHandle, coming: Sequence[Assignment]) -> None:
         """Tell a child first what became of claims while they waited here.
 
         Some were extended; jobs of batches were lost or cancelled.
@@ -157,7 +157,7 @@ class ProcessRunner:
         if cancelled := [claim for claim in claims if claim in self._cancelled]:
             child.send(CancelAsked(cancelled))
 
-    def _shares(self, children: Sequence[Offspring]) -> list[tuple[Offspring, int]]:
+    def _shares(self, children: Sequence[ChildHandle]) -> list[tuple[ChildHandle, int]]:
         """Share out what is ready: free threads first, then evenly what is sent ahead."""
         left = len(self._ready)
         if not left:
@@ -175,11 +175,11 @@ class ProcessRunner:
                 left -= more
         return [(child, share) for child, share in zip(children, shares, strict=True) if share]
 
-    def _is_stuck(self, child: Offspring) -> bool:
+    def _is_stuck(self, child: ChildHandle) -> bool:
         late_us = self._now_us() - STUCK_US
         return sum(began_us < late_us for began_us in child.started.values()) >= self._each
 
-    def _free_stuck(self, children: Sequence[Offspring]) -> None:
+    def _free_stuck(self, children: Sequence[ChildHandle]) -> None:
         """Fetch back what waits behind long handlers of one child while another has room."""
         if not self._ready and any(len(child.given) < self._each for child in children):
             for child in children:
@@ -321,7 +321,7 @@ class ProcessRunner:
         with self._guard:
             for child in self._children:
                 child.kill_overdue(now_us)
-            if self._wear != NO_WEAR:
+            if self._wear != NO_RECYCLING:
                 self._renew(now_us)
 
     def close(self) -> None:
@@ -340,7 +340,7 @@ class ProcessRunner:
         if weigh:
             self._weighed_us = monotonic_us
         for child in self._children:
-            child.wear_out(self._wear, weigh=weigh)
+            child.recycle_if_due(self._wear, weigh=weigh)
         self._fill_up()
         spare = sum(one.is_ready and not one.is_leaving for one in self._children) - self._count
         for child in self._children:
@@ -348,7 +348,7 @@ class ProcessRunner:
                 child.is_leaving = True
                 spare -= 1
             if child.is_leaving:
-                child.see_off()
+                child.ask_to_exit()
 
     def _fill_up(self) -> None:
         """Start as many children as are missing."""
@@ -366,7 +366,7 @@ class ProcessRunner:
         """Tell how many children there should be."""
         return self._count
 
-    def _listen(self, child: Offspring) -> None:
+    def _listen(self, child: ChildHandle) -> None:
         while True:
             try:
                 message = load(child.pipe.recv_bytes())
@@ -378,7 +378,7 @@ class ProcessRunner:
                         child.is_ready = True
                         self._stillborn = 0
                     case Started():
-                        child.hear_start(message, self._clock.monotonic_us())
+                        child.on_started(message, self._clock.monotonic_us())
                     case Returned(claims):
                         child.is_recalled = False
                         back = [child.given.pop(claim, None) for claim in claims]
@@ -387,19 +387,19 @@ class ProcessRunner:
                     case Progressed(claim, report):
                         self._reports[claim] = report
                     case Finished():
-                        given = child.hear_end(message)
+                        given = child.on_finished(message)
                         if given is not None:
                             self._ended.append(to_ended(message, given.job))
             self._wakeup.set()
         self._bury(child)
 
-    def _bury(self, child: Offspring) -> None:
+    def _bury(self, child: ChildHandle) -> None:
         """Tell what died with a child, and start another in its place."""
         is_killed = child.process.wait() == -signal.SIGKILL  # which says nothing of what it loads
         with self._guard:
             self._children.remove(child)
             child.pipe.close()
-            waiting, ended = child.post_mortem(self._now_us())
+            waiting, ended = child.endings_of_dead(self._now_us())
             for given in reversed(self._put_back(waiting)):
                 (self._alone if given.alone else self._ready).appendleft(given)
             self._ended.extend(ended)

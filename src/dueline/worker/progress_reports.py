@@ -16,7 +16,7 @@ _ROUNDS_MAX: Final = 5
 _KNOWN_MAX: Final = 10_000
 
 
-class Reports:
+class ProgressReports:
     """Takes reports from the handlers, and writes the last of each job to the store.
 
     A record names the claim under which it was written. A claim that is not a job's first opens

@@ -13,4 +13,4 @@ class RecycleAfter(NamedTuple):
     memory_bytes: int | None = None
 
 
-NO_WEAR = RecycleAfter()
+NO_RECYCLING = RecycleAfter()

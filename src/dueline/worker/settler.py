@@ -28,14 +28,14 @@ from dueline.jobs.completion import (
 )
 from dueline.jobs.history import attempt_of, died, row_of
 from dueline.limits.permits import suspend
-from dueline.tasks.batch_handler import ChunkHandler
+from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
 from dueline.worker.claimer import ClaimedJob
-from dueline.worker.context_controls import Remembered
-from dueline.worker.hook_events import settle_event
+from dueline.worker.context_controls import RecentClaims
+from dueline.worker.hook_events import settled_event
 from dueline.worker.log import log_ending, log_over
-from dueline.worker.triage import Over
+from dueline.worker.triage import EndedBeforeRun
 
 UNREADABLE_US = 60 * SECOND_US
 """How long a job is set aside whose outcome cannot be read: a newer version may read it."""
@@ -61,11 +61,13 @@ class Settler:
         Args: hooks: who wants to hear what became of attempts.
         """
         self._hooks = hooks or Hooks()
-        self._told_lost = Remembered()
+        self._notified_lost = RecentClaims()
         self._engine = engine
         self._handlers = handlers
         self._limited = {name: one for name, one in handlers.items() if one.limits}
-        self.chunked = {n: one for n, one in handlers.items() if isinstance(one, ChunkHandler)}
+        self.batch_handlers = {
+            n: one for n, one in handlers.items() if isinstance(one, BatchHandler)
+        }
         self._chance = chance
 
     def settle(
@@ -156,9 +158,9 @@ class Settler:
         is_all = all(held)
         if not is_all or log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
             for one, sure in zip(done, held, strict=False):
-                self._tell(one, Outcome("done", one.ended_us), is_lost=not sure)
+                self._notify(one, Outcome("done", one.ended_us), is_lost=not sure)
         for (one, decision), sure in zip(others, held[len(done) :], strict=False):
-            self._tell(one, decision, is_lost=not sure)
+            self._notify(one, decision, is_lost=not sure)
         if is_all:
             return []
         jobs = [*map(_job_of, done), *(one.job for one, _ in others), *started]
@@ -185,7 +187,7 @@ class Settler:
         sure_of = [one for one, sure in zip(verdicts, held, strict=True) if sure]
         note({one.job.claim(): one.at_us for one in sure_of})
         for job in lost:
-            self._tell_lost(job)
+            self._notify_lost(job)
         return lost
 
     def _unsettled(self, ended: Sequence[Ended]) -> Sequence[Ended]:
@@ -194,7 +196,7 @@ class Settler:
             return ended
         for one in ended:
             if isinstance(one.ending, Settled):
-                self._tell(one, Outcome("done", one.ended_us), is_lost=False)
+                self._notify(one, Outcome("done", one.ended_us), is_lost=False)
         return [one for one in ended if not isinstance(one.ending, Settled)]
 
     def _throttle(self, ended: Sequence[Ended]) -> None:
@@ -204,26 +206,28 @@ class Settler:
                 until_us = one.ended_us + one.ending.after_us
                 suspend(self._engine, limits_of(one.job.lane), until_us)
 
-    def _tell(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
+    def _notify(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
         """Log what became of an attempt, and call who wants to hear of it."""
         log_ending(ended, decision, is_lost=is_lost)
         if is_lost:
-            self._tell_lost(ended.job)
+            self._notify_lost(ended.job)
         elif isinstance(decision, Outcome):
             if self._hooks.has(decision.state):
-                event = settle_event(ended.job, decision.error, ended_us=ended.ended_us)
+                event = settled_event(ended.job, decision.error, ended_us=ended.ended_us)
                 self._hooks.tell(decision.state, event)
         elif decision.error and self._hooks.has("retry"):
-            event = settle_event(ended.job, decision.error, decision.at_us, ended_us=ended.ended_us)
+            event = settled_event(
+                ended.job, decision.error, decision.at_us, ended_us=ended.ended_us
+            )
             self._hooks.tell("retry", event)
 
-    def _tell_lost(self, job: Job) -> None:
+    def _notify_lost(self, job: Job) -> None:
         """Call who wants to hear of lost claims, once for each: it may be noticed twice."""
-        if self._hooks.has("lease_lost") and job.claim() not in self._told_lost:
-            self._told_lost.add([job.claim()])
-            self._hooks.tell("lease_lost", settle_event(job, ""))
+        if self._hooks.has("lease_lost") and job.claim() not in self._notified_lost:
+            self._notified_lost.add([job.claim()])
+            self._hooks.tell("lease_lost", settled_event(job, ""))
 
-    def end(self, over: Sequence[Over]) -> None:
+    def end(self, over: Sequence[EndedBeforeRun]) -> None:
         """End claimed jobs that are not run any more: lost, poison, expired."""
         ends = []
         for job, outcome, attempt in over:
@@ -233,7 +237,7 @@ class Settler:
         held = finish(self._engine.store, ends, ()) if ends else []
         for (job, outcome, _), sure in zip(over, held, strict=True):
             if sure and self._hooks.has(outcome.state):
-                event = settle_event(job, outcome.error, ended_us=outcome.ended_us)
+                event = settled_event(job, outcome.error, ended_us=outcome.ended_us)
                 self._hooks.tell(outcome.state, event)
 
     def complete(self, jobs: Sequence[Job]) -> None:
@@ -270,7 +274,7 @@ class Settler:
             error=f"How the job ended cannot be read. {error.message}",
         )
 
-    def tell_died(self, taken: Sequence[ClaimedJob]) -> None:
+    def record_crashes(self, taken: Sequence[ClaimedJob]) -> None:
         """Write the history of attempts whose workers died, which only the next claimer can."""
         catalog = self._engine.catalog
         rows = [
@@ -313,12 +317,12 @@ class Settler:
         tasks = {
             task
             for task in set(map(_task_of, jobs))
-            if task in self.chunked
+            if task in self.batch_handlers
             or ((handler := self._handlers.get(task)) is not None and handler.takes_context)
         }
         return [job for job in jobs if job.task in tasks] if tasks else []
 
-    def tells_fences(self, jobs: Sequence[Job]) -> bool:
+    def needs_fences(self, jobs: Sequence[Job]) -> bool:
         """Tell whether a handler or a hook is told the fence of some of these jobs."""
         return bool(jobs) and (self._hooks.hear_runs or bool(self.taking_context(jobs)))
 

@@ -28,7 +28,7 @@ class Known(NamedTuple):
     has_room: bool
 
 
-class Affinity:
+class ShardAffinity:
     """One worker's part of the shards that several share.
 
     Each shard has one worker that prefers it: where each look is a round trip and claims of one
@@ -63,16 +63,16 @@ class Affinity:
             for one in some
             if queue in one.queues and (one.beat_us >= oldest_us or one.worker == self._worker)
         )
-        return looked_at(self._worker, queue, shards, fresh)
+        return preferred_shards(self._worker, queue, shards, fresh)
 
 
-def affinity_of(engine: Engine, worker: str) -> Affinity | None:
+def affinity_of(engine: Engine, worker: str) -> ShardAffinity | None:
     """Make a worker's affinity where it pays: not where a look costs nothing, or wakes are told."""
-    return Affinity(engine, worker) if engine.store.scope == "network" else None
+    return ShardAffinity(engine, worker) if engine.store.scope == "network" else None
 
 
 @lru_cache(maxsize=64)
-def looked_at(me: str, queue: str, shards: int, living: tuple[Known, ...]) -> frozenset[int]:
+def preferred_shards(me: str, queue: str, shards: int, living: tuple[Known, ...]) -> frozenset[int]:
     """Tell which shards of a queue one of the workers that live looks at.
 
     Its own, and those of workers without room for which it is the next that has some; all of

@@ -6,12 +6,12 @@ from itertools import islice
 
 from dueline.core.clock import Clock
 from dueline.core.job import Claim, Job
-from dueline.worker.held_jobs import Holding
+from dueline.worker.held_jobs import HeldJobs
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 
 
-class Careful:
+class MarkedStarts:
     """Jobs whose last claim died, or that run at most once: each is marked before it starts.
 
     The mark is durable before the handler is called, so a job that kills its process at once is
@@ -24,7 +24,7 @@ class Careful:
         self,
         runner: Runner,
         settler: Settler,
-        held: Holding,
+        held: HeldJobs,
         lose: Callable[[Sequence[Job]], object],
         clock: Clock,
     ) -> None:

@@ -18,7 +18,7 @@ from dueline.worker.interrupt import Interrupt
 if TYPE_CHECKING:
     import asyncio
 
-    from dueline.worker.async_runner import Coroutines
+    from dueline.worker.async_runner import CoroutineRunner
 
 NEWS_EVERY_US = 5_000
 """While more jobs are ready, endings are told in groups, at least this often."""
@@ -82,15 +82,17 @@ class ThreadRunner:
         self._told_us = 0
         self._offset_us = 0  # the store's time less the monotonic clock
         self._is_closing = False
-        self._coroutines: Coroutines | None = None
+        self._coroutines: CoroutineRunner | None = None
         self._busy = 0  # threads that run a job; counted only beside coroutines
         if execution.has_async():
             self._coroutines = self._beside(loop)
 
-    def _beside(self, loop: "asyncio.AbstractEventLoop | None") -> "Coroutines":
-        from dueline.worker.async_runner import Coroutines  # noqa: PLC0415  (loads asyncio)
+    def _beside(self, loop: "asyncio.AbstractEventLoop | None") -> "CoroutineRunner":
+        from dueline.worker.async_runner import CoroutineRunner  # noqa: PLC0415  (loads asyncio)
 
-        return Coroutines(self._execution, clock=self._clock, ended=self._end_coroutine, loop=loop)
+        return CoroutineRunner(
+            self._execution, clock=self._clock, ended=self._end_coroutine, loop=loop
+        )
 
     def start(self) -> None:
         """Get ready to run jobs."""
@@ -273,7 +275,7 @@ class ThreadRunner:
             if limit_us is not None and now_us - started_us >= limit_us:
                 slot.interrupt.send(taken)
         if self._coroutines is not None:
-            self._coroutines.look_after()
+            self._coroutines.cancel_overdue()
 
     def close(self) -> None:
         """Let the threads end when they are idle; a handler that runs is not waited for."""

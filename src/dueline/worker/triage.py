@@ -17,7 +17,7 @@ from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import ClaimedJob
 
 
-class Over(NamedTuple):
+class EndedBeforeRun(NamedTuple):
     """A claimed job that is not run any more; attempt: what history says of its end."""
 
     job: Job
@@ -33,7 +33,7 @@ class Triage(NamedTuple):
     """
 
     decided: list[Job]
-    over: list[Over]
+    over: list[EndedBeforeRun]
     died: list[ClaimedJob]
     fit: list[ClaimedJob]
 
@@ -151,7 +151,7 @@ def _once(jobs: Iterable[Job], settings: Callable[[str], QueueSettings]) -> set[
     return {queue for queue in queues_of(jobs) if settings(queue).is_once}
 
 
-def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> Over | None:
+def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> EndedBeforeRun | None:
     """Say how a claimed job ends without being run; None: it does not."""
     job, before = taken
     outcome: Outcome | None = None
@@ -161,13 +161,17 @@ def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> Over | None:
     elif before is not None and is_poison(job.crashes):
         outcome = dead_of_poison(job.crashes, now_us)
     if outcome is not None and before is not None:  # the attempt in which the last worker died
-        return Over(job, outcome, died(before, outcome=outcome.state, error=outcome.error))
+        return EndedBeforeRun(
+            job, outcome, died(before, outcome=outcome.state, error=outcome.error)
+        )
     if outcome is None:
         outcome = _unfit(job, now_us)
     if outcome is None:
         return None
     ended = Ended(job, Expired(), 0, now_us)
-    return Over(job, outcome, attempt_of(ended, outcome=outcome.state, error=outcome.error))
+    return EndedBeforeRun(
+        job, outcome, attempt_of(ended, outcome=outcome.state, error=outcome.error)
+    )
 
 
 def _unfit(job: Job, now_us: int) -> Outcome | None:

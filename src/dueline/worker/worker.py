@@ -16,23 +16,23 @@ from dueline.core.store_capabilities import flush_claims
 from dueline.core.wakeup import WakeupListener
 from dueline.limits.permits import HeldPermits
 from dueline.worker.assignment import Assignment
-from dueline.worker.backoff import Pace, Patience
+from dueline.worker.backoff import PollTimer, StoreBackoff
 from dueline.worker.batch_gatherer import gathering
 from dueline.worker.buffer import Buffer
-from dueline.worker.cancellations import Wishes
+from dueline.worker.cancellations import Cancellations
 from dueline.worker.claimer import ClaimedJob, Claimer
-from dueline.worker.heartbeat import Beat, Load, PresenceReporter
-from dueline.worker.held_jobs import Holding
-from dueline.worker.paused_jobs import Steered
-from dueline.worker.poller import Lookout
-from dueline.worker.prefetch import Early, placed, times_of
-from dueline.worker.progress_reports import Reports
+from dueline.worker.heartbeat import HeartbeatThread, Load, PresenceReporter
+from dueline.worker.held_jobs import HeldJobs
+from dueline.worker.paused_jobs import DeferredJobs
+from dueline.worker.poller import LaneListPoller
+from dueline.worker.prefetch import PrefetchedJobs, placed, times_of
+from dueline.worker.progress_reports import ProgressReports
 from dueline.worker.runner import Runner
 from dueline.worker.settler import Settler
 from dueline.worker.slots import Slots
-from dueline.worker.start_marks import Careful
+from dueline.worker.start_marks import MarkedStarts
 from dueline.worker.triage import Triage, parted, triage
-from dueline.worker.workflow_steps import Stepping
+from dueline.worker.workflow_steps import WorkflowSteps
 
 FLUSH_US = 5_000
 WATCH_US = 50_000  # running handlers are looked at so often
@@ -68,7 +68,7 @@ class Worker:
         clock: Clock,
         wakeup: threading.Event,
         listener: WakeupListener,
-        pace: Pace,
+        pace: PollTimer,
     ) -> None:
         """Take the parts. wakeup: what the runner sets, the listener, and `stop`."""
         self.name = settings.worker
@@ -77,29 +77,29 @@ class Worker:
         self._settings = settings
         self._clock = clock
         self._wakeup = wakeup
-        self._guarded = Patience(clock).do
+        self._guarded = StoreBackoff(clock).do
         self._permits = HeldPermits(engine, settings.worker)
         self._claimer = Claimer.sharing(
             engine, settings.serving, settings.worker, self._permits, is_alone=settings.burst
         )
-        self._wishes = Wishes(engine, settings.worker, clock)
+        self._cancellations = Cancellations(engine, settings.worker, clock)
         self._arrived: list[ClaimedJob] = []
-        self._untold: list[ClaimedJob] = []
+        self._crashed: list[ClaimedJob] = []
         self._releasing: list[Job] = []
-        self._lookout = Lookout(self._claimer, listener, pace, time=engine.time, clock=clock)
-        self._held = Holding(settings.serving, engine.catalog.settings)
+        self._poller = LaneListPoller(self._claimer, listener, pace, time=engine.time, clock=clock)
+        self._held = HeldJobs(settings.serving, engine.catalog.settings)
         self._held.start_by_us = self._permits.start_by_us
         times = (clock, engine.time.latest_us)
-        self._chunks = gathering(runner, settler.chunked, times, self._held.marked)
-        self._runner = runner = self._chunks or runner
-        self._reports = Reports(engine, runner.reports)
-        self._early = Early(self._start_early, engine.time, wakeup=wakeup)
-        self._slots = Slots(runner, self._held, self._early, self._chunks)
+        self._gatherer = gathering(runner, settler.batch_handlers, times, self._held.marked)
+        self._runner = runner = self._gatherer or runner
+        self._reports = ProgressReports(engine, runner.reports)
+        self._prefetched = PrefetchedJobs(self._start_early, engine.time, wakeup=wakeup)
+        self._slots = Slots(runner, self._held, self._prefetched, self._gatherer)
         self._ended: list[Ended] = []
-        self._steered = Steered(engine, settler.limited, wakeup)
-        self._steps = Stepping(engine, settler)
-        self._careful = Careful(runner, settler, self._held, self._lose, clock)
-        self._buffer = Buffer(runner, self._careful)
+        self._deferred = DeferredJobs(engine, settler.limited, wakeup)
+        self._steps = WorkflowSteps(engine, settler)
+        self._marked_starts = MarkedStarts(runner, settler, self._held, self._lose, clock)
+        self._buffer = Buffer(runner, self._marked_starts)
         self._flushed_us = 0
         self._reporter = PresenceReporter(
             engine,
@@ -107,11 +107,12 @@ class Worker:
             serving=tuple(settings.serving),
             tasks=tuple(settings.tasks),
             batches={
-                n: (one.chunk.size, one.chunk.within_us) for n, one in settler.chunked.items()
+                n: (one.chunk.size, one.chunk.within_us)
+                for n, one in settler.batch_handlers.items()
             },
         )
         self._is_stopping = self._is_hurried = False
-        self._beat = Beat(self._extend_all, self._attend, wakeup=wakeup)
+        self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
 
     def stop(self, *, hurry: bool = False) -> None:
         """Claim no more; end when running handlers have, or at once (rule A3). From any thread."""
@@ -128,9 +129,9 @@ class Worker:
             self._drain()
         finally:
             self._beat.stop()
-            self._early.close()
+            self._prefetched.close()
             self._runner.close()
-            self._lookout.close()
+            self._poller.close()
         self._guarded(self._report)
         self._guarded(self._permits.close)
         self._guarded(self._reporter.end)
@@ -146,9 +147,9 @@ class Worker:
 
     def _step(self) -> None:
         self._beat.check()
-        self._obey()
-        if self._untold:  # before later attempts of the same jobs are told of
-            self._tell()
+        self._cancel_jobs()
+        if self._crashed:  # before later attempts of the same jobs are told of
+            self._notify()
         now_us = self._clock.monotonic_us()
         self._settle(now_us)
         self._guarded(self._steps.advance)
@@ -158,9 +159,9 @@ class Worker:
             self._begin_early()
             self._release(now_us)
             self._claim()
-            self._steered.bring_back()
-            if self._chunks and not self._careful.needs_isolation():
-                self._chunks.ripen()
+            self._deferred.requeue()
+            if self._gatherer and not self._marked_starts.needs_isolation():
+                self._gatherer.submit_overdue()
             self._runner.spread()
         if self._permits.start_by_us:
             running = [job.claim() for job in self._runner.running()]
@@ -170,14 +171,17 @@ class Worker:
 
     # Obey, settle
 
-    def _obey(self) -> None:
+    def _cancel_jobs(self) -> None:
         """Cancel jobs whose end is wished for: stop their handlers, or never start them."""
-        claims = self._wishes.take()
+        claims = self._cancellations.take()
         if not claims:
             return
         gone = set(claims)
-        unstarted = [*self._careful.take(gone), *(job for job, _ in self._early.take(gone))]
-        self._ended += map(self._wishes.ended, unstarted)
+        unstarted = [
+            *self._marked_starts.take(gone),
+            *(job for job, _ in self._prefetched.take(gone)),
+        ]
+        self._ended += map(self._cancellations.ended, unstarted)
         self._runner.cancel(claims)
 
     def _settle(self, now_us: int) -> None:
@@ -200,9 +204,9 @@ class Worker:
         if tried and (reporting := self._settler.taking_context(tried)):
             # What they reported is stored before another worker runs them.
             self._report([job.claim() for job in reporting])
-        lost = self._settler.settle(self._ended, starts, self._wishes.known)
+        lost = self._settler.settle(self._ended, starts, self._cancellations.known)
         self._held.marked.update(job.claim() for job in starts)
-        self._held.let_go([one.job for one in self._ended])
+        self._held.drop([one.job for one in self._ended])
         self._steps.settled(self._ended, lost)
         self._ended = []
         self._lose(lost)
@@ -222,9 +226,9 @@ class Worker:
     def _lose(self, lost: Sequence[Job]) -> None:
         mine = [job for job in lost if job in self._held]
         if mine:
-            self._held.let_go(mine)
+            self._held.drop(mine)
             claims = [job.claim() for job in mine]
-            self._early.take(claims)
+            self._prefetched.take(claims)
             self._reports.forget(claims)
             self._runner.forget(claims)
 
@@ -240,27 +244,25 @@ class Worker:
     def _claim(self) -> None:
         if self._arrived:
             self._admit()
-        self._careful.start(self._held_by_runner())
-        if self._careful.needs_isolation():
+        self._marked_starts.start(self._held_by_runner())
+        if self._marked_starts.needs_isolation():
             return
         self._claimer.unblock(self._permits.begin(self._held.jobs, self._slots.limited()))
         most = self._buffer.most()
         room = most - self._slots.taken()
         if room < max(1, most // 4) and self._runner.waiting():
             return
-        looked = (
-            self._lookout.poll_if_due_or_notified() if room > 0 else self._lookout.poll_if_due()
-        )
+        polled = self._poller.poll_if_due_or_notified() if room > 0 else self._poller.poll_if_due()
         while room > 0:
             taken = self._claimer.claim(room + self._slots.more, self._slots.room())
             if taken:
                 room -= len(taken) + self._slots.slotless
-                self._lookout.found()
+                self._poller.found()
                 self._take(self._sorted(taken))
                 room += self._slots.slotless
-            elif looked or not (looked := self._lookout.poll_if_notified()):
+            elif polled or not (polled := self._poller.poll_if_notified()):
                 break
-        self._careful.start(self._held_by_runner())
+        self._marked_starts.start(self._held_by_runner())
         if self._can_look_ahead():
             self._look_ahead()
 
@@ -271,30 +273,30 @@ class Worker:
         self._guarded(lambda: self._settler.complete(sorted_.decided))
         is_told = True
         if sorted_.died:
-            self._untold += sorted_.died
-            is_told = self._guarded(self._tell)
-        self._held.let_go(sorted_.gone)  # if claimed ahead: where this fails, their leases lapse
+            self._crashed += sorted_.died
+            is_told = self._guarded(self._notify)
+        self._held.drop(sorted_.gone)  # if claimed ahead: where this fails, their leases lapse
         if is_told:
             self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
-        fit, waiting, failed = self._steered.sort(sorted_.fit)
-        self._held.let_go([one.job for one in waiting])
-        self._guarded(lambda: self._steered.set_aside(waiting))
+        fit, waiting, failed = self._deferred.sort(sorted_.fit)
+        self._held.drop([one.job for one in waiting])
+        self._guarded(lambda: self._deferred.defer(waiting))
         self._arrived += fit
         self._held.add([*(job for job, _ in fit), *(one.job for one in failed)])
         self._ended += failed
         self._admit()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Write the history of attempts that died; kept until the store takes it."""
-        self._settler.tell_died(self._untold)
-        self._untold = []
+        self._settler.record_crashes(self._crashed)
+        self._crashed = []
 
     def _admit(self) -> None:
         """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
         taken = self._held.still(self._arrived)
         jobs = [job for job, _ in taken]
-        refused = self._wishes.refused(jobs)
+        refused = self._cancellations.refused(jobs)
         if refused:
             gone = {one.job.id for one in refused}
             taken = [one for one in taken if one.job.id not in gone]
@@ -307,28 +309,28 @@ class Worker:
         assignments = self._held.assignments(plain, self._clock.monotonic_us())
         self._arrived = []
         self._ended += refused
-        self._careful.add(careful)  # rule A2
+        self._marked_starts.add(careful)  # rule A2
         if plain:
             self._runner.submit(assignments)
-        self._guarded(lambda: self._steps.put_back(steps))
+        self._guarded(lambda: self._steps.park_and_end(steps))
 
     def _inform(self, jobs: Sequence[Job]) -> None:
         """Get ready what handlers are told: a fence that lasts, and how far the job has come."""
-        if self._settler.tells_fences(jobs):
+        if self._settler.needs_fences(jobs):
             flush_claims(self._engine.store)
         last, lost = self._reports.last(self._settler.taking_context(jobs))
         self._held.last |= last
         self._lose(lost)
 
     def _held_by_runner(self) -> int:
-        return self._slots.taken() - len(self._careful)
+        return self._slots.taken() - len(self._marked_starts)
 
     # Ahead of time
 
     def _can_look_ahead(self) -> bool:
         """Tell whether there are slots for jobs that are about to be due; a few at a time."""
         free = self._slots.free()
-        is_busy = len(self._careful) > 0 or self._careful.needs_isolation()
+        is_busy = len(self._marked_starts) > 0 or self._marked_starts.needs_isolation()
         return free >= max(1, self._runner.threads // 4) and not (self._settings.burst or is_busy)
 
     def _look_ahead(self) -> None:
@@ -336,23 +338,23 @@ class Worker:
         foreseen = self._claimer.claim_ahead(self._slots.free(), self._slots.room(with_early=True))
         if foreseen:
             self._held.add([job for job, _ in foreseen])
-            self._early.add(foreseen)
-            self._early.run_timer()
+            self._prefetched.add(foreseen)
+            self._prefetched.run_timer()
             self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in foreseen]))
 
     def _prepare(self, taken: Sequence[ClaimedJob]) -> None:
         """See to it that the timer can start jobs; those that it cannot are taken up later."""
         settings = self._engine.catalog.settings
         sorted_ = triage(taken, settings, self._engine.time.latest_us())
-        plain, _ = parted(self._steered.sort(sorted_.fit).fit, settings)
-        gone = {one.job.id for one in self._wishes.refused(plain)}
+        plain, _ = parted(self._deferred.sort(sorted_.fit).fit, settings)
+        gone = {one.job.id for one in self._cancellations.refused(plain)}
         jobs = [job for job in plain if job.id not in gone and not is_step(job)]
         self._inform(jobs)
-        self._early.prepare(self._held.assignments(jobs))
+        self._prefetched.prepare(self._held.assignments(jobs))
 
     def _start_early(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:
         """Start jobs whose time has come, any thread; answer those for which there is no slot."""
-        if self._is_stopping or self._careful.needs_isolation():
+        if self._is_stopping or self._marked_starts.needs_isolation():
             return assignments
         free = self._runner.threads - self._held_by_runner() + len(assignments)
         starting, left = placed(assignments, free, self._slots.room())
@@ -363,19 +365,19 @@ class Worker:
 
     def _begin_early(self) -> None:
         """See to jobs whose time has come: start them, or let another worker have them."""
-        if not len(self._early):
+        if not len(self._prefetched):
             return
-        self._early.start_due()
-        overdue = self._early.take_overdue()
+        self._prefetched.start_due()
+        overdue = self._prefetched.take_overdue()
         unready, unplaced = overdue
         try:
             if unplaced:
                 self._give_back([job for job, _ in unplaced], at_us=times_of(unplaced))
             taken = self._sorted([ClaimedJob(job, None) for job, _ in unready if job in self._held])
         except DuelineError:  # they are held still: the next pass sees to them
-            self._early.add([one for some in overdue for one in some if one.job in self._held])
+            self._prefetched.add([one for some in overdue for one in some if one.job in self._held])
             raise
-        self._early.add([one for one in unplaced if one.job in self._held])
+        self._prefetched.add([one for one in unplaced if one.job in self._held])
         self._take(taken)
 
     # Wait, end
@@ -388,27 +390,31 @@ class Worker:
         return is_over and not self._claimer.has_due()
 
     def _pass(self) -> None:
-        self._lookout.look()
+        self._poller.poll()
         self._claim()
 
     def _wait(self) -> None:
         is_starting = self._runner.waiting() or self._permits.start_by_us
         timeout_us = FLUSH_US if is_starting else WATCH_US
         is_full = self._runner.waiting() or self._slots.taken() >= self._runner.capacity
-        if not (is_full or self._is_stopping or self._careful.needs_isolation()):
+        if not (is_full or self._is_stopping or self._marked_starts.needs_isolation()):
             most_us = timeout_us if self._slots.taken() else None
-            timeout_us = self._lookout.wait_us(most_us, is_ahead=self._can_look_ahead())
-            timeout_us = self._early.wait_us(timeout_us)
-        if self._chunks:
-            timeout_us = self._chunks.wait_us(timeout_us)
+            timeout_us = self._poller.wait_us(most_us, is_ahead=self._can_look_ahead())
+            timeout_us = self._prefetched.wait_us(timeout_us)
+        if self._gatherer:
+            timeout_us = self._gatherer.wait_us(timeout_us)
         self._wakeup.wait(timeout_us / 1e6)
 
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
         log.info("worker %s stops, holding %d jobs", self._settings.worker, len(self._held))
-        waiting = [*(job for job, _ in self._arrived), *self._careful.take(), *self._releasing]
-        early = self._early.take()
+        waiting = [
+            *(job for job, _ in self._arrived),
+            *self._marked_starts.take(),
+            *self._releasing,
+        ]
+        early = self._prefetched.take()
         self._give_back([job for job, _ in early], at_us=times_of(early))
         self._give_back([*waiting, *self._runner.take_back()])
         self._arrived.clear()
@@ -417,10 +423,10 @@ class Worker:
         )
         if self._held:
             log.warning("stopped with %d handlers running; their jobs go back", len(self._held))
-        self._give_back(self._held.jobs(), called=True)
+        self._give_back(self._held.jobs(), notified=True)
 
     def _give_back(
-        self, jobs: Sequence[Job], *, called: bool = False, at_us: Mapping[JobId, int] = NO_TIMES
+        self, jobs: Sequence[Job], *, notified: bool = False, at_us: Mapping[JobId, int] = NO_TIMES
     ) -> None:
         """Let go of jobs.
 
@@ -434,13 +440,13 @@ class Worker:
         for job in jobs:
             if job in self._held:
                 ending: Ending = GivenBack(max(0, at_us.get(job.id, 0) - now_us))
-                if called and settings(job.lane.queue).is_once:
+                if notified and settings(job.lane.queue).is_once:
                     ending = Crashed("The worker stopped first.")
                 back.append(Ended(job, ending, 0, now_us))
         if back and self._guarded(
-            lambda: self._lose(self._settler.settle(back, [], self._wishes.known))
+            lambda: self._lose(self._settler.settle(back, [], self._cancellations.known))
         ):
-            self._held.let_go([one.job for one in back])
+            self._held.drop([one.job for one in back])
 
     # The beat, in its own thread
 
@@ -448,7 +454,7 @@ class Worker:
         """Between beats: pass on what has changed, what handlers report, and wishes for them."""
         self._reporter.report_change(self._load())
         self._report()
-        if self._held and self._wishes.read():
+        if self._held and self._cancellations.read():
             self._wakeup.set()
 
     def _extend_all(self) -> int:
@@ -466,7 +472,7 @@ class Worker:
             slots=self._runner.threads,
             held=len(self._held),
             running=len(self._runner.running()),
-            gathering=self._chunks.gathered if self._chunks else 0,
+            gathering=self._gatherer.gathered if self._gatherer else 0,
             is_draining=self._is_stopping,
             own=self._slots.own(),
         )

@@ -16,7 +16,7 @@ from dueline.jobs.queue import Queues
 from dueline.jobs.workflow_control import cancel_group
 from dueline.worker.claimer import ClaimedJob
 from dueline.worker.settler import Settler
-from dueline.worker.triage import Over
+from dueline.worker.triage import EndedBeforeRun
 from dueline.workflows import records
 from dueline.workflows.graph import Layout
 from dueline.workflows.readiness import Broken, NotNeeded, Runnable
@@ -26,7 +26,7 @@ from dueline.workflows.release import advance, ask, park, wake_steps
 _UNKNOWN = "Nothing is known of the workflow that it is a step of."
 
 
-class Sorted(NamedTuple):
+class SortedSteps(NamedTuple):
     """Claimed jobs, by whether they may run as steps.
 
     fit: they may. given: the first arguments of some of these, JSON arrays. waiting: they wait,
@@ -37,14 +37,14 @@ class Sorted(NamedTuple):
     fit: list[ClaimedJob]
     given: dict[JobId, bytes]
     waiting: dict[Job, int]
-    over: list[Over]
+    over: list[EndedBeforeRun]
     broken: list[Job]
 
 
 _job_of, _opts_of = field(ClaimedJob, "job"), field(Job, "opts")
 
 
-class Stepping:
+class WorkflowSteps:
     """Asks of claimed steps whether they may run, and lets go on what waited for those that ended.
 
     has_moved: steps were moved to now since it was last said that none were.
@@ -59,12 +59,12 @@ class Stepping:
         self._sure: set[JobId] = set()
         self.has_moved = False
 
-    def sort(self, taken: Sequence[ClaimedJob]) -> Sorted:
+    def sort(self, taken: Sequence[ClaimedJob]) -> SortedSteps:
         """Tell the steps that may run from those that may not; changes nothing."""
         if not any(map(_opts_of, map(_job_of, taken))):  # none of a workflow
-            return Sorted(list(taken), {}, {}, [], [])
+            return SortedSteps(list(taken), {}, {}, [], [])
         now_us = self._engine.time.latest_us()
-        found = Sorted([], {}, {}, [], [])
+        found = SortedSteps([], {}, {}, [], [])
         for one in taken:
             place = records.place_of(one.job)
             if place is None or (one.job.task and not place.parked_us):
@@ -80,13 +80,13 @@ class Stepping:
             elif isinstance(word, Runnable):
                 found.given[one.job.id] = word.given
                 found.fit.append(one)
-            elif isinstance(word, Over):
+            elif isinstance(word, EndedBeforeRun):
                 found.over.append(word)
             else:
                 found.waiting[one.job] = word
         return found
 
-    def put_back(self, found: Sorted) -> None:
+    def park_and_end(self, found: SortedSteps) -> None:
         """Park the steps that wait, and end those that are over."""
         for job in found.broken:
             flow, step, layout = self._known(job)
@@ -110,7 +110,7 @@ class Stepping:
         assert layout is not None
         return (*found, layout)
 
-    def _ask(self, job: Job, now_us: int) -> Runnable | Over | Broken | int:
+    def _ask(self, job: Job, now_us: int) -> Runnable | EndedBeforeRun | Broken | int:
         """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
         word = ask(self._engine, self._layouts, job)
         if word is None:
@@ -123,7 +123,7 @@ class Stepping:
             return 0
         return word if job.task else self._awaited(job, word, now_us)
 
-    def _awaited(self, job: Job, fit: Runnable, now_us: int) -> Over | int:
+    def _awaited(self, job: Job, fit: Runnable, now_us: int) -> EndedBeforeRun | int:
         """Say what becomes of a step without a task: it gathers, or waits for a signal."""
         place = records.place_of(job)
         assert place is not None
@@ -143,10 +143,10 @@ class Stepping:
 
     def _over(
         self, job: Job, now_us: int, state: FinalState, *, value: str = "", error: str = ""
-    ) -> Over:
+    ) -> EndedBeforeRun:
         ended = Ended(job, Expired(), 0, now_us)
         outcome = Outcome(state, now_us, value=value, error=error)
-        return Over(job, outcome, attempt_of(ended, outcome=state, error=error))
+        return EndedBeforeRun(job, outcome, attempt_of(ended, outcome=state, error=error))
 
     def _look_again(self, parked: Iterable[Job], now_us: int) -> None:
         """Ask of steps that were just parked once more (rule W5)."""

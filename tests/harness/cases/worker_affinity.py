@@ -5,7 +5,7 @@ from dueline.core.queue_settings import QueueSettings
 from dueline.jobs.queue import EnqueueRequest
 from dueline.worker.claimer import Claimer
 from dueline.worker.heartbeat import Load, PresenceReporter
-from dueline.worker.shard_affinity import WHOLE_EVERY_US, Affinity
+from dueline.worker.shard_affinity import WHOLE_EVERY_US, ShardAffinity
 from tests.harness.world import World
 
 SHARDS = 8
@@ -23,7 +23,7 @@ class Member:
 
     def __init__(self, world: World, name: str) -> None:
         self.reporter = PresenceReporter(world.queues.engine, name, serving=("q",), tasks=())
-        self.affinity = Affinity(world.queues.engine, name)
+        self.affinity = ShardAffinity(world.queues.engine, name)
         self._claimer = Claimer(world.queues.engine, ["q"], name, affinity=self.affinity)
 
     def beat(self, *, held: int = 0) -> None:

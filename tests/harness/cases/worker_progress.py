@@ -4,7 +4,7 @@ from dueline.core.job import Claim, Job
 from dueline.jobs import progress_records
 from dueline.jobs.queue import Queues
 from dueline.tasks.progress import ProgressReport
-from dueline.worker.progress_reports import Reports
+from dueline.worker.progress_reports import ProgressReports
 from tests.harness.calls import LEASE_US, call, claim_all, put
 from tests.harness.clocks import HandClock
 
@@ -15,7 +15,7 @@ class Holder:
     def __init__(self, queues: Queues, job: Job) -> None:
         self.job = job
         self.said: dict[Claim, ProgressReport] = {}
-        self.reports = Reports(queues.engine, self._take)
+        self.reports = ProgressReports(queues.engine, self._take)
 
     def _take(self) -> dict[Claim, ProgressReport]:
         said, self.said = self.said, {}

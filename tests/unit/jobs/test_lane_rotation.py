@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dueline.core.lane import Lane, Pointer, lane_tenant
-from dueline.jobs.lane_rotation import Rota
+from dueline.jobs.lane_rotation import LaneRotation
 
 NOW_US = 1_000_000
 
@@ -16,15 +16,15 @@ def lane(priority: int = 0, tenant: str = "", *, bucket: int = 5, queue: str = "
     return Lane(queue, 0, bucket, priority, tenant)
 
 
-def rota_of(*lanes: Lane, heads: Mapping[Lane, int | None] | None = None) -> Rota:
+def rota_of(*lanes: Lane, heads: Mapping[Lane, int | None] | None = None) -> LaneRotation:
     """Make a rota of lanes, each listed under its own bucket."""
-    rota = Rota()
+    rota = LaneRotation()
     rota.renew([Pointer(each.bucket, each) for each in lanes], heads or {})
     return rota
 
 
 def first(
-    rota: Rota, count: int, *, now_us: int = NOW_US, room: Mapping[str, int] | None = None
+    rota: LaneRotation, count: int, *, now_us: int = NOW_US, room: Mapping[str, int] | None = None
 ) -> list[Lane]:
     """List the lanes of the first kinds."""
     return [pointer.lane for pointer in rota.first(count, now_us, room or {})]

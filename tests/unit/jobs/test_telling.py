@@ -16,7 +16,7 @@ from dueline.jobs.history import (
     attempts,
     forget,
     happened,
-    row_of_happening,
+    row_of_event,
 )
 from dueline.jobs.queue import Queues
 from dueline.jobs.transaction import transaction
@@ -151,7 +151,7 @@ def test_whoever_follows_misses_nothing_however_late(queues: Queues, clock: Hand
     put(queues, call(2))
     assert len(read()) == 1
     late = happened(job, "changed", NOW_US + 5)  # it is written an hour late
-    queues.engine.store.append([row_of_happening(late, job, b"cause")])
+    queues.engine.store.append([row_of_event(late, job, b"cause")])
     assert [one.outcome for one in read()] == ["changed"]
     assert read() == []
 

@@ -7,7 +7,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.errors import BadInput
-from dueline.jobs.tenant_weights import Weights
+from dueline.jobs.tenant_weights import TenantWeights
 from tests.harness.cases import jobs_tenant_weights as cases
 from tests.harness.world import EVERY_KIND
 
@@ -15,7 +15,9 @@ WEIGHTS = {"a": 9, "b": 3, "d": 2}
 TENANTS = "abcd"
 
 
-def served(weights: Weights, limit: int, claims: int, *, tenants: str = TENANTS) -> Counter[str]:
+def served(
+    weights: TenantWeights, limit: int, claims: int, *, tenants: str = TENANTS
+) -> Counter[str]:
     """Share out jobs of tenants who always have more, claim after claim."""
     found: Counter[str] = Counter()
     for _ in range(claims):
@@ -31,7 +33,7 @@ def served(weights: Weights, limit: int, claims: int, *, tenants: str = TENANTS)
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
 def test_weights_hold_to_a_turn_however_few_are_claimed_at_once(limit: int) -> None:
     # F8
-    weights = Weights()
+    weights = TenantWeights()
     weights.weights = WEIGHTS
     count = 600 // limit
     found = served(weights, limit, count)
@@ -42,7 +44,7 @@ def test_weights_hold_to_a_turn_however_few_are_claimed_at_once(limit: int) -> N
 
 
 def test_who_was_away_saved_nothing_up_and_who_owes_is_not_forgiven() -> None:
-    weights = Weights()
+    weights = TenantWeights()
     weights.weights = {"a": 3}
     served(weights, 10, 100, tenants="ac")
     back = served(weights, 1, 40, tenants="abc")  # b had nothing to do so far
@@ -55,7 +57,7 @@ def test_who_was_away_saved_nothing_up_and_who_owes_is_not_forgiven() -> None:
 
 
 def test_each_priority_is_shared_by_itself() -> None:
-    weights = Weights()
+    weights = TenantWeights()
     weights.weights = {"a": 3}
     weights.present([(0, "a"), (0, "b"), (9, "a"), (9, "b")])
     weights.given([(9, "a")] * 300)

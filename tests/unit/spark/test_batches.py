@@ -10,7 +10,7 @@ import pytest
 
 from dueline import Dueline
 from dueline.core.store import Row, Store
-from dueline.jobs.history import HISTORY_SUFFIX, row_of_birth, rows_of_done
+from dueline.jobs.history import HISTORY_SUFFIX, row_of_enqueue, rows_of_done
 from dueline.jobs.history_batch import size_of
 from dueline.stores.memory.store import MemoryStore
 from tests.harness.clocks import HandClock
@@ -24,7 +24,7 @@ NAMES = ("mail/00000", "mail/00001")
 def enqueued(number: int, at_us: int) -> Row:
     """Make the enqueue event of a job."""
     job = claimed(number)._replace(enqueued_us=at_us)
-    return row_of_birth(job, with_arguments=False)._replace(at_us=at_us)
+    return row_of_enqueue(job, with_arguments=False)._replace(at_us=at_us)
 
 
 def bulk(first: int, count: int, at_us: int) -> list[Row]:

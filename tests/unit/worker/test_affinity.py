@@ -10,7 +10,7 @@ from dueline.coordination.worker_registry import present
 from dueline.core.lane import Lane
 from dueline.jobs.lane_planner import Prospect, plan
 from dueline.worker.heartbeat import CHANGE_EVERY_US, ROOM_EVERY_US, Load
-from dueline.worker.shard_affinity import Known, affinity_of, looked_at
+from dueline.worker.shard_affinity import Known, affinity_of, preferred_shards
 from tests.harness.cases import worker_affinity as cases
 from tests.harness.cases.worker_affinity import JOBS, put, shared
 from tests.harness.world import EVERY_KIND, World, world_on
@@ -32,12 +32,12 @@ def test_every_shard_is_looked_at_by_one_and_where_that_has_no_room_by_another_t
 ) -> None:
     # H10
     rested = tuple(one._replace(has_room=True) for one in living)
-    home = {one.worker: looked_at(one.worker, "q", shards, rested) for one in living}
+    home = {one.worker: preferred_shards(one.worker, "q", shards, rested) for one in living}
     assert Counter(shard for some in home.values() for shard in some) == dict.fromkeys(
         range(shards), 1
     )
     assert max(map(len, home.values())) <= -(-shards // len(living))  # nobody has many more
-    found = {one.worker: looked_at(one.worker, "q", shards, living) for one in living}
+    found = {one.worker: preferred_shards(one.worker, "q", shards, living) for one in living}
     is_any = any(one.has_room for one in living)
     for one in living:
         assert home[one.worker] <= found[one.worker]
@@ -48,8 +48,8 @@ def test_every_shard_is_looked_at_by_one_and_where_that_has_no_room_by_another_t
 
 
 def test_who_is_not_known_to_live_looks_at_all() -> None:
-    assert looked_at("w9", "q", 3, (Known("w1", has_room=True),)) == {0, 1, 2}
-    assert looked_at("w9", "q", 3, ()) == {0, 1, 2}
+    assert preferred_shards("w9", "q", 3, (Known("w1", has_room=True),)) == {0, 1, 2}
+    assert preferred_shards("w9", "q", 3, ()) == {0, 1, 2}
 
 
 def test_workers_claim_from_shards_of_their_own(world: World) -> None:

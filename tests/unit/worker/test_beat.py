@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from dueline.core.errors import StoreUnavailable
-from dueline.worker.heartbeat import BEATS_A_LEASE, Beat
+from dueline.worker.heartbeat import BEATS_A_LEASE, HeartbeatThread
 
 WAIT_S = 60
 
@@ -33,7 +33,7 @@ class Hearts:
 def test_it_beats_at_once_and_several_times_a_lease() -> None:
     # C6
     hearts = Hearts(3_000)
-    beat = Beat(hearts, wakeup=threading.Event())
+    beat = HeartbeatThread(hearts, wakeup=threading.Event())
     beat.start()
     assert hearts.heard(5)
     beat.stop()
@@ -43,7 +43,7 @@ def test_it_beats_at_once_and_several_times_a_lease() -> None:
 
 def test_it_stops_without_waiting_for_the_next_beat() -> None:
     hearts = Hearts(10**12)
-    beat = Beat(hearts, wakeup=threading.Event())
+    beat = HeartbeatThread(hearts, wakeup=threading.Event())
     beat.start()
     assert hearts.heard(1)
     beat.stop()
@@ -52,7 +52,7 @@ def test_it_stops_without_waiting_for_the_next_beat() -> None:
 
 def test_a_beat_that_fails_is_told_and_made_again_soon(caplog: pytest.LogCaptureFixture) -> None:
     hearts = Hearts(StoreUnavailable("away"), StoreUnavailable("away"), 10**12)
-    beat = Beat(hearts, wakeup=threading.Event())
+    beat = HeartbeatThread(hearts, wakeup=threading.Event())
     with caplog.at_level(logging.WARNING, "dueline.worker"):
         beat.start()
         assert hearts.heard(3)
@@ -64,7 +64,7 @@ def test_a_beat_that_fails_is_told_and_made_again_soon(caplog: pytest.LogCapture
 def test_what_ends_the_beat_ends_the_worker() -> None:
     # a worker that does not beat would lose every claim
     hearts, wakeup = Hearts(ZeroDivisionError("bug")), threading.Event()
-    beat = Beat(hearts, wakeup=wakeup)
+    beat = HeartbeatThread(hearts, wakeup=wakeup)
     beat.start()
     assert hearts.heard(1)
     beat.stop()
@@ -79,7 +79,7 @@ def test_what_fails_between_beats_ends_the_worker_too() -> None:
     def between() -> None:
         raise ZeroDivisionError("bug")
 
-    beat = Beat(hearts, between, wakeup=wakeup)
+    beat = HeartbeatThread(hearts, between, wakeup=wakeup)
     beat.start()
     assert wakeup.wait(WAIT_S)
     beat.stop()

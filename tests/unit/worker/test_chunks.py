@@ -12,7 +12,7 @@ from dueline.core.retry import Retry
 from dueline.core.store import Drop, Extend, Store
 from dueline.jobs import cancel_requests
 from dueline.jobs.queue import Queues
-from dueline.tasks.batch_handler import ChunkHandler
+from dueline.tasks.batch_handler import BatchHandler
 from dueline.tasks.batch_options import Chunk
 from tests.harness.calls import LEASE_US, call, claim_all, number_of, put, row_in
 from tests.harness.cases import worker_chunks as cases
@@ -218,8 +218,8 @@ def test_all_members_of_a_chunk_that_runs_are_known_to_have_started(
 
 def test_claims_of_what_waits_long_are_extended(queues: Queues, clock: HandClock) -> None:
     jobs = put_chunked(queues, 1)
-    handler = ChunkHandler(take, chunk=Chunk(within=300), name=TASK, retry=Retry(), timeout_us=None)
-    bench = Bench(queues, clock, chunked=handler)
+    handler = BatchHandler(take, chunk=Chunk(within=300), name=TASK, retry=Retry(), timeout_us=None)
+    bench = Bench(queues, clock, batch_handlers=handler)
     fences: set[int] = set()
 
     def beat() -> None:
@@ -273,7 +273,7 @@ def test_a_member_that_is_cancelled_while_it_waits_never_runs(
                 queues.engine.store, row, now_us=now_us, version=queues.engine.ids.token()
             )
             clock.advance(1)
-            bench.worker._wishes.read()
+            bench.worker._cancellations.read()
         bench.run_all()
 
     bench.wakeup.meanwhile = cancel_first

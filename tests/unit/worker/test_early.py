@@ -18,9 +18,9 @@ from dueline.core.wakeup import LocalWakeups
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore
 from dueline.worker.assignment import Assignment
-from dueline.worker.prefetch import Early, placed
+from dueline.worker.prefetch import PrefetchedJobs, placed
 from dueline.worker.settler import Settler
-from dueline.worker.triage import Over
+from dueline.worker.triage import EndedBeforeRun
 from tests.harness.calls import LEASE_US, call, claim_all, number_of, put, row_of
 from tests.harness.clocks import HandClock
 from tests.harness.swaps import swap
@@ -202,7 +202,7 @@ def test_the_end_of_a_job_that_is_claimed_early_can_be_asked_for(
         if 1 in worker.claimed_us and not asked:
             asked.append(queues.cancel(job.id))
             clock.advance(us=1000)
-            worker.bench.worker._wishes._read_us -= SECOND_US
+            worker.bench.worker._cancellations._read_us -= SECOND_US
             worker.bench.worker._attend()
 
     worker.run(clock.wall_us() + 2 * DUE_US, ask)
@@ -293,7 +293,7 @@ def test_a_claim_that_is_lost_before_its_time_is_not_started(
             clock.advance(us=due_us + LEASE_US - clock.wall_us())
             taken.extend(claim_all(queues, worker="other:1:0"))
             worker.bench.beat()
-            assert len(worker.bench.worker._early) == 0
+            assert len(worker.bench.worker._prefetched) == 0
 
     worker.run(due_us + 2 * LEASE_US // 2 + SECOND_US, stall)
     assert len(taken) == 1
@@ -321,7 +321,7 @@ def test_the_timer_starts_jobs_in_real_time_and_none_early() -> None:
             all_started.set()
         return []
 
-    early = Early(start, store_time, wakeup=threading.Event())
+    early = PrefetchedJobs(start, store_time, wakeup=threading.Event())
     early.run_timer()
     due_us = {number: clock.wall_us() + 3000 * (6 - number) for number in range(5)}
     for number, at_us in due_us.items():
@@ -343,7 +343,7 @@ def test_no_job_is_started_a_microsecond_before_its_time(clock: HandClock) -> No
         started.extend(some)
         return []
 
-    early = Early(start, StoreTime(clock.wall_us, clock), wakeup=threading.Event())
+    early = PrefetchedJobs(start, StoreTime(clock.wall_us, clock), wakeup=threading.Event())
     one = assignment(1)
     early.add([Prefetched(one.job, clock.wall_us() + 500)])
     early.prepare([one])
@@ -380,7 +380,7 @@ def test_what_has_expired_at_its_time_is_held_no_more_where_the_store_fails_then
     )
     refused: list[int] = []
 
-    def refuse(_: Settler, over: Sequence[Over]) -> None:
+    def refuse(_: Settler, over: Sequence[EndedBeforeRun]) -> None:
         if over:
             refused.append(clock.wall_us())
             raise StoreUnavailable("refused")
@@ -409,7 +409,9 @@ def test_a_job_whose_time_comes_in_an_outage_is_run_after_it(
         return settings(queue)
 
     monkeypatch.setattr(queues.engine.catalog, "settings", refuse)
-    monkeypatch.setattr(Early, "prepare", lambda _early, _assignments: None)  # the timer is late
+    monkeypatch.setattr(
+        PrefetchedJobs, "prepare", lambda _prefetched, _assignments: None
+    )  # the timer is late
     worker.run(due_us + 5 * SECOND_US, lambda: worker.bench.runner.end(Done(b"")))
     assert len(refused) == 3
     assert worker.began_us[1] < due_us + 5 * SECOND_US

@@ -10,13 +10,13 @@ from dueline.core.job import Job
 from dueline.core.queue_settings import QueueSettings
 from dueline.worker.assignment import Assignment
 from dueline.worker.claimer import ClaimedJob
-from dueline.worker.held_jobs import Holding
+from dueline.worker.held_jobs import HeldJobs
 from tests.harness.calls import row_of
 
 
-def held(*jobs: Job) -> Holding:
+def held(*jobs: Job) -> HeldJobs:
     """Hold jobs, each with its first arguments."""
-    found = Holding({}, lambda _: QueueSettings())
+    found = HeldJobs({}, lambda _: QueueSettings())
     found.add(jobs)
     taken = [ClaimedJob(job, None) for job in jobs]
     found.keep(taken, {job.id: b"[7]" for job in jobs}, of=taken)
@@ -32,7 +32,7 @@ def test_a_job_that_is_lost_before_it_is_said_how_it_is_run_is_not_run() -> None
     # W4: it would be called without what other steps gave
     one, two = row_of(1), row_of(2)
     found = held(one, two)
-    found.let_go([one])
+    found.drop([one])
     assert [(each.job, each.given) for each in found.assignments([one, two])] == [(two, b"[7]")]
 
 
@@ -43,7 +43,7 @@ def test_nor_is_one_that_is_lost_in_that_moment(monkeypatch: pytest.MonkeyPatch)
     whole = holding.assigned
 
     def lose(jobs: Sequence[Job], *rest: object) -> list[Assignment]:
-        found.let_go([one])
+        found.drop([one])
         told: list[Assignment] = whole(jobs, *rest)
         return told
 

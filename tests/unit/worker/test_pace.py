@@ -9,18 +9,18 @@ from dueline.worker.backoff import (
     JITTER,
     LISTING_AGE_US_MAX,
     URGED_AGE_US_MIN,
-    Pace,
+    PollTimer,
 )
 
 NOW_US = 10**12
 
 
-def gaps_us(pace: Pace, looks: int, now_us: int = NOW_US) -> list[int]:
+def gaps_us(pace: PollTimer, looks: int, now_us: int = NOW_US) -> list[int]:
     """Look as soon as it is time to, so many times; answer the gaps."""
     found = []
     for _ in range(looks):
         assert pace.is_due(now_us)
-        pace.looked(now_us, now_us)
+        pace.polled(now_us, now_us)
         found.append(pace.wait_us(now_us))
         assert not pace.is_due(now_us + found[-1] - 1)
         now_us += found[-1]
@@ -29,16 +29,16 @@ def gaps_us(pace: Pace, looks: int, now_us: int = NOW_US) -> list[int]:
 
 def test_looks_that_find_nothing_grow_rarer_up_to_the_most() -> None:
     # O4
-    assert gaps_us(Pace(GAP_US_MAX_UNHEARD, lambda: 0.0), 5) == [
+    assert gaps_us(PollTimer(GAP_US_MAX_UNHEARD, lambda: 0.0), 5) == [
         50_000, 100_000, 200_000, 250_000, 250_000,
     ]  # fmt: skip
-    assert gaps_us(Pace(FALLBACK_US, lambda: 0.0), 10)[-3:] == [FALLBACK_US] * 3
+    assert gaps_us(PollTimer(FALLBACK_US, lambda: 0.0), 10)[-3:] == [FALLBACK_US] * 3
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 0.999])
 def test_chance_cuts_a_gap_short_and_never_makes_it_longer(chance: float) -> None:
     # O4: workers do not look all at once
-    for gap_us in gaps_us(Pace(FALLBACK_US, lambda: chance), 12)[7:]:
+    for gap_us in gaps_us(PollTimer(FALLBACK_US, lambda: chance), 12)[7:]:
         assert gap_us == round(FALLBACK_US * (1 - JITTER * chance))
 
 
@@ -51,10 +51,10 @@ def test_the_mean_gap_keeps_a_hundred_idle_workers_below_25_looks_a_second() -> 
 
 def test_where_work_was_found_the_next_look_is_soon() -> None:
     # T3: a more urgent job is seen within a listing age
-    pace = Pace(FALLBACK_US, lambda: 0.0)
+    pace = PollTimer(FALLBACK_US, lambda: 0.0)
     gaps_us(pace, 10)
     now_us = NOW_US + 10**9
-    pace.looked(now_us, now_us)
+    pace.polled(now_us, now_us)
     pace.found()
     assert pace.wait_us(now_us) == LISTING_AGE_US_MAX
     now_us += LISTING_AGE_US_MAX
@@ -63,47 +63,47 @@ def test_where_work_was_found_the_next_look_is_soon() -> None:
 
 def test_who_has_work_and_is_told_of_more_looks_soon_and_not_at_once() -> None:
     # T3
-    pace = Pace(FALLBACK_US, lambda: 0.0)
-    pace.looked(NOW_US, NOW_US + 1_000)
+    pace = PollTimer(FALLBACK_US, lambda: 0.0)
+    pace.polled(NOW_US, NOW_US + 1_000)
     pace.found()
-    pace.urged()
+    pace.notified_while_busy()
     assert pace.wait_us(NOW_US) == URGED_AGE_US_MIN
-    pace.looked(NOW_US, NOW_US + URGED_AGE_US_MIN)
+    pace.polled(NOW_US, NOW_US + URGED_AGE_US_MIN)
     pace.found()
-    pace.urged()
+    pace.notified_while_busy()
     assert pace.wait_us(NOW_US) == 5 * URGED_AGE_US_MIN  # a fifth of the time
-    pace.looked(NOW_US, NOW_US)
-    pace.called()
-    pace.urged()
+    pace.polled(NOW_US, NOW_US)
+    pace.notified()
+    pace.notified_while_busy()
     assert pace.is_due(NOW_US)
 
 
 def test_who_is_called_looks_at_once_and_again_if_that_fails() -> None:
-    pace = Pace(FALLBACK_US, lambda: 0.0)
+    pace = PollTimer(FALLBACK_US, lambda: 0.0)
     gaps_us(pace, 10)
-    pace.looked(NOW_US, NOW_US)
-    pace.called()
+    pace.polled(NOW_US, NOW_US)
+    pace.notified()
     assert pace.is_due(NOW_US)
     assert pace.wait_us(NOW_US) == 0
-    pace.looked(NOW_US, NOW_US)
+    pace.polled(NOW_US, NOW_US)
     assert not pace.is_due(NOW_US)
 
 
 @pytest.mark.parametrize("took_us", [200_000, 2_000_000])
 def test_looks_that_take_long_do_not_take_all_the_time(took_us: int) -> None:
     # 100,000 lanes
-    pace = Pace(FALLBACK_US, lambda: 0.0)
+    pace = PollTimer(FALLBACK_US, lambda: 0.0)
     ended_us = NOW_US + took_us
-    pace.looked(NOW_US, ended_us)
+    pace.polled(NOW_US, ended_us)
     pace.found()
     assert pace.wait_us(ended_us) == 4 * took_us
-    pace.called()
+    pace.notified()
     assert pace.wait_us(ended_us) == took_us
 
 
 def test_a_look_in_which_the_process_stood_still_does_not_put_off_the_next() -> None:
     # found by a simulated life: after 60 s of it, the next look was 300 s away
-    pace = Pace(FALLBACK_US, lambda: 0.0)
+    pace = PollTimer(FALLBACK_US, lambda: 0.0)
     ended_us = NOW_US + 60_000_000
-    pace.looked(NOW_US, ended_us)
+    pace.polled(NOW_US, ended_us)
     assert pace.wait_us(ended_us) == 0

@@ -25,7 +25,7 @@ from dueline.jobs.history import attempt_of, attempts
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
 from dueline.worker.claimer import ClaimedJob
-from dueline.worker.triage import Over, triage
+from dueline.worker.triage import EndedBeforeRun, triage
 from tests.harness.calls import LEASE_US, WIDTH_US, call, calls, claim_all, put, row_in
 from tests.harness.cases.worker_settler import (
     FAILED,
@@ -48,7 +48,7 @@ def claimed(queues: Queues, clock: HandClock) -> Job:
     return job
 
 
-def over_of(queues: Queues, taken: ClaimedJob) -> list[Over]:
+def over_of(queues: Queues, taken: ClaimedJob) -> list[EndedBeforeRun]:
     """Sort a job that is not run any more."""
     return triage([taken], queues.engine.catalog.settings, queues.engine.time.latest_us()).over
 
@@ -311,7 +311,7 @@ def test_the_attempt_of_a_dead_worker_is_told_once(queues: Queues, clock: HandCl
     # R1, V2
     taken = died(queues, clock)
     for _ in range(2):
-        settler_of(queues).tell_died([taken, ClaimedJob(taken.job, None)])
+        settler_of(queues).record_crashes([taken, ClaimedJob(taken.job, None)])
     (attempt,) = told(queues)
     assert (attempt.outcome, attempt.worker, attempt.fence) == ("crashed", "dead:1:0", 1)
     assert attempt.ended_us == NOW_US + LEASE_US
@@ -319,7 +319,7 @@ def test_the_attempt_of_a_dead_worker_is_told_once(queues: Queues, clock: HandCl
 
 def test_it_is_not_told_where_history_is_off(queues: Queues, clock: HandClock) -> None:
     queues.engine.catalog.configure("default", history="off")
-    settler_of(queues).tell_died([died(queues, clock)])
+    settler_of(queues).record_crashes([died(queues, clock)])
     assert told(queues) == []
 
 

@@ -15,7 +15,7 @@ from dueline.core.retry import Retry
 from dueline.core.wakeup import FALLBACK_US, LocalWakeups
 from dueline.jobs.explain import explain
 from dueline.jobs.history_recorder import open_engine
-from dueline.jobs.paused_tasks import ASIDE_US, PAGE, is_aside
+from dueline.jobs.paused_tasks import ASIDE_US, PAGE, is_deferred
 from dueline.jobs.pauses import pause, resume
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore, Fault
@@ -52,7 +52,7 @@ def queues(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> 
 
 def numbers_aside(queues: Queues) -> list[int]:
     """List the jobs that are set aside."""
-    return sorted(number_of(row) for row in queues.engine.jobs_of(QUEUE) if is_aside(row))
+    return sorted(number_of(row) for row in queues.engine.jobs_of(QUEUE) if is_deferred(row))
 
 
 # --- one worker ---------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_a_job_that_failed_before_keeps_its_count_and_its_error(
     clock.advance(60)
     assert Bench(queues, clock).run() == []
     (row,) = queues.engine.jobs_of(QUEUE)
-    assert (row.errors, "ValueError" in row.error, is_aside(row)) == (1, True, True)
+    assert (row.errors, "ValueError" in row.error, is_deferred(row)) == (1, True, True)
     resume(queues.engine, QUEUE, tasks=[TASK])
     assert Bench(queues, clock).run() == [1]
     assert words(queues) == ["retried", "done"]

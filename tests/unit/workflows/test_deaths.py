@@ -8,7 +8,7 @@ import pytest
 from dueline import Dueline, EnqueueUnknown, Flow, group, pipeline
 from dueline.core.errors import StoreUnavailable
 from dueline.core.features import WORKFLOWS
-from dueline.worker.workflow_steps import Stepping
+from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows import release, workflow
 from tests.harness.workflow_tasks import step
 
@@ -51,7 +51,7 @@ def test_a_callback_whose_last_child_s_worker_died_right_after_its_end_runs_once
     # W1: the end is recorded, and nobody looks at what waited for it
     flow = app.start(group(step(app, "add", n) for n in (1, 2)).then(step(app, "count")))
     with monkeypatch.context() as patch:
-        patch.setattr(Stepping, "advance", lambda _: None)
+        patch.setattr(WorkflowSteps, "advance", lambda _: None)
         app.run_worker(burst=True)
         worked_off(app, flow)
     assert flow.result(0) == 2

@@ -6,7 +6,7 @@ from dueline import Dueline, Flow, group, pipeline, wait_for
 from dueline.core.attempt import Outcome
 from dueline.jobs.explain import explain
 from dueline.jobs.explanation import Explanation, Reason
-from dueline.worker.workflow_steps import Stepping
+from dueline.worker.workflow_steps import WorkflowSteps
 from dueline.workflows import records
 from tests.harness.workflow_tasks import ran, step
 
@@ -79,7 +79,7 @@ def test_a_step_that_nobody_moved_says_when_it_looks_for_itself(
     app: Dueline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = app.start(pipeline(step(app, "add", 1), step(app, "add")))
-    monkeypatch.setattr(Stepping, "advance", lambda _: None)
+    monkeypatch.setattr(WorkflowSteps, "advance", lambda _: None)
     app.run_worker(burst=True)
     found = why(app, flow, 1, "steps")
     assert "All steps" in found.sentence

@@ -15,7 +15,7 @@ from dueline.core.errors import ConfigError
 from dueline.spark.worker.driver_server import Gate, Line
 from dueline.spark.worker.executor_worker import Work, serving
 from dueline.tasks.handler import Handler
-from dueline.worker.child_handle import Offspring
+from dueline.worker.child_handle import ChildHandle
 from dueline.worker.process_runner import STILLBORN_MAX, ProcessRunner, threads_each
 
 IDLE_US: Final = 5 * SECOND_US
@@ -65,7 +65,7 @@ class Task:
         self._thread.join(END_S)
 
 
-class Member(Offspring):
+class Member(ChildHandle):
     """A Spark task, as the worker sees it.
 
     born_us: when it was ready. busy_us: when it was last seen to have something to do.
@@ -118,7 +118,7 @@ class Fleet(ProcessRunner):
         self._ended_counts: dict[str, int] = {}
         self._why = ""
 
-        def spawn() -> Offspring:
+        def spawn() -> ChildHandle:
             return Member(Task(spark, next(numbers), gate, sent), handlers)
 
         super().__init__(
@@ -174,7 +174,7 @@ class Fleet(ProcessRunner):
                 if child.is_ready and (is_idle or now_us - child.born_us > TURN_US):
                     child.is_worn = child.is_leaving = True
                 if child.is_leaving:
-                    child.see_off()
+                    child.ask_to_exit()
 
     def counts(self) -> Counts:
         """Tell how it is doing."""
@@ -190,7 +190,7 @@ class Fleet(ProcessRunner):
             for child in self._children:
                 child.is_worn = child.is_leaving = True
                 if child.is_ready:
-                    child.see_off()
+                    child.ask_to_exit()
                 if not child.is_ready or child.given:
                     child.process.kill()
             self._is_closing = True
@@ -200,7 +200,7 @@ class Fleet(ProcessRunner):
             child.process.join()
         self._gate.close()
 
-    def _bury(self, child: Offspring) -> None:
+    def _bury(self, child: ChildHandle) -> None:
         line: Any = child.pipe
         assert isinstance(line, Line), "it is a task's"
         self._why = line.error or self._why
