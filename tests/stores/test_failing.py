@@ -7,7 +7,7 @@ from dueline.core.errors import Unknown
 from dueline.core.job import JobId
 from dueline.core.store import Drop, Group, Put, Store
 from dueline.store_tests.failing_store import FailingStore, Fault
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     NOW_US,
     QUEUE,
     WIDTH_US,

@@ -12,7 +12,7 @@ from dueline.store_tests.factory import KeepingFactory
 from dueline.store_tests.laws import Laws
 from dueline.store_tests.model import Lives
 from dueline.stores.memory.store import MemoryStore
-from tests.harness import broken_foresight as ahead
+from tests.harness import broken_prefetch as ahead
 from tests.harness import broken_stores as stores
 from tests.harness import broken_streams as streams
 from tests.mutants.table import tell

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dueline.core.job import Job
-    from dueline.core.row import Row
+    from dueline.core.store import Row
 
 
 class DuelineError(Exception):

@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane, Marks, Pointer
-from dueline.core.row import Row as Row  # noqa: PLC0414  (a word of the waist)
 
 SETTINGS_PARTITION = "queues"
 """The records' partition that holds each queue's settings, by the queue's name."""
@@ -159,6 +158,16 @@ class Commit(NamedTuple):
 
     partition: str
     writes: Sequence[Write]
+
+
+class Row(NamedTuple):
+    """One row of a stream; ordered by (at_us, id) within its shard."""
+
+    stream: str
+    shard: int
+    at_us: int
+    id: bytes
+    body: bytes
 
 
 class RowPage(NamedTuple):

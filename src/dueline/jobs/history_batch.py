@@ -22,7 +22,7 @@ from dueline.core.errors import StoreCorrupt
 from dueline.core.ids import derived
 from dueline.core.job import Job
 from dueline.core.lane import Lane, tenant_of
-from dueline.core.row import Row
+from dueline.core.store import Row
 from dueline.core.tuples import field
 
 ATTEMPTS_MAX: Final = 100

@@ -12,12 +12,13 @@ from itertools import count
 
 from dueline.api.connect import open_store
 from dueline.core.store import Commit, Drop, Group, Put, Store
-from dueline.store_tests.counter import ROUNDS_MAX, count_up
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     NOW_US,
+    ROUNDS_MAX,
     births,
     born,
     claim,
+    count_up,
     id_of,
     lane_of,
     row_of,

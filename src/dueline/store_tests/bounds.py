@@ -1,7 +1,7 @@
 """Claims: how many at most, and when to come again."""
 
 from dueline.core.store import Claimed, Drop, Store, Want
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     births,

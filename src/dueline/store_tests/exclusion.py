@@ -9,17 +9,19 @@ from typing import TypeVar
 
 from dueline.core.job import Job, JobId
 from dueline.core.store import Drop, Store
-from dueline.store_tests.counter import ROUNDS_MAX, count_up, read_count
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
+    ROUNDS_MAX,
     births,
     born,
     claim,
+    count_up,
     id_of,
     ids_of,
     lane_of,
     put_in,
+    read_count,
     rows_in,
     token_of,
 )

@@ -3,7 +3,7 @@
 from dueline.core.job import Job, State
 from dueline.core.store import Drop, Extend, Store
 from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     NOW_US,
     all_of,
     births,

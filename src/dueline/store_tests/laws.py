@@ -7,49 +7,45 @@ import pytest
 
 # Before the laws are imported, so that a broken one shows what it compared.
 _MODULES = (
-    "adding",
     "bounds",
-    "census",
-    "clockless",
-    "closing",
+    "clocks",
     "coordination",
     "exclusion",
     "fencing",
-    "foresight",
-    "given",
+    "groups",
+    "helpers",
+    "inserts",
     "isolation",
-    "listing",
+    "lane_list",
     "model",
     "order",
+    "prefetch",
     "processes",
     "records",
     "recovery",
     "streams",
-    "together",
 )
 _names = [f"dueline.store_tests.{module}" for module in _MODULES]
 pytest.register_assert_rewrite(*(name for name in _names if name not in sys.modules))
 
 from dueline.core.store import Store  # noqa: E402
 from dueline.store_tests.bounds import BoundLaws  # noqa: E402
-from dueline.store_tests.census import CensusLaws  # noqa: E402
-from dueline.store_tests.clockless import ClocklessLaws  # noqa: E402
-from dueline.store_tests.closing import ClosingLaws  # noqa: E402
+from dueline.store_tests.clocks import ClockLaws  # noqa: E402
 from dueline.store_tests.coordination import CoordinationLaws  # noqa: E402
 from dueline.store_tests.exclusion import ExclusionLaws  # noqa: E402
 from dueline.store_tests.factory import KeepingFactory, StoreFactory, UrlFactory  # noqa: E402
 from dueline.store_tests.fencing import FencingLaws  # noqa: E402
-from dueline.store_tests.foresight import ForesightLaws  # noqa: E402
+from dueline.store_tests.groups import GroupLaws, TogetherLaws  # noqa: E402
 from dueline.store_tests.inserts import AddingLaws  # noqa: E402
 from dueline.store_tests.isolation import IsolationLaws  # noqa: E402
-from dueline.store_tests.listing import ListingLaws  # noqa: E402
+from dueline.store_tests.lane_list import LaneListLaws, LanesWithRowsLaws  # noqa: E402
 from dueline.store_tests.model import ModelLaws  # noqa: E402
 from dueline.store_tests.order import OrderLaws  # noqa: E402
+from dueline.store_tests.prefetch import PrefetchLaws  # noqa: E402
 from dueline.store_tests.processes import ProcessLaws  # noqa: E402
 from dueline.store_tests.records import RecordLaws  # noqa: E402
 from dueline.store_tests.recovery import RecoveryLaws  # noqa: E402
-from dueline.store_tests.streams import StreamLaws  # noqa: E402
-from dueline.store_tests.together import GroupLaws, TogetherLaws  # noqa: E402
+from dueline.store_tests.streams import StreamLaws, WatermarkLaws  # noqa: E402
 
 __all__ = [
     "KeepingFactory",
@@ -65,21 +61,21 @@ __all__ = [
 class SteppedLaws(
     AddingLaws,
     BoundLaws,
-    CensusLaws,
-    ClocklessLaws,
-    ClosingLaws,
+    ClockLaws,
     CoordinationLaws,
     ExclusionLaws,
     FencingLaws,
-    ForesightLaws,
+    PrefetchLaws,
     GroupLaws,
     IsolationLaws,
-    ListingLaws,
+    LaneListLaws,
+    LanesWithRowsLaws,
     ModelLaws,
     OrderLaws,
     RecordLaws,
     RecoveryLaws,
     StreamLaws,
+    WatermarkLaws,
 ):
     """What a store of the scope "process" without transactions passes; override `factory`."""
 

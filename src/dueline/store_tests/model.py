@@ -33,7 +33,22 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.store_tests.drawing import (
+from dueline.store_tests.factory import StoreFactory
+from dueline.store_tests.helpers import (
+    NOW_US,
+    QUEUE,
+    WIDTH_US,
+    born,
+    id_of,
+    lane_of,
+    pointers_in,
+    records_in,
+    rows_in,
+    stream_of,
+    token_of,
+)
+from dueline.store_tests.lane_list import GUARD_US, Reader, marks_of
+from dueline.store_tests.strategies import (
     PLACES,
     SLOTS_US,
     START_US,
@@ -48,21 +63,6 @@ from dueline.store_tests.drawing import (
     pick,
     small,
 )
-from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.given import (
-    NOW_US,
-    QUEUE,
-    WIDTH_US,
-    born,
-    id_of,
-    lane_of,
-    pointers_in,
-    records_in,
-    rows_in,
-    stream_of,
-    token_of,
-)
-from dueline.store_tests.listing import GUARD_US, Reader, marks_of
 from dueline.stores.memory.store import MemoryStore
 
 Answer = TypeVar("Answer")

@@ -2,7 +2,7 @@
 
 from dueline.core.job import JobId
 from dueline.core.store import Store
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     NOW_US,
     born,
     claim,

@@ -12,9 +12,8 @@ import pytest
 
 from dueline.core.store import Store
 from dueline.store_tests.actor import PRIORITIES, READY, RESULTS
-from dueline.store_tests.counter import read_count
 from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     all_of,
     births,
@@ -23,6 +22,7 @@ from dueline.store_tests.given import (
     id_of,
     lane_of,
     put_in,
+    read_count,
     records_in,
     rows_in,
     stream_of,

@@ -6,7 +6,7 @@ Nothing has to run for its job to be due again (rule A4).
 from dueline.core.job import State
 from dueline.core.store import Extend, Store
 from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     births,

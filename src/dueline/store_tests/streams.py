@@ -1,8 +1,17 @@
-"""Append-only logs."""
+"""Streams and their watermarks."""
 
-from dueline.core.store import Row, Store
+import threading
+
+from dueline.core.store import Commit, Group, Put, Row, Store
 from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.given import NOW_US, row_of, stream_of
+from dueline.store_tests.helpers import NOW_US, row_of, stream_of
+
+WEEK_US = 7 * 86_400 * 1_000_000
+
+
+def ids_in(rows: list[Row]) -> list[bytes]:
+    """List the ids of rows, each once, in the order in which they first come."""
+    return list(dict.fromkeys(row.id for row in rows))
 
 
 class StreamLaws:
@@ -65,4 +74,117 @@ class StreamLaws:
         store.close()
         store = factory.open(url)
         assert stream_of(store) == [row_of(1)]
+        store.close()
+
+
+class WatermarkLaws:
+    """What lies at or below the mark never changes."""
+
+    def test_a_mark_only_grows(self, store: Store) -> None:
+        assert store.close_until("log", 0, at_us=-1) == -1
+        assert store.close_until("log", 0, at_us=NOW_US) == NOW_US
+        assert store.close_until("log", 0, at_us=NOW_US - 5) == NOW_US
+        assert store.close_until("log", 0, at_us=0) == NOW_US
+        assert store.close_until("log", 0, at_us=NOW_US + 1) == NOW_US + 1
+        assert store.close_until("log", 1, at_us=5) == 5
+        assert store.close_until("other", 0, at_us=-1) == -1
+
+    def test_a_row_at_or_below_the_mark_comes_to_lie_above_it(self, store: Store) -> None:
+        store.close_until("log", 0, at_us=NOW_US)
+        rows = [row_of(1, at_us=NOW_US - WEEK_US), row_of(2), row_of(3, at_us=NOW_US + 1)]
+        rows.append(row_of(4, at_us=NOW_US + 2))
+        moved = [row._replace(at_us=max(row.at_us, NOW_US + 1)) for row in rows]
+        assert list(store.append(rows)) == [row.at_us for row in moved]
+        assert [row for row in stream_of(store) if row.at_us > NOW_US] == moved
+        assert ids_in(stream_of(store)) == [row.id for row in moved]
+
+    def test_a_group_that_comes_late_comes_to_lie_above_the_mark_too(self, store: Store) -> None:
+        store.close_until("log", 0, at_us=NOW_US)
+        commit = Commit("p", [Put("key", b"v" * 16, b"")])
+        assert list(store.together([Group(commits=[commit], rows=[row_of(1)])])) == [True]
+        assert stream_of(store)[-1] == row_of(1, at_us=NOW_US + 1)
+
+    def test_shards_have_marks_of_their_own(self, store: Store) -> None:
+        store.close_until("log", 0, at_us=NOW_US)
+        others = [row_of(1, shard=1), row_of(1, stream="other")]
+        assert list(store.append(others)) == [NOW_US, NOW_US]
+        assert stream_of(store, "log", 1) == [others[0]]
+
+    def test_a_row_of_before_the_mark_that_is_repeated_keeps_its_id(self, store: Store) -> None:
+        rows = [row_of(1), row_of(2)]
+        store.append(rows)
+        store.close_until("log", 0, at_us=NOW_US)
+        store.append(rows)
+        assert stream_of(store)[:2] == rows
+        assert ids_in(stream_of(store)) == [row.id for row in rows]
+        if store.transactional:
+            assert stream_of(store) == rows
+
+    def test_a_reader_goes_up_to_an_instant(self, store: Store) -> None:
+        rows = [row_of(number, at_us=NOW_US + number) for number in range(10)]
+        store.append(rows)
+        for until in (-1, 0, 5, 9, 20):
+            page = store.tail("log", 0, after=None, limit=100, until_us=NOW_US + until)
+            assert list(page.rows) == rows[: max(0, until + 1)]
+        after = (rows[3].at_us, rows[3].id)
+        page = store.tail("log", 0, after=after, limit=2, until_us=NOW_US + 8)
+        assert (list(page.rows), page.after) == (rows[4:6], (rows[5].at_us, rows[5].id))
+        assert list(store.tail("log", 0, after=None, limit=9, until_us=0).rows) == []
+
+    def test_what_was_read_up_to_the_mark_is_all_there_will_be(self, store: Store) -> None:
+        # T12: appends and readers race; all rows carry an instant that readers want to pass
+        last, count, tries = NOW_US + 10**9, 25, 1000
+        known: list[int] = []
+
+        def write(first: int) -> None:
+            for number in range(first, first + count):
+                row = row_of(number, at_us=NOW_US + number % 5)
+                for _ in range(tries):  # the mark may pass it by again and again: then say it again
+                    (place,) = store.append([row])
+                    if place is not None:
+                        known.append(place)
+                        break
+
+        threads = [threading.Thread(target=write, args=(first,)) for first in (0, 100)]
+        for thread in threads:
+            thread.start()
+        read: list[Row] = []
+        after, mark = None, NOW_US
+        while any(thread.is_alive() for thread in threads) or mark < last:
+            mark = mark + 3 if any(thread.is_alive() for thread in threads) else last
+            mark = store.close_until("log", 0, at_us=mark)
+            page = store.tail("log", 0, after=after, limit=1000, until_us=mark)
+            read += page.rows
+            after = page.after
+        assert len(known) == 2 * count
+        assert sorted(ids_in(read)) == sorted(
+            row_of(first + number).id for first in (0, 100) for number in range(count)
+        )
+
+    def test_what_has_expired_is_gone_and_the_rest_stays(self, store: Store) -> None:
+        days = [
+            row_of(number, at_us=NOW_US + number * WEEK_US // 7, shard=shard)
+            for number in range(8)
+            for shard in (0, 1)
+        ]
+        store.append(days)
+        store.expire("log", 0, before_us=NOW_US + WEEK_US)  # nothing is closed: nothing goes
+        assert stream_of(store) == days[::2]
+        store.close_until("log", 0, at_us=NOW_US + WEEK_US)
+        store.expire("log", 0, before_us=NOW_US + WEEK_US)
+        assert stream_of(store) == days[14::2]
+        assert stream_of(store, "log", 1) == days[1::2]
+        store.append([row_of(99)])  # into a bucket that is gone
+        assert [row.id for row in stream_of(store)] == [days[14].id, row_of(99).id]
+        store.expire("log", 0, before_us=NOW_US + 2 * WEEK_US)
+        assert row_of(99).id in ids_in(stream_of(store))
+
+    def test_a_mark_is_there_when_the_store_is_opened_again(self, factory: StoreFactory) -> None:
+        url = factory.fresh()
+        store = factory.open(url)
+        store.close_until("log", 0, at_us=NOW_US)
+        store.close()
+        store = factory.open(url)
+        assert store.close_until("log", 0, at_us=0) == NOW_US
+        assert list(store.append([row_of(1)])) == [NOW_US + 1]
         store.close()

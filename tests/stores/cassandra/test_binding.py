@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dueline.api.connect import open_store
-from dueline.store_tests.given import born, token_of
+from dueline.store_tests.helpers import born, token_of
 from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
 
 expect_node()

@@ -11,7 +11,7 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.job import Job
 from dueline.core.store import Drop, Extend
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     births,

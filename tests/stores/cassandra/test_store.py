@@ -12,7 +12,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.errors import ConfigError, StoreUnavailable, Unknown
 from dueline.core.job import Job, State
 from dueline.core.store import Drop, Extend, Move, Put, Verdict
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     QUEUE,

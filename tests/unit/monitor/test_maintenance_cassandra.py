@@ -13,7 +13,7 @@ from dueline.core.lane import Lane
 from dueline.monitor import notes
 from dueline.monitor.audit import audit, findings
 from dueline.monitor.sampling import sample, samples_of
-from dueline.store_tests.given import born, lane_of
+from dueline.store_tests.helpers import born, lane_of
 from dueline.store_tests.stepped_store import nothing
 from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait

@@ -3,18 +3,19 @@
 Every near node is asked: settings are a node's own, and so are clocks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
 from typing import Final
 from uuid import UUID
 
 from dueline.core.clock import SECOND_US, Clock
 from dueline.core.durations import span_text
+from dueline.core.errors import DuelineError
 from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.connection import VERSION_MIN
 from dueline.stores.cassandra.guard import STRAY_ANSWERS, StrayAnswers, is_effective
 from dueline.stores.cassandra.schema import check
 from dueline.stores.cassandra.session import CassandraSession
-from dueline.stores.cassandra.tables import describe_tables
 
 NOW: Final = "SELECT now() FROM system.local"
 NOW_COLUMNS: Final = ("system.now()",)
@@ -38,7 +39,6 @@ _LOSSES: Final = {
     "periodic": "what the last sync of every replica missed is lost (commitlog_sync: periodic)",
 }
 
-
 _LOST_MACHINES: Final = (
     "no: no replica",
     "no: one replica",
@@ -46,6 +46,25 @@ _LOST_MACHINES: Final = (
     "nothing is lost, and the queue goes on",
 )
 """What the loss of one node does, by the number of replicas."""
+
+
+_DEFINED: Final = (
+    "SELECT table_name, compaction, gc_grace_seconds FROM system_schema.tables"
+    " WHERE keyspace_name = '{keyspace}'"
+)
+_LARGEST: Final = (
+    "SELECT table_name, mebibytes FROM system_views.max_partition_size"
+    " WHERE keyspace_name = '{keyspace}'"
+)
+_CROSSED: Final = (
+    "SELECT table_name, p99th FROM system_views.tombstones_per_read"
+    " WHERE keyspace_name = '{keyspace}'"
+)
+_MADE: Final = "SELECT writetime(value) FROM {keyspace}.about WHERE name = 'schema'"
+_REPAIRED: Final = (
+    "SELECT finished_at, status FROM system_distributed.repair_history"
+    " WHERE keyspace_name = '{keyspace}' AND columnfamily_name = 'jobs' ORDER BY id DESC LIMIT 1000"
+)
 
 
 def instant_us(made: UUID) -> int:
@@ -104,7 +123,7 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
             _apart_us([instant_us(made) for _, made in answers], delay_us)
         ),
         "schema": schema,
-        **describe_tables(session, now_us=clock.wall_us()),
+        **_tables(session, now_us=clock.wall_us()),
         "consistency": session.place.consistency,
         "replication": replication["class"].rpartition(".")[2],
         "replicas": _counts(replicas),
@@ -141,3 +160,47 @@ def _all(values: Sequence[str | None]) -> str:
 
 def _counts(by_name: Mapping[str, object]) -> str:
     return ", ".join(f"{name}: {count}" for name, count in sorted(by_name.items()))
+
+
+def _tables(session: CassandraSession, *, now_us: int) -> Mapping[str, str]:
+    """Report sizes, deleted rows and repairs of tables; what a node does not report is omitted."""
+    facts: dict[str, str] = {}
+    defined = _rows_of(session, _DEFINED)
+    for table, compaction, _ in defined:
+        if table == "jobs":
+            facts["compaction"] = compaction["class"].rpartition(".")[2]
+    if defined:
+        kept_us = min(seconds for _, _, seconds in defined) * SECOND_US
+        facts["deleted rows are kept"] = span_text(kept_us)
+    if largest := _most(_node_rows(session, _LARGEST)):
+        facts["largest partition"] = "{} MiB in {}".format(*largest)
+    if crossed := _most(_node_rows(session, _CROSSED)):
+        facts["deleted rows a read (p99)"] = "{} in {}".format(*crossed)
+    for (made_us,) in _rows_of(session, _MADE):
+        facts["keyspace is old"] = span_text(max(0, now_us - made_us))
+    repaired = [
+        finished_at.replace(tzinfo=UTC).timestamp()
+        for finished_at, status in _rows_of(session, _REPAIRED)
+        if status == "SUCCESS" and finished_at is not None
+    ]
+    if repaired:
+        facts["repaired ago"] = span_text(max(0, now_us - round(max(repaired) * SECOND_US)))
+    return facts
+
+
+def _rows_of(session: CassandraSession, text: str) -> Rows:
+    try:
+        return session.ask(text.format(keyspace=session.place.keyspace))
+    except DuelineError:  # a user may read less than all, a node be too old
+        return []
+
+
+def _node_rows(session: CassandraSession, text: str) -> Iterable[Sequence[object]]:
+    answers = session.ask_each(text.format(keyspace=session.place.keyspace))
+    return [row for rows in answers.values() for row in rows or ()]
+
+
+def _most(rows: Iterable[Sequence[object]]) -> tuple[int, str] | None:
+    """Pick the table with the largest figure."""
+    figures = [(round(float(str(figure))), str(table)) for table, figure in rows]
+    return max(figures, default=None)

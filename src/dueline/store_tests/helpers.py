@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from dueline.core.clock import SECOND_US
+from dueline.core.errors import Unknown
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane, Pointer, bucket_of
-from dueline.core.store import Claimed, Move, Record, Row, Store, Want
+from dueline.core.store import NO_VERSION, Claimed, Move, Put, Record, Row, Store, Want
 
 NOW_US = 1_767_225_600 * SECOND_US
 """The laws' present: 2026-01-01. No law reads a clock to know the time of a job."""
@@ -16,6 +17,8 @@ FAR_BUCKET = 2**50
 QUEUE = "laws"
 PAGES_MAX = 10_000
 ADDED_AGAIN_MAX = 5
+ROUNDS_MAX = 10_000
+COUNTS = "counts"
 
 
 def id_of(number: int) -> JobId:
@@ -197,3 +200,29 @@ def row_with(store: Store, job_id: JobId) -> Job:
     (row,) = store.find([job_id])
     assert row is not None
     return row
+
+
+def count_up(store: Store, *, times: int, writer: int) -> int:
+    """Count a record up by conditional writes, as often as told.
+
+    Returns:
+        How many further writes may have been applied: the store raised Unknown for them.
+    """
+    done = unknown = 0
+    for attempt in range(ROUNDS_MAX):
+        value, version = read_count(store)
+        fresh = token_of(1 + writer * ROUNDS_MAX + attempt)
+        try:
+            done += store.commit(COUNTS, [Put("count", fresh, b"%d" % (value + 1), version)])
+        except Unknown:
+            unknown += 1
+        if done == times:
+            return unknown
+    raise AssertionError("the record was never free to be counted up")
+
+
+def read_count(store: Store) -> tuple[int, bytes]:
+    """Read how far the record was counted, and its version."""
+    for record in store.read(COUNTS, after=None, limit=1):
+        return int(record.value), record.version
+    return 0, NO_VERSION

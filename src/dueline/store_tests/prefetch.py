@@ -4,7 +4,7 @@ from dueline.core.job import State
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend, Store, Want
 from dueline.core.store_capabilities import ClaimedAhead, ClaimsAhead
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     born,
@@ -44,7 +44,7 @@ def ahead(
     )
 
 
-class ForesightLaws:
+class PrefetchLaws:
     """What is claimed early is waiting, soon to be due, and held from its time on."""
 
     def test_a_claim_ahead_takes_what_waits_for_a_time_soon_to_come(self, store: Store) -> None:

@@ -2,7 +2,8 @@
 
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import Drop, Extend, Store
-from dueline.store_tests.given import (
+from dueline.core.store_capabilities import Census
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     QUEUE,
@@ -79,7 +80,7 @@ def close(store: Store, now_us: int = NOW_US) -> int:
     return sweep(store, now_us + GUARD_US).closed
 
 
-class ListingLaws:
+class LaneListLaws:
     """Whoever reads the lane list finds every lane with a job that is due."""
 
     def test_a_birth_lists_its_lane(self, store: Store) -> None:
@@ -268,3 +269,48 @@ class ListingLaws:
         dead = lane_of(queue="laws!dead")
         assert list(store.settle([move(second, now_us, token=1001, to=dead)])) == [True]
         assert Reader(store, "laws!dead").look(now_us) == {dead}
+
+
+MANY_LANES = [lane_of(tenant=f"t{number}", priority=number % 3) for number in range(20)]
+A_PAGE = 3
+
+
+def lanes_in(store: Store, *, limit: int = A_PAGE) -> set[Lane]:
+    """Go through all lanes; a store that has no census tells of none."""
+    found: set[Lane] = set()
+    after: str | None = None
+    while isinstance(store, Census):
+        page = store.lanes_held(after=after, limit=limit)
+        assert len(page.lanes) <= limit
+        assert len(set(page.lanes)) == len(page.lanes)
+        found.update(page.lanes)
+        if page.after is None:
+            break
+        assert page.after != after, "it goes on"
+        after = page.after
+    return found
+
+
+class LanesWithRowsLaws:
+    """Every lane that holds a row is told of, wherever it is listed; a store may have no census."""
+
+    def test_every_lane_that_holds_a_row_is_told_of(self, store: Store) -> None:
+        put_in(store, *(born(number, lane=lane) for number, lane in enumerate(MANY_LANES)))
+        put_in(store, born(30, lane=MANY_LANES[0]), born(31, lane=MANY_LANES[0]))
+        claim(store, MANY_LANES[1])
+        expected = set(MANY_LANES) if isinstance(store, Census) else set()
+        assert lanes_in(store) == expected
+        assert lanes_in(store, limit=1000) == expected
+
+    def test_a_lane_that_holds_no_row_any_more_is_not(self, store: Store) -> None:
+        put_in(store, *(born(number, lane=lane) for number, lane in enumerate(MANY_LANES)))
+        for lane in MANY_LANES[4:]:
+            (job,) = claim(store, lane).jobs
+            assert store.settle([Drop(job)]) == [True]
+        assert lanes_in(store) == (set(MANY_LANES[:4]) if isinstance(store, Census) else set())
+        (job,) = claim(store, MANY_LANES[0]).jobs
+        assert store.settle([Drop(job)]) == [True]
+        assert lanes_in(store) == (set(MANY_LANES[1:4]) if isinstance(store, Census) else set())
+
+    def test_an_empty_store_holds_no_lane(self, store: Store) -> None:
+        assert lanes_in(store) == set()

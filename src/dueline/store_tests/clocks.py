@@ -5,7 +5,7 @@ from dueline.core.job import Job
 from dueline.core.lane import Pointer
 from dueline.core.store import Drop, Extend, Group, Store, Verdict
 from dueline.store_tests.factory import StoreFactory
-from dueline.store_tests.given import (
+from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     QUEUE,
@@ -101,7 +101,7 @@ def live_through(store: Store, shift_us: int) -> list[object]:
     return seen
 
 
-class ClocklessLaws:
+class ClockLaws:
     """No call about jobs depends on when it is made."""
 
     def test_a_scenario_is_the_same_in_any_year(self, factory: StoreFactory) -> None:
