@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks import latency, ours
 from dueline.stores.sqlite.store import SqliteStore
 
-READS = ("lanes", "read", "find", "scan", "tail", "claim", "claim_ahead")
+READS = ("lanes", "read", "find", "scan", "tail", "claim", "prefetch")
 
 
 def _count(store: object, reads: Sequence[str], log: Path, workers: int) -> None:

@@ -16,7 +16,7 @@ from checker.journal import Event, text_of
 from checker.order import unexplained
 from checker.reads import crossed, fallen, late_of, regranted
 from checker.starts import EARLY_US_MAX, early, illegitimate
-from checker.timeline import Fault, Life, Seen, is_ok
+from checker.timeline import Fault, JobEvents, RunFacts, is_ok
 
 __all__ = [
     "EARLY_US_MAX", "ENDED", "PREFETCH_MAX", "VERDICTS", "Finding", "Report", "Verdict", "check",
@@ -83,11 +83,11 @@ def check(  # noqa: PLR0912  (one branch for each fault)
         outcomes in the history count.
       prefetch: maximum number of jobs in one poll after less urgent ones.
     """
-    seen = Seen()
+    seen = RunFacts()
     polls: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
     marks: dict[str, list[Event]] = defaultdict(list)
     grants: dict[str, list[Event]] = defaultdict(list)
-    lives: dict[str, Life] = {}
+    lives: dict[str, JobEvents] = {}
     for event in history:
         if event.f == "mark":
             marks[event.id].append(event)
@@ -100,7 +100,7 @@ def check(  # noqa: PLR0912  (one branch for each fault)
         else:
             life = lives.get(event.id)
             if life is None:
-                life = lives[event.id] = Life()
+                life = lives[event.id] = JobEvents()
             getattr(life, event.f).append(event)
             if event.f == "claim" and event.type == "ok":
                 polls[event.proc, event.token, event.shard].append(event)
@@ -126,13 +126,15 @@ def check(  # noqa: PLR0912  (one branch for each fault)
     return Report(counts, findings)
 
 
-def _judged(job: str, life: Life, seen: Seen, final: Mapping[str, str]) -> Iterator[Finding]:
+def _judged(
+    job: str, life: JobEvents, seen: RunFacts, final: Mapping[str, str]
+) -> Iterator[Finding]:
     fault = lost(life, final.get(job))
     if fault:
         yield Finding("lost", job, *fault)
     if life.start and not life.is_attempted():
         yield Finding("unexpected", job, "ran, but was never enqueued", life.all())
-    rules: tuple[tuple[Verdict, Callable[[Life, Seen], Iterable[Fault]]], ...] = (
+    rules: tuple[tuple[Verdict, Callable[[JobEvents, RunFacts], Iterable[Fault]]], ...] = (
         ("illegitimate", illegitimate),
         ("stale", stale),
         ("finished twice", finished_twice),
@@ -144,7 +146,9 @@ def _judged(job: str, life: Life, seen: Seen, final: Mapping[str, str]) -> Itera
             yield Finding(verdict, job, words, events)
 
 
-def _counts(lives: Mapping[str, Life], seen: Seen, final: Mapping[str, str]) -> dict[str, int]:
+def _counts(
+    lives: Mapping[str, JobEvents], seen: RunFacts, final: Mapping[str, str]
+) -> dict[str, int]:
     every = lives.values()
     acknowledged = sum(life.is_acknowledged() for life in every)
     attempted = sum(life.is_attempted() for life in every)

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from checker.journal import Event
-from checker.timeline import Fault, Life, Seen, began, is_ok
+from checker.timeline import Fault, JobEvents, RunFacts, began, is_ok
 
 ENDED = ("done", "dead", "cancelled", "expired", "lost")
 
 
-def lost(life: Life, state: str | None) -> Fault | None:
+def lost(life: JobEvents, state: str | None) -> Fault | None:
     """Return the fault of a job that was acknowledged and has not ended."""
     if not life.is_acknowledged():
         return None
@@ -20,7 +20,7 @@ def lost(life: Life, state: str | None) -> Fault | None:
     return f"was acknowledged, and is {state or 'missing'}", life.all()
 
 
-def stale(life: Life, seen: Seen) -> Iterator[Fault]:
+def stale(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
     """Yield outcomes that were accepted although their token was no longer the row's."""
     if not life.release and len({event.attempt for event in (*life.claim, *life.start)}) < 2:  # noqa: PLR2004
         return
@@ -47,7 +47,7 @@ def stale(life: Life, seen: Seen) -> Iterator[Fault]:
                     yield words, life.all()
 
 
-def _is_released(verdict: Event, life: Life, began_us: int) -> bool:
+def _is_released(verdict: Event, life: JobEvents, began_us: int) -> bool:
     return any(
         is_ok(event) and event.token == verdict.token and event.t <= began_us
         for event in life.release
@@ -55,7 +55,7 @@ def _is_released(verdict: Event, life: Life, began_us: int) -> bool:
     )
 
 
-def finished_twice(life: Life, seen: Seen) -> Iterator[Fault]:
+def finished_twice(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
     """Yield ends after an end."""
     ends = sorted(filter(is_ok, life.settle), key=lambda event: event.t)
     for first, second in pairwise(ends):
@@ -63,7 +63,7 @@ def finished_twice(life: Life, seen: Seen) -> Iterator[Fault]:
             yield f"ended under claim {first.attempt} and under {second.attempt}", life.all()
 
 
-def refenced(life: Life, seen: Seen) -> Iterator[Fault]:
+def refenced(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
     """Yield claims whose fence is not above those before."""
     if len(life.claim) < 2:  # noqa: PLR2004
         return

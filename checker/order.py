@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from checker.journal import Event
-from checker.timeline import Fault, Life, Seen, is_ok
+from checker.timeline import Fault, JobEvents, RunFacts, is_ok
 
 SEARCHED_MAX = 20_000
 """Maximum number of states for one job; a longer search is abandoned, and counted."""
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     has_ended: bool
 
 
-def unexplained(life: Life, seen: Seen) -> Iterator[Fault]:
+def unexplained(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
     """Yield a fault if no order explains the job's claims and outcomes."""
     few = len(life.claim) < 2 and len(life.settle) < 3  # noqa: PLR2004
     if few and not (life.release or life.extend or life.carry):
@@ -49,7 +49,7 @@ def unexplained(life: Life, seen: Seen) -> Iterator[Fault]:
         yield "has responses that no order of its claims and outcomes explains", life.all()
 
 
-def _calls(life: Life, seen: Seen) -> list[Call]:
+def _calls(life: JobEvents, seen: RunFacts) -> list[Call]:
     """Return the calls that may have taken effect, by the time of their responses."""
     verdicts = (life.settle, life.release, life.extend, life.carry)
     claims = [claim for claim in life.claim if claim.token and claim.type != "no"]

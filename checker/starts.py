@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from checker.journal import Event
-from checker.timeline import Fault, Life, Seen, began, claim_of, is_ok, is_refused, may_be
+from checker.timeline import Fault, JobEvents, RunFacts, began, claim_of, is_ok, is_refused, may_be
 
 EARLY_US_MAX = 1000
 """Maximum error of a process's estimate of the store's time, for a start or a lease's end."""
 
 
-def illegitimate(life: Life, seen: Seen) -> Iterator[Fault]:
+def illegitimate(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:
     """Yield starts while another claim was valid, or after the job's end."""
     if len(life.start) < 2 and not life.settle:  # noqa: PLR2004
         return
@@ -32,7 +32,7 @@ def illegitimate(life: Life, seen: Seen) -> Iterator[Fault]:
                 seen.again[reason] += 1
 
 
-def _end_before(start: Event, life: Life, seen: Seen) -> Event | None:
+def _end_before(start: Event, life: JobEvents, seen: RunFacts) -> Event | None:
     """Return the end of the job before a later claim was taken and started, or None."""
     for end in life.settle:
         if end.type == "ok" and end.attempt < start.attempt and end.t <= start.t:
@@ -43,7 +43,7 @@ def _end_before(start: Event, life: Life, seen: Seen) -> Event | None:
     return None
 
 
-def _reason(before: Event, start: Event, life: Life, seen: Seen) -> str | None:
+def _reason(before: Event, start: Event, life: JobEvents, seen: RunFacts) -> str | None:
     """Return what ended the claim of one start before the next, or None."""
     attempt = before.attempt
     for given in (life.release, life.carry):
@@ -64,12 +64,12 @@ def _reason(before: Event, start: Event, life: Life, seen: Seen) -> str | None:
     return "expired" if 0 < _lease_end(claim, life) <= taken_us + EARLY_US_MAX else None
 
 
-def _lease_end(claim: Event, life: Life) -> int:
+def _lease_end(claim: Event, life: JobEvents) -> int:
     ends = [event.at for event in life.extend if event.attempt == claim.attempt and is_ok(event)]
     return max([claim.at, *ends])
 
 
-def early(life: Life, seen: Seen) -> Iterator[Fault]:  # noqa: ARG001  (a rule)
+def early(life: JobEvents, seen: RunFacts) -> Iterator[Fault]:  # noqa: ARG001  (a rule)
     """Yield starts before the due time of the job or of its retry."""
     if not life.start:
         return
@@ -91,7 +91,7 @@ def early(life: Life, seen: Seen) -> Iterator[Fault]:  # noqa: ARG001  (a rule)
             yield f"was started {least_us - start.t} µs before its due time", life.all()
 
 
-def _moves(life: Life) -> list[tuple[int, int, Event]]:
+def _moves(life: JobEvents) -> list[tuple[int, int, Event]]:
     """Return the calls that moved the job, or may have: attempt, time of the request, last event.
 
     They are in the order in which they took effect: each names the token that the previous one

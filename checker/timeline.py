@@ -11,7 +11,7 @@ Fault = tuple[str, Sequence[Event]]
 
 
 @dataclass(slots=True)
-class Life:
+class JobEvents:
     """A job's events by kind; the lists have the names of `Event.f`."""
 
     enqueue: list[Event] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class Seen:
+class RunFacts:
     """Deaths of processes, and times of claim requests by token.
 
     again: reasons for repeated starts. given_up: number of jobs with too many calls to order.
@@ -56,7 +56,7 @@ class Seen:
     given_up: int = 0
 
 
-def claim_of(life: Life, attempt: int) -> Event | None:
+def claim_of(life: JobEvents, attempt: int) -> Event | None:
     """Return the claim that may have had a fence, or None."""
     for event in life.claim:
         if event.attempt == attempt and may_be(event):
@@ -64,7 +64,7 @@ def claim_of(life: Life, attempt: int) -> Event | None:
     return None
 
 
-def began(answer: Event, given: Sequence[Event], seen: Seen) -> int:
+def began(answer: Event, given: Sequence[Event], seen: RunFacts) -> int:
     """Return the earliest time of the request for a response."""
     if answer.f == "claim":
         return seen.asked.get(answer.token, answer.t)

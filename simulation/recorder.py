@@ -9,7 +9,7 @@ from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import BORN_TOKEN, Job, Token
 from dueline.core.lane import DEAD_SUFFIX, Lane, Marks, Pointer
 from dueline.core.store import Claimed, Drop, Extend, Group, LanePage, Move, Store, Verdict, Want
-from dueline.core.store_capabilities import ClaimedAhead, ClaimsAhead
+from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
 
 Answer = TypeVar("Answer")
 
@@ -60,12 +60,12 @@ class RecordingStore:
             self._diary.write(asked, *map(self._claimed, claimed.jobs))
         return claimed
 
-    def claim_ahead(self, wants: Sequence[Want], *, token: Token, **terms: Any) -> ClaimedAhead:  # noqa: ANN401  (as they come)
+    def prefetch(self, wants: Sequence[Want], *, token: Token, **terms: Any) -> PrefetchResult:  # noqa: ANN401  (as they come)
         """Pass on; as `claim`."""
-        if not isinstance(self._store, ClaimsAhead):
-            return ClaimedAhead([], {})
+        if not isinstance(self._store, SupportsPrefetch):
+            return PrefetchResult([], {})
         asked = self._event(type="invoke", f="claim", token=token.hex())
-        claimed = self._store.claim_ahead(wants, token=token, **terms)
+        claimed = self._store.prefetch(wants, token=token, **terms)
         if claimed.jobs:
             self._diary.write(asked, *(self._claimed(job) for job, _ in claimed.jobs))
         return claimed

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from dueline.core.clock import Clock
 from dueline.core.job import JobId, Token
-from dueline.core.readback import Fate
+from dueline.core.readback import WriteStatus
 from dueline.core.store import Claimed, Move, Store, Verdict, Want, Write
-from dueline.core.watermark import Frontier
+from dueline.core.watermark import StreamWatermarks
 from dueline.store_tests.cluster import Cluster, Node
 from dueline.store_tests.row_changes import Change, Found
 from dueline.store_tests.stepped_store import SteppedMemoryStore, nothing
@@ -18,17 +18,17 @@ from simulation.link import Link
 READS = frozenset({"find", "scan", "lanes", "read", "tail", "clock_us"})
 WRITES = frozenset(
     {
-        "add", "claim", "claim_ahead", "settle", "sweep", "commit", "append", "together",
+        "add", "claim", "prefetch", "settle", "sweep", "commit", "append", "together",
         "close_until", "expire",
     }
 )  # fmt: skip
-DECIDING = frozenset({"claim", "claim_ahead", "settle", "commit"})
+DECIDING = frozenset({"claim", "prefetch", "settle", "commit"})
 LANDING = WRITES - {"add", "together"}
 """Births may not happen once their callers gave up: where there are transactions a key that went
 may be born again, so what was sent has to be known to be over before it is sent again."""
 
 READ_STEPS = frozenset(
-    {"page", "some", "places", "marks", "pointers", "read", "tail", "mark_of", "lanes_held"}
+    {"page", "some", "places", "marks", "pointers", "read", "tail", "mark_of", "lanes_with_rows"}
 )
 WRITE_STEPS = frozenset(
     {
@@ -110,7 +110,7 @@ class SteppedClient(SteppedMemoryStore):
         self._steps = SteppedNode(cluster, link)
         self._node = self._steps
         self._lists = LaneIndex(self._node)
-        self._frontier = Frontier(self._node)
+        self._watermarks = StreamWatermarks(self._node)
         self._cluster = cluster
         self._link = link
         self.presumed: set[tuple[JobId, Token]] = set()
@@ -149,11 +149,11 @@ class SteppedClient(SteppedMemoryStore):
             for job, _ in self._cluster.rows.get(lane, {}).values()
         )
 
-    def _fate(self, change: Change, found: Found | None, *, is_unsure: bool) -> Fate:
-        fate = super()._fate(change, found, is_unsure=is_unsure)
-        if fate is Fate.HELD and found is None:
+    def _status(self, change: Change, found: Found | None, *, is_unsure: bool) -> WriteStatus:
+        status = super()._status(change, found, is_unsure=is_unsure)
+        if status is WriteStatus.HELD and found is None:
             self.presumed.add((change.key[1], change.token))
-        return fate
+        return status
 
 
 class _Timed:

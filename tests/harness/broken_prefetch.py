@@ -5,7 +5,7 @@ from typing import TypedDict, Unpack
 
 from dueline.core.job import State, Token
 from dueline.core.store import Want
-from dueline.core.store_capabilities import ClaimedAhead, Prefetched
+from dueline.core.store_capabilities import Prefetched, PrefetchResult
 from dueline.stores.memory.store import MemoryStore
 
 
@@ -35,42 +35,42 @@ def _but(
 class TakesTheDue(MemoryStore):
     """Claims what is due already, too."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
-        return super().claim_ahead(wants, **_but(terms, now_us=-1))
+    def prefetch(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> PrefetchResult:
+        return super().prefetch(wants, **_but(terms, now_us=-1))
 
 
 class LooksFurther(MemoryStore):
     """Claims what is due somewhat later than was asked for."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
-        return super().claim_ahead(wants, **_but(terms, until_us=1))
+    def prefetch(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> PrefetchResult:
+        return super().prefetch(wants, **_but(terms, until_us=1))
 
 
 class TakesTheHeld(MemoryStore):
     """Claims rows that others hold, before their leases end."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
+    def prefetch(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> PrefetchResult:
         for rows in self._rows.values():
             for row in list(rows.values()):
                 self._put(row._replace(state=State.WAITING))
-        return super().claim_ahead(wants, **terms)
+        return super().prefetch(wants, **terms)
 
 
 class TakesTheDecided(MemoryStore):
     """Claims rows of which it is decided how they ended."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
+    def prefetch(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> PrefetchResult:
         for rows in self._rows.values():
             for row in list(rows.values()):
                 self._put(row._replace(outcome=b""))
-        return super().claim_ahead(wants, **terms)
+        return super().prefetch(wants, **terms)
 
 
 class LeasesFromNow(MemoryStore):
     """Counts leases from the claim."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
-        claimed = super().claim_ahead(wants, **terms)
+    def prefetch(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> PrefetchResult:
+        claimed = super().prefetch(wants, **terms)
         jobs = []
         for job, start_us in claimed.jobs:
             self._put(job._replace(at_us=terms["now_us"] + terms["lease_us"]))
@@ -81,5 +81,5 @@ class LeasesFromNow(MemoryStore):
 class GreedyAhead(MemoryStore):
     """Takes one more than the limit says."""
 
-    def claim_ahead(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> ClaimedAhead:
-        return super().claim_ahead(wants, **_but(terms, limit=1))
+    def prefetch(self, wants: Sequence[Want], **terms: Unpack[ConsumerOptions]) -> PrefetchResult:
+        return super().prefetch(wants, **_but(terms, limit=1))

@@ -16,7 +16,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesHeld
+from dueline.core.store_capabilities import LanesWithRows
 from dueline.stores.memory.store import MemoryStore
 
 
@@ -377,14 +377,14 @@ class TwoHolders(MemoryStore):
 class TellsOfOnePage(MemoryStore):
     """Goes through the lanes that hold rows up to the end of a page."""
 
-    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
-        return super().lanes_held(after=after, limit=limit)._replace(after=None)
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
+        return super().lanes_with_rows(after=after, limit=limit)._replace(after=None)
 
 
 class TellsOfEmptyLanes(MemoryStore):
     """Tells of lanes that held rows once, too."""
 
-    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
-        page = super().lanes_held(after=after, limit=limit)
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
+        page = super().lanes_with_rows(after=after, limit=limit)
         empty = [lane for lane, rows in self._rows.items() if not rows]
         return page._replace(lanes=[*page.lanes, *empty][:limit])

@@ -6,7 +6,7 @@ from itertools import cycle
 from dueline.core.clock import Clock
 from dueline.core.lane import Lane
 from dueline.core.store import Write
-from dueline.core.watermark import Frontier
+from dueline.core.watermark import StreamWatermarks
 from dueline.store_tests.cluster import Cluster, GivenUp, Node
 from dueline.store_tests.row_changes import Change, Found, holds
 from dueline.store_tests.stepped_store import SteppedMemoryStore
@@ -61,4 +61,4 @@ class LateClient(SteppedMemoryStore):
         super().__init__(clock, cluster=cluster)
         self._node = LateNode(cluster, turns or cycle(TURNS))
         self._lists = LaneIndex(self._node)
-        self._frontier = Frontier(self._node)
+        self._watermarks = StreamWatermarks(self._node)

@@ -20,13 +20,13 @@ from dueline.jobs.completion import Finished, finish, finish_of
 from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
-    births,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
+    new_jobs,
     put_in,
     rows_in,
     token_of,
@@ -40,7 +40,7 @@ Late = Callable[[], None]
 
 def a_claim_has_its_rows(store: Store, late: Late) -> None:
     """A claim has its rows."""
-    put_in(store, *births(3))
+    put_in(store, *new_jobs(3))
     late()
     claimed = claim(store, lane_of())
     assert ids_of(claimed.jobs) == [id_of(1), id_of(2), id_of(3)]
@@ -50,7 +50,7 @@ def a_claim_has_its_rows(store: Store, late: Late) -> None:
 
 def a_claim_of_another_is_not_taken_for_ones_own(store: Store, late: Late) -> None:
     """A claim of another is not taken for one's own."""
-    put_in(store, *births(2))
+    put_in(store, *new_jobs(2))
     assert len(claim(store, lane_of(), token=9).jobs) == 2
     late()
     claimed = claim(store, lane_of(), now_us=END_US, token=2)
@@ -72,7 +72,7 @@ VERDICTS: Mapping[str, Callable[[Job], Verdict]] = {
 
 def a_verdict_holds(store: Store, late: Late, verdict: str) -> None:
     """A verdict holds, once."""
-    put_in(store, *births(2))
+    put_in(store, *new_jobs(2))
     job, stays = claim(store, lane_of()).jobs
     wanted = VERDICTS[verdict](job)
     late()
@@ -93,7 +93,7 @@ def a_verdict_holds(store: Store, late: Late, verdict: str) -> None:
 
 def verdicts_beside_it_hold(store: Store, late: Late) -> None:
     """Of several verdicts that go out together each is told as it is."""
-    put_in(store, *births(3))
+    put_in(store, *new_jobs(3))
     jobs = claim(store, lane_of()).jobs
     assert list(store.settle([move(jobs[1], NOW_US + 1, token=77)])) == [True]
     late()
@@ -123,7 +123,7 @@ def an_outcome_is_known_by_whoever_repeats_it(
 
     Args: silence: makes the store say nothing more, until what it returns is called.
     """
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     (job,) = claim(store, lane_of()).jobs
     settings = QueueSettings(keep_us=10_000 * DAY_US)  # a node goes by its own clock
     end = finish_of(job, Outcome("done", NOW_US + 5, value="1"), None, settings)
@@ -141,7 +141,7 @@ def an_outcome_is_known_by_whoever_repeats_it(
 
 def another_outcome_under_the_same_claim_is_refused(store: Store) -> None:
     """Of two outcomes of one claim the first counts, and the second is told so."""
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     (job,) = claim(store, lane_of()).jobs
     first, second = (
         move(job, END_US + 5, token=number)._replace(outcome=b"%d" % number) for number in (81, 82)

@@ -54,10 +54,10 @@ def watched(law: str) -> Iterator[None]:
     used: list[LaneScan] = []
 
     def noting(self: CursorCache, *args: object, **how: object) -> LaneScan:
-        visit = opened(self, *args, **how)  # type: ignore[arg-type]
-        if visit.memory is not None:
-            used.append(visit)
-        return visit
+        scan = opened(self, *args, **how)  # type: ignore[arg-type]
+        if scan.cache is not None:
+            used.append(scan)
+        return scan
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CursorCache, "open", noting)

@@ -60,7 +60,7 @@ def emptiness_from_the_claimers_memory(patch: Patch) -> None:
 
     def sweep_by_memory(self: SteppedMemoryStore, *args: str, **terms: int) -> object:
         def ats_us(_node: Node, lane: Lane) -> Iterator[int]:
-            memory = self._recall._memories.get(lane)
+            memory = self._cursors._caches.get(lane)
             if memory is None:
                 return read(self._node, lane)
             return iter([seen.at_us for seen in memory.rows.values()])
@@ -125,9 +125,9 @@ def a_lane_listed_later_is_not_read_again(patch: Patch) -> None:
 
 
 def a_lane_in_pieces_is_read_once(patch: Patch) -> None:
-    from dueline.stores.cassandra.lane_index import CassandraBoard  # noqa: PLC0415  (needs the driver)
+    from dueline.stores.cassandra.lane_index import CassandraLaneStorage  # noqa: PLC0415  (needs the driver)
 
-    change_source(patch, CassandraBoard, "ats_us", "range(2)", "range(1)")
+    change_source(patch, CassandraLaneStorage, "ats_us", "range(2)", "range(1)")
 
 
 def the_cursor_passes_late_births(patch: Patch) -> None:
@@ -148,8 +148,8 @@ def a_memory_never_grows_old(patch: Patch) -> None:
     def open_young(
         self: CursorCache, lane: Lane, *, now_us: int, lease_us: int, most: int
     ) -> LaneScan:
-        if lane in self._memories:
-            self._memories[lane].read_us = now_us
+        if lane in self._caches:
+            self._caches[lane].read_us = now_us
         return visit_at(self, lane, now_us=now_us, lease_us=lease_us, most=most)
 
     patch.setattr(CursorCache, "open", open_young)

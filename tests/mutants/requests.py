@@ -8,7 +8,7 @@ from dueline.core.errors import Unknown
 from dueline.core.ids import Ids
 from dueline.core.job import Job
 from dueline.core.lane import Lane
-from dueline.core.readback import Fate
+from dueline.core.readback import WriteStatus
 from dueline.core.store import Move, Write
 from dueline.jobs import completion
 from dueline.store_tests.row_changes import Change, Found, claim, holds
@@ -38,20 +38,20 @@ def _send(self: SteppedMemoryStore, lane: Lane, change: Change) -> Mapping[Key, 
         return self._node.decide(lane, [change])
     except Unknown as error:
         present = self._read_back(error, lane, [change.key])
-    fate = self._fate(change, present.get(change.key), is_unsure=True)
-    if fate is Fate.OPEN:
+    status = self._status(change, present.get(change.key), is_unsure=True)
+    if status is WriteStatus.OPEN:
         return self._node.decide(lane, [change])
-    return None if fate is Fate.HELD else present
+    return None if status is WriteStatus.HELD else present
 
 
 def _commit(self: SteppedMemoryStore, partition: str, writes: Sequence[Write]) -> bool:
     try:
         return self._node.commit(partition, writes, self.clock_us())
     except Unknown as error:
-        fate = self._fate_of_commit(error, partition, writes)
-        if fate is Fate.UNKNOWN:
+        status = self._commit_status(error, partition, writes)
+        if status is WriteStatus.UNKNOWN:
             raise
-    return fate is Fate.HELD or self._node.commit(partition, writes, self.clock_us())
+    return status is WriteStatus.HELD or self._node.commit(partition, writes, self.clock_us())
 
 
 def a_refusal_is_believed(patch: Patch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from dueline.coordination.leases import Grant, Leases, _Holding
 from dueline.core.engine import Engine
 from dueline.core.store import Commit, Records, Row
-from dueline.core.watermark import SEALED_US, Frontier, StreamShard
+from dueline.core.watermark import SEALED_US, StreamShard, StreamWatermarks
 from dueline.log import checkpoint
 from dueline.log.checkpoint import Checkpoint
 from dueline.log.reader import ShardReader
@@ -72,12 +72,12 @@ def the_mark_is_raised_after_the_read(patch: Patch) -> None:
 
 
 def a_producer_does_not_look_after_it_appends(patch: Patch) -> None:
-    def look(self: Frontier, rows: Collection[Row]) -> Mapping[StreamShard, int]:
+    def look(self: StreamWatermarks, rows: Collection[Row]) -> Mapping[StreamShard, int]:
         assert self is not None
         assert rows is not None
         return {}
 
-    patch.setattr(Frontier, "_look", look)
+    patch.setattr(StreamWatermarks, "_look", look)
 
 
 def a_reader_goes_beyond_the_mark(patch: Patch) -> None:

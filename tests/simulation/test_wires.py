@@ -3,7 +3,7 @@
 import inspect
 
 from dueline.core.store import Store
-from dueline.core.store_capabilities import ClaimsAhead
+from dueline.core.store_capabilities import SupportsPrefetch
 from dueline.store_tests.cluster import Node
 from simulation.wires import READ_STEPS, READS, WRITE_STEPS, WRITES
 
@@ -23,7 +23,7 @@ def methods(kind: type) -> set[str]:
 
 
 def test_every_call_of_a_store_goes_by_the_link() -> None:
-    assert (methods(Store) | methods(ClaimsAhead)) - BESIDE == READS | WRITES
+    assert (methods(Store) | methods(SupportsPrefetch)) - BESIDE == READS | WRITES
 
 
 def test_every_step_of_a_cluster_goes_by_the_link() -> None:

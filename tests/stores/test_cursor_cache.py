@@ -61,23 +61,23 @@ def test_a_visit_reads_no_more_than_it_needs(lane: FakeLane) -> None:
 def test_pages_grow_to_their_bounds(lane: FakeLane) -> None:
     for number in range(9000):
         lane.rows[key(NOW_US - 900, number)] = seen(NOW_US + LEASE_US, 1)
-    visit = lane.recall.open(LANE, now_us=NOW_US, lease_us=LEASE_US, most=5000)
+    scan = lane.cursors.open(LANE, now_us=NOW_US, lease_us=LEASE_US, most=5000)
     limits = []
-    while (page := visit.next_page()) is not None:
+    while (page := scan.next_page()) is not None:
         limits.append((page.limit, page.is_first))
         past = sorted(place for place in lane.rows if place > page.after)[: page.limit]
-        visit.take(page, [(place, lane.rows[place]) for place in past])
+        scan.take(page, [(place, lane.rows[place]) for place in past])
     assert limits[:3] == [(FIRST_PAGE_MAX, True), (PAGE_MAX, False), (PAGE_MAX, False)]
-    assert visit.due(10) == []
+    assert scan.due(10) == []
 
 
 def test_the_next_time_is_the_least_that_is_left(lane: FakeLane) -> None:
-    assert lane.visit(NOW_US).next_at_us() is None
+    assert lane.scan(NOW_US).next_at_us() is None
     lane.born(NOW_US + 7)
-    assert lane.visit(NOW_US).next_at_us() == NOW_US + 7
+    assert lane.scan(NOW_US).next_at_us() == NOW_US + 7
     lane.born(NOW_US - 5, 1)
     lane.claim(NOW_US)
-    assert lane.visit(NOW_US).next_at_us() == NOW_US + 7
+    assert lane.scan(NOW_US).next_at_us() == NOW_US + 7
 
 
 def test_what_is_left_is_read_where_memory_alone_has_enough(lane: FakeLane) -> None:
@@ -85,9 +85,9 @@ def test_what_is_left_is_read_where_memory_alone_has_enough(lane: FakeLane) -> N
     lane.claim(NOW_US)
     lane.move(old, NOW_US - 20 * SECOND_US)
     fresh = lane.born(NOW_US)
-    visit = lane.visit(NOW_US, most=1)
-    assert visit.due(1) == [old]
-    assert fresh in visit.rows
+    scan = lane.scan(NOW_US, most=1)
+    assert scan.due(1) == [old]
+    assert fresh in scan.rows
 
 
 def test_what_is_done_is_not_read_again(lane: FakeLane) -> None:
@@ -136,7 +136,7 @@ def test_rows_are_read_again_once_a_second_and_no_others(lane: FakeLane) -> None
     assert lane.read == []
     lane.drop(young)
     lane.claim(NOW_US + 2 * REREAD_US)
-    assert young not in lane.visit(NOW_US + 2 * REREAD_US).rows
+    assert young not in lane.scan(NOW_US + 2 * REREAD_US).rows
 
 
 def test_a_birth_that_lands_later_is_found_when_the_memory_is_old(lane: FakeLane) -> None:
@@ -145,13 +145,13 @@ def test_a_birth_that_lands_later_is_found_when_the_memory_is_old(lane: FakeLane
 
 def test_a_memory_grows_old_with_half_a_lease() -> None:
     for lease_us, age_us in ((2 * SECOND_US, SECOND_US), (10**12, AGE_US_MAX)):
-        recall = CursorCache()
-        visit = recall.open(LANE, now_us=NOW_US, lease_us=lease_us, most=1)
-        visit.take(Page(START, 1), ())
-        recall.close(visit)
-        young = recall.open(LANE, now_us=NOW_US + age_us, lease_us=lease_us, most=1)
-        recall.abandon(young)
-        old = recall.open(LANE, now_us=NOW_US + age_us + 1, lease_us=lease_us, most=1)
+        cursors = CursorCache()
+        scan = cursors.open(LANE, now_us=NOW_US, lease_us=lease_us, most=1)
+        scan.take(Page(START, 1), ())
+        cursors.close(scan)
+        young = cursors.open(LANE, now_us=NOW_US + age_us, lease_us=lease_us, most=1)
+        cursors.abandon(young)
+        old = cursors.open(LANE, now_us=NOW_US + age_us + 1, lease_us=lease_us, most=1)
         assert young.start > START
         assert old.start == START
 
@@ -159,12 +159,12 @@ def test_a_memory_grows_old_with_half_a_lease() -> None:
 def test_the_age_counts_from_the_start_of_the_reading_from_the_start(lane: FakeLane) -> None:
     lane.claim(NOW_US)
     lane.claim(NOW_US + AGE_US_MAX)
-    assert lane.visit(NOW_US + AGE_US_MAX + 1).start == START
+    assert lane.scan(NOW_US + AGE_US_MAX + 1).start == START
 
 
 def test_a_present_that_falls_back_reads_from_the_start(lane: FakeLane) -> None:
     lane.claim(NOW_US)
-    assert lane.visit(NOW_US - 1).start == START
+    assert lane.scan(NOW_US - 1).start == START
 
 
 def test_a_row_of_mine_comes_back_when_its_lease_ends(lane: FakeLane) -> None:
@@ -192,7 +192,7 @@ def test_what_others_did_is_learnt_from_a_refusal(lane: FakeLane) -> None:
     lane.rows[old] = seen(NOW_US + 2 * SECOND_US, 77)  # unseen by this process
     del lane.rows[gone]
     assert lane.claim(NOW_US + SECOND_US) == []
-    assert lane.visit(NOW_US + SECOND_US).next_at_us() == NOW_US + 2 * SECOND_US
+    assert lane.scan(NOW_US + SECOND_US).next_at_us() == NOW_US + 2 * SECOND_US
     assert lane.claim(NOW_US + 2 * SECOND_US) == [old]
 
 
@@ -209,7 +209,7 @@ def test_a_row_that_was_moved_to_the_same_time_is_not_claimed_on_memory(lane: Fa
 def test_a_birth_of_this_process_behind_the_cursor_is_known_at_once(lane: FakeLane) -> None:
     lane.claim(NOW_US)
     late = lane.born(NOW_US - 40 * SECOND_US)
-    lane.recall.learn_births(LANE, [(late, lane.rows[late])])
+    lane.cursors.learn_inserts(LANE, [(late, lane.rows[late])])
     assert lane.claim(NOW_US + 1) == [late]
 
 
@@ -217,19 +217,19 @@ def test_a_birth_that_is_repeated_tells_nothing_of_what_became_of_the_row(lane: 
     old = lane.born(NOW_US - 60 * SECOND_US)
     birth = lane.rows[old]
     assert lane.claim(NOW_US) == [old]
-    lane.recall.learn_births(LANE, [(old, birth)])
-    visit = lane.visit(NOW_US + 1)
-    lane.recall.learn_births(LANE, [(old, birth)])  # also while a visit is on its way
-    lane.recall.close(visit)
-    assert lane.visit(NOW_US + 2).next_at_us() == NOW_US + LEASE_US
+    lane.cursors.learn_inserts(LANE, [(old, birth)])
+    scan = lane.scan(NOW_US + 1)
+    lane.cursors.learn_inserts(LANE, [(old, birth)])  # also while a scan is on its way
+    lane.cursors.close(scan)
+    assert lane.scan(NOW_US + 2).next_at_us() == NOW_US + LEASE_US
 
 
 def test_a_birth_during_a_visit_is_remembered_after_it(lane: FakeLane) -> None:
     lane.claim(NOW_US)
-    visit = lane.visit(NOW_US + 1)
+    scan = lane.scan(NOW_US + 1)
     late = lane.born(NOW_US - 40 * SECOND_US)
-    lane.recall.learn_births(LANE, [(late, lane.rows[late])])
-    lane.recall.close(visit)
+    lane.cursors.learn_inserts(LANE, [(late, lane.rows[late])])
+    lane.cursors.close(scan)
     assert lane.claim(NOW_US + 2) == [late]
 
 
@@ -237,25 +237,25 @@ def test_what_happens_during_a_visit_is_remembered_after_it(lane: FakeLane) -> N
     old = lane.born(NOW_US - 60 * SECOND_US)
     gone = lane.born(NOW_US - 60 * SECOND_US, 1)
     lane.claim(NOW_US)
-    visit = lane.visit(NOW_US + 1)
+    scan = lane.scan(NOW_US + 1)
     lane.move(old, NOW_US + 5)
     lane.drop(gone)
-    lane.recall.close(visit)
-    assert lane.visit(NOW_US + 2).next_at_us() == NOW_US + 5
+    lane.cursors.close(scan)
+    assert lane.scan(NOW_US + 2).next_at_us() == NOW_US + 5
 
 
 def test_of_two_visits_at_once_neither_forgets_what_the_other_has_seen(lane: FakeLane) -> None:
     places = [lane.born(NOW_US - 60 * SECOND_US, number) for number in range(60)]
     assert lane.claim(NOW_US, most=10) == places[:10]
-    short = lane.visit(NOW_US + 1, most=1)
-    long = lane.visit(NOW_US + 1, most=40)
+    short = lane.scan(NOW_US + 1, most=1)
+    long = lane.scan(NOW_US + 1, most=40)
     for place in long.due(40):
         lane.rows[place] = seen(NOW_US + LEASE_US, 99)
         long.note(place, lane.rows[place])
-    lane.recall.close(long)
-    lane.recall.close(short)
-    visit = lane.visit(NOW_US + 2, most=60)
-    assert set(visit.rows) == set(places)
+    lane.cursors.close(long)
+    lane.cursors.close(short)
+    scan = lane.scan(NOW_US + 2, most=60)
+    assert set(scan.rows) == set(places)
     assert set(lane.read) == set(places[50:])
 
 
@@ -263,17 +263,17 @@ def test_a_visit_whose_memory_was_replaced_is_not_remembered(lane: FakeLane) -> 
     """It does not know what the reading from the start has found behind its cursor."""
     lane.born(NOW_US - 60 * SECOND_US)
     lane.claim(NOW_US)
-    stale = lane.visit(NOW_US + 1)
+    stale = lane.scan(NOW_US + 1)
     late = lane.born(NOW_US - 50 * SECOND_US)
-    lane.recall.close(lane.visit(NOW_US + AGE_US_MAX + 1))
-    lane.recall.close(stale)
+    lane.cursors.close(lane.scan(NOW_US + AGE_US_MAX + 1))
+    lane.cursors.close(stale)
     assert lane.claim(NOW_US + AGE_US_MAX + 2) == [late]
 
 
 def test_an_abandoned_visit_changes_nothing(lane: FakeLane) -> None:
     old = lane.born(NOW_US - 60 * SECOND_US)
-    visit = lane.visit(NOW_US)
-    lane.recall.abandon(visit)
+    scan = lane.scan(NOW_US)
+    lane.cursors.abandon(scan)
     assert lane.claim(NOW_US) == [old]
 
 
@@ -281,23 +281,23 @@ def test_a_lane_that_is_left_for_the_next_is_read_once_more(lane: FakeLane) -> N
     lane.born(NOW_US - 50 * SECOND_US, 9)
     lane.claim(NOW_US)
     late = lane.born(NOW_US - 2 * LATE_US)
-    lane.recall.close(lane.recall.open(NEWER, now_us=NOW_US, lease_us=LEASE_US, most=1))
+    lane.cursors.close(lane.cursors.open(NEWER, now_us=NOW_US, lease_us=LEASE_US, most=1))
     assert lane.claim(NOW_US + 1) == [late]
-    assert lane.visit(NOW_US + 2).start > START
+    assert lane.scan(NOW_US + 2).start > START
 
 
 def test_a_lane_of_another_tenant_leaves_none_behind(lane: FakeLane) -> None:
     lane.claim(NOW_US)
     other = NEWER._replace(tenant="other")
-    lane.recall.close(lane.recall.open(other, now_us=NOW_US, lease_us=LEASE_US, most=1))
-    assert lane.visit(NOW_US + 1).start > START
+    lane.cursors.close(lane.cursors.open(other, now_us=NOW_US, lease_us=LEASE_US, most=1))
+    assert lane.scan(NOW_US + 1).start > START
 
 
 def test_without_memory_every_visit_starts_at_the_start() -> None:
     lane = FakeLane(is_on=False)
     old = lane.born(NOW_US - 60 * SECOND_US)
     assert lane.claim(NOW_US) == [old]
-    assert lane.visit(NOW_US + 1).start == START
+    assert lane.scan(NOW_US + 1).start == START
     assert lane.read == [old]
 
 
@@ -312,7 +312,7 @@ def test_a_remembering_claimer_claims_what_a_forgetful_one_would(seed: int) -> N
         act = chance.random()
         if act < 0.4:
             place = lane.born(now_us - chance.choice((0, 0, 5, 30)) * SECOND_US, step)
-            lane.recall.learn(LANE, place, lane.rows[place])
+            lane.cursors.learn(LANE, place, lane.rows[place])
         elif act < 0.6 and lane.rows:
             place = chance.choice(sorted(lane.rows))
             if chance.random() < 0.5:
@@ -325,6 +325,6 @@ def test_a_remembering_claimer_claims_what_a_forgetful_one_would(seed: int) -> N
             expected = [place for at_us, _, place in due if at_us <= now_us][:most]
             assert lane.claim(now_us, most) == expected
             least = min((row.at_us for row in lane.rows.values()), default=None)
-            visit = lane.visit(now_us, most)
-            assert visit.next_at_us() == least
-            lane.recall.abandon(visit)
+            scan = lane.scan(now_us, most)
+            assert scan.next_at_us() == least
+            lane.cursors.abandon(scan)

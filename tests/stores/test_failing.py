@@ -11,9 +11,9 @@ from dueline.store_tests.helpers import (
     NOW_US,
     QUEUE,
     WIDTH_US,
-    births,
     claim,
     lane_of,
+    new_jobs,
     row_of,
     token_of,
 )
@@ -22,10 +22,10 @@ from dueline.stores.memory.store import MemoryStore
 
 def live(store: Store) -> None:
     """Make each call of the waist once; thirteen are counted."""
-    store.add(births(2))
+    store.add(new_jobs(2))
     first, second = claim(store, lane_of()).jobs
     store.settle([Drop(first)])
-    store.together([Group(verdicts=[Drop(second)], jobs=births(1, first=9))])
+    store.together([Group(verdicts=[Drop(second)], jobs=new_jobs(1, first=9))])
     store.commit("p", [Put("key", token_of(1), b"value")])
     store.append([row_of(1)])
     store.sweep(QUEUE, 0, now_us=NOW_US, width_us=WIDTH_US)
@@ -64,6 +64,6 @@ def test_a_call_is_applied_before_its_answer_is_lost_and_never_when_it_is_droppe
 ) -> None:
     inside = MemoryStore(SystemClock())
     with pytest.raises(Unknown):
-        FailingStore(inside, {1: fault}).add(births(1))
+        FailingStore(inside, {1: fault}).add(new_jobs(1))
     (row,) = inside.find([JobId((1).to_bytes(16))])
     assert (row is not None) == (fault is Fault.AFTER)

@@ -6,7 +6,7 @@ from itertools import repeat
 import pytest
 
 from dueline.core.errors import Unknown
-from dueline.core.readback import Fate
+from dueline.core.readback import WriteStatus
 from dueline.core.store import NO_VERSION, Put, Write
 from tests.harness import late_landing
 from tests.harness.cases.stores_late_landing import LateStore
@@ -64,13 +64,13 @@ def test_a_commit_that_another_may_have_overwritten_is_unknown(store: LateStore)
     """Its own version may have stood there for a while: nobody can say that it did not."""
     cluster = store._node.cluster
     other = LateClient(HandClock(), cluster=cluster, turns=repeat(ON_TIME))
-    read_back = store._fate_of_commit
+    read_back = store._commit_status
 
-    def overtaken(lost: Unknown, partition: str, writes: Sequence[Write]) -> Fate:
+    def overtaken(lost: Unknown, partition: str, writes: Sequence[Write]) -> WriteStatus:
         assert other.commit("p", [Put("a", b"2", b"", NO_VERSION)])
         return read_back(lost, partition, writes)
 
-    store._fate_of_commit = overtaken  # type: ignore[method-assign]
+    store._commit_status = overtaken  # type: ignore[method-assign]
     store.armed.append(9)
     with pytest.raises(Unknown):
         store.commit("p", [Put("a", b"1", b"", NO_VERSION)])

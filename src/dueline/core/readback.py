@@ -1,8 +1,8 @@
-"""What became of a conditional write.
+"""The status of a conditional write whose answer was lost.
 
-For stores whose requests may be given up and land later: between the reading that does not show
-one and its repeat, too, which is then refused because of itself (rule U5). Pure: what stands in a
-row or a record is compared with what the request would leave there.
+For stores in which a request that timed out may still be applied later, even between the read that
+does not show it and the retry, which then fails because of it (rule U5). These functions only
+compare a row or record that was read with the values that the request would write.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,64 +12,65 @@ from dueline.core.job import Token
 from dueline.core.store import NO_VERSION, Delete, Write
 
 
-class Fate(Enum):
-    """What became of a write, as far as the row or the records show it.
+class WriteStatus(Enum):
+    """The status of a write, as far as the row or the records show it.
 
-    OPEN: it has not happened and may yet; repeating it is safe. UNKNOWN: nobody can say.
+    OPEN: not applied yet; a retry is safe. UNKNOWN: cannot be decided.
     """
 
-    HELD = "it has happened"
-    REFUSED = "it has not happened and never will"
-    OPEN = "it has not happened yet"
-    UNKNOWN = "it may have happened, and what it wrote has gone since"
+    HELD = "it was applied"
+    REFUSED = "it was not applied and never will be"
+    OPEN = "it was not applied yet"
+    UNKNOWN = "it may have been applied, and its result was replaced since"
 
 
-def fate_of(
+def status_of_write(
     present: Token | None,
     *,
     named: Token,
     written: Token | None,
     is_unsure: bool,
     is_carry: bool = False,
-) -> Fate:
-    """Tell what became of a verdict on one row.
+) -> WriteStatus:
+    """Return the status of a conditional write to one row.
 
     Args:
-      present: the token in the row, None without a row.
-      named: the token that the verdict names.
-      written: the token that it leaves there; None where it takes the row away.
-      is_unsure: an earlier request for it was given up. A row that has gone since counts as
-        taken by that one.
-      is_carry: it leaves a stub, which anybody may have completed since.
+      present: The row's token; None without a row.
+      named: The token that the write expects.
+      written: The token that the write leaves; None if it deletes the row.
+      is_unsure: An earlier request for it timed out. A row that is absent now counts as deleted
+        by that request.
+      is_carry: The write leaves a stub, which another process may have completed since.
     """
     if present == named:
-        return Fate.OPEN
+        return WriteStatus.OPEN
     if present is not None:
-        return Fate.HELD if present == written else Fate.REFUSED
+        return WriteStatus.HELD if present == written else WriteStatus.REFUSED
     if is_unsure and is_carry:
-        return Fate.UNKNOWN
-    return Fate.HELD if is_unsure and written is None else Fate.REFUSED
+        return WriteStatus.UNKNOWN
+    return WriteStatus.HELD if is_unsure and written is None else WriteStatus.REFUSED
 
 
-def fate_of_commit(
+def status_of_commit(
     writes: Sequence[Write],
     stored: Mapping[str, bytes],
     live: Mapping[str, bytes],
     *,
     is_unsure: bool,
-) -> Fate:
-    """Tell what became of a commit.
+) -> WriteStatus:
+    """Return the status of a commit.
 
     Args:
-      stored, live: the versions of its records as they are, by key; `live` without the expired.
-      is_unsure: an earlier request for it was given up.
+      stored: The versions of its records, by key, expired ones included.
+      live: The same without expired records.
+      is_unsure: An earlier request for it timed out.
     """
     if is_unsure and all(
         stored.get(write.key, NO_VERSION)
         == (NO_VERSION if isinstance(write, Delete) else write.version)
         for write in writes
     ):
-        return Fate.HELD
+        return WriteStatus.HELD
     if all(write.expect in (None, live.get(write.key, NO_VERSION)) for write in writes):
-        return Fate.OPEN
-    return Fate.UNKNOWN if is_unsure else Fate.REFUSED
+        return WriteStatus.OPEN
+    return WriteStatus.UNKNOWN if is_unsure else WriteStatus.REFUSED

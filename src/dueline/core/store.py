@@ -1,13 +1,12 @@
-"""THE WAIST, its contract in words.
+"""The store protocol: what dueline needs from a database.
 
-Above it: engines that know policy and no database. Below it: stores that know a database and
-no policy. Synchronous, batch-shaped, time passed in. `dueline.store_tests` holds the laws that
-every store passes; what is promised here in words is checked there.
+Code above this protocol knows policy and no database; stores know a database and no policy.
+Calls are synchronous and take batches; the caller passes the time in. `dueline.store_tests` checks
+every promise made here.
 
-Any call may raise `Unknown` (it may or may not have happened) or `StoreUnavailable` (it did
-not happen); apart from those a call either happens as a whole or raises and changes nothing.
-A process may die in the middle of a call: on a store that is not transactional, between any two
-of its steps.
+Any call may raise `Unknown` (the write may or may not have happened) or `StoreUnavailable` (it
+did not happen). Otherwise a call happens as a whole, or raises and changes nothing. A process may
+die in the middle of a call: on a store that is not transactional, between any two of its steps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,30 +18,31 @@ from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane, Marks, Pointer
 
 SETTINGS_PARTITION = "queues"
-"""The records' partition that holds each queue's settings, by the queue's name."""
+"""Partition of records that holds the settings of queues; the key is the queue's name."""
 
 BESIDE_A_TRANSACTION = "This thread has a transaction open, and this call is not part of it."
-"""Why a store refuses a write, or a second transaction, of such a thread."""
+"""Message of the error for a write outside the thread's open transaction."""
 
 NO_VERSION = b""
-"""What `lanes` answers for a queue without settings; as an expectation: the key is absent."""
+"""Version of a record that does not exist; as `expect`: the record must not exist."""
 
 
 class Want(NamedTuple):
-    """A lane to claim from, and how many jobs at most."""
+    """A lane to claim from, and the maximum number of jobs."""
 
     lane: Lane
     most: int
 
 
 class Claimed(NamedTuple):
-    """What a claim brought.
+    """The result of a claim.
 
-    jobs: the rows as they are now, with the claim's token; in the order of the wants, and of
-      (at, id) as it was before the claim inside a lane.
-    died: the same job's row as it was, for those whose last claim ended without a verdict.
-    next_at_us: for each lane that was visited, the least `at_us` that is left in it, claimed
-      or not; None where the lane is empty.
+    Attributes:
+      jobs: The rows after the claim, in the order of the wants; within a lane in (at, id) order
+        as before the claim.
+      died: The row before the claim, for each job whose last claim ended without an outcome.
+      next_at_us: The lowest `at_us` in each lane that was read after the claim, claimed rows
+        included; None for an empty lane.
     """
 
     jobs: Sequence[Job]
@@ -51,17 +51,18 @@ class Claimed(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A verdict: the row goes. Holds while the row carries `job.token` (rule P2)."""
+    """Delete the row, if it still has `job.token` (rule P2)."""
 
     job: Job
 
 
 class Extend(NamedTuple):
-    """A verdict: the claim goes on at least until `at_us`; the token stays.
+    """Extend the lease of a claim to at least `at_us`; the token stays.
 
-    It never ends sooner than before: an extension may come late, after a later one.
+    An extension that arrives after a later one does not shorten the lease.
 
-    started: the handler was started; a row once started stays so until its next verdict.
+    Attributes:
+      started: The handler has started; the row stays STARTED until the next `Move` or `Drop`.
     """
 
     job: Job
@@ -70,16 +71,17 @@ class Extend(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A verdict: the claim ends, and the job is next touched at `at_us`.
+    """End the claim and make the job due at `at_us`, if the row still has `job.token`.
 
-    job: the row as it was read; the verdict holds while the row carries its token.
-    token: the row's fresh token.
-    listing: the bucket of `at_us`; when the row comes to lie earlier than it did, the lane is
-      listed under it, or the first that is not closed.
-    errors, crashes, alone, state, outcome, error: what the row says from now on. One with an
-      outcome stays in its place: `to` is None, `at_us` not before its position.
-    to: the lane that the row is carried to. opts: the call's options from now on, not together
-      with `to` or an outcome. None keeps either.
+    Attributes:
+      job: The row as it was read.
+      token: The new token of the row.
+      listing: The bucket of `at_us`. If the row becomes due earlier than before, the lane is
+        listed under this bucket, or under the first open one.
+      errors, crashes, alone, state, outcome, error: New values of the columns. A row with an
+        outcome stays in place: `to` is None and `at_us` is not before its position.
+      to: The lane to move the row to; None for its own.
+      opts: New options of the job, not together with `to` or an outcome; None keeps them.
     """
 
     job: Job
@@ -100,7 +102,7 @@ Verdict = Drop | Extend | Move
 
 
 class JobPage(NamedTuple):
-    """Jobs of a lane in (at, id) order; `after` continues the scan, None at the end."""
+    """Jobs of a lane in (at, id) order; pass `after` to read on, None after the last page."""
 
     jobs: Sequence[Job]
     after: tuple[int, JobId] | None
@@ -109,9 +111,12 @@ class JobPage(NamedTuple):
 class LanePage(NamedTuple):
     """Pointers of a (queue, shard) in (listing, lane) order.
 
-    marks: as they stood before the pointers were read. after: continues the reading, None at
-    the end. settings_version: of the queue's settings record, NO_VERSION without one.
-    heads: the least `at_us` of lanes, None of empty ones, as far as it was told at little cost.
+    Attributes:
+      marks: The marks, read before the pointers.
+      after: Pass it to read on; None after the last page.
+      settings_version: Version of the queue's settings record, NO_VERSION without one.
+      heads: The lowest `at_us` of lanes, None for empty ones. A store includes only lanes for
+        which this costs little.
     """
 
     pointers: Sequence[Pointer]
@@ -122,7 +127,7 @@ class LanePage(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A small versioned value for coordination."""
+    """A small versioned value."""
 
     key: str
     version: bytes
@@ -132,8 +137,11 @@ class Record(NamedTuple):
 class Put(NamedTuple):
     """Write a record.
 
-    version: random, made by the caller. expect: the version that must be there, NO_VERSION
-    for none, None for whatever there is. expires_us: from then on it reads as absent.
+    Attributes:
+      version: The new version: random bytes, made by the caller.
+      expect: The version that the record must have, NO_VERSION if it must not exist, None for
+        any.
+      expires_us: Time from which the record reads as absent.
     """
 
     key: str
@@ -154,7 +162,7 @@ Write = Put | Delete
 
 
 class Commit(NamedTuple):
-    """Writes to one partition of records: all or nothing."""
+    """Writes to one partition of records, all or nothing."""
 
     partition: str
     writes: Sequence[Write]
@@ -171,16 +179,16 @@ class Row(NamedTuple):
 
 
 class RowPage(NamedTuple):
-    """Rows of a shard in (at_us, id) order; `after` is the position behind the last."""
+    """Rows of a shard in (at_us, id) order; `after` is the position of the last row."""
 
     rows: Sequence[Row]
     after: tuple[int, bytes] | None
 
 
 class Group(NamedTuple):
-    """Calls that happen together: all or nothing, including their conditions.
+    """Calls that are applied together, all or nothing, conditions included.
 
-    Applied in the order settle, commit, add, append.
+    The order is settle, commit, add, append.
     """
 
     verdicts: Sequence[Verdict] = ()
@@ -193,14 +201,17 @@ class Jobs(Protocol):
     """The rows of jobs, in lanes."""
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
-        """Store jobs and list their lanes.
+        """Insert jobs and list their lanes.
 
-        Repeating a job with the same key adds nothing while the first row is alive.
+        A repeated insert of the same key changes nothing while the first row exists.
 
-        Args: jobs: rows as they are born; each id at most once, and the very same cells at
-          each repeat. The cells that claims change are as at a first birth, unless `hop` says
-          that it is a later one (a dead job's).
-        Returns: per job True = durable and listed, False = unknown.
+        Args:
+          jobs: New rows, each id at most once. A repeated insert has the same values. Columns
+            that claims change have their defaults, unless `hop` says that the job was inserted
+            before (a dead-letter job).
+
+        Returns:
+          For each job: True if it is durable and listed, False if that is unknown.
         """
         ...
 
@@ -214,49 +225,55 @@ class Jobs(Protocol):
         worker: str,
         token: Token,
     ) -> Claimed:
-        """Claim the first rows with `at_us <= now_us`, want by want; atomic per lane.
+        """Claim the first rows with `at_us <= now_us`, want by want; atomic in each lane.
 
-        A claimed row has `at_us = now_us + lease_us`, its fence grown by one, `token`,
-        `worker`, `claimed_us = now_us` and the state CLAIMED. Where its last claim died on a
-        started job, `crashes` is one more and `alone` is set. It outlasts every process that dies;
-        see `dueline.core.store_capabilities` for loss of power.
+        A claimed row gets `at_us = now_us + lease_us`, the next fence, `token`, `worker`,
+        `claimed_us = now_us` and the state CLAIMED. If the last claim ended on a started job,
+        `crashes` is one more and `alone` is set. A claim survives the death of any process; see
+        `dueline.core.store_capabilities` for loss of power.
 
-        Args: wants: lanes in order of preference, each at most once. limit: of all, > 0.
+        Args:
+          wants: Lanes in order of preference, each at most once.
+          limit: Maximum number of jobs of all lanes, > 0.
+          now_us: The current time.
+          lease_us: Duration of the lease.
+          worker: Name of the worker that claims.
+          token: New token of the claimed rows.
         """
         ...
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
-        """Apply verdicts, each on its own.
+        """Apply outcomes and extensions, each on its own.
 
-        Returns: per verdict whether it held: the row was there with the token it names.
+        Returns:
+          For each whether it was applied: the row existed with the token of its job.
         """
         ...
 
     def find(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """Look jobs up by id, in the order of the ids; None where there is no row.
+        """Return jobs by id, in the order of the ids; None where there is no row.
 
-        On a store that is not transactional a row may be overlooked while it is on its way to
-        another place; the next look finds it.
+        A store that is not transactional may miss a row while it moves; the next call finds it.
         """
         ...
 
     def scan(
         self, lane: Lane, *, after: tuple[int, JobId] | None, until_us: int | None, limit: int
     ) -> JobPage:
-        """Read a lane in (at, id) order, past `after`, up to and including `until_us`."""
+        """Read a lane in (at, id) order, after `after`, up to and including `until_us`."""
         ...
 
     def lanes(
         self, queue: str, shard: int, *, until_bucket: int, after: Pointer | None, limit: int
     ) -> LanePage:
-        """Read the lane list up to `max(until_bucket, closed + 1)`, past `after`."""
+        """Read the lane list up to bucket `max(until_bucket, closed + 1)`, after `after`."""
         ...
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
-        """Unlist the empty lanes of closed buckets, then close what is past.
+        """Unlist the empty lanes of closed buckets, then close the buckets that are past.
 
-        A lane all of whose rows lie in the future is listed under the bucket of its smallest
-        `at_us` instead. Buckets are `width_us` wide. Pointers above `closed` are not touched.
+        A lane with rows in the future only is listed under the bucket of its lowest `at_us`
+        instead. Buckets are `width_us` wide. Pointers above `closed` stay.
         """
         ...
 
@@ -265,13 +282,14 @@ class Records(Protocol):
     """Small versioned values, in partitions."""
 
     def read(self, partition: str, *, after: str | None, limit: int) -> Sequence[Record]:
-        """Read records in key order, past the key `after`; expired ones are absent."""
+        """Read records in key order, after the key `after`, without expired ones."""
         ...
 
     def commit(self, partition: str, writes: Sequence[Write]) -> bool:
-        """Apply writes to one partition, each key at most once: all or nothing.
+        """Apply writes to one partition, all or nothing; each key at most once.
 
-        Returns: False when an expectation does not hold; then nothing was written.
+        Returns:
+          False if an expectation does not hold; then nothing was written.
         """
         ...
 
@@ -279,16 +297,18 @@ class Records(Protocol):
 class Streams(Protocol):
     """Append-only logs; `at_us` is 0 or more.
 
-    Each shard has a mark, an instant that only grows: what lies at or below it stays, until whole
-    buckets expire. A row that is repeated may lie at two instants: readers go by the id.
+    Each shard has a watermark that only grows. No row is ever added at or below it, and rows there
+    stay until whole buckets expire. A row that was appended twice may be at two timestamps: readers
+    compare ids.
     """
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
-        """Append rows; one that is there already is not added again.
+        """Append rows; a row that exists is not added again.
 
-        A row at or below its shard's mark comes to lie just above it, with the same id.
+        A row at or below its shard's watermark is stored just above it, with the same id.
 
-        Returns: per row the `at_us` at which it lies; None: it may be there or not.
+        Returns:
+          For each row the `at_us` under which it is stored; None if it may not be stored.
         """
         ...
 
@@ -301,57 +321,63 @@ class Streams(Protocol):
         limit: int,
         until_us: int | None = None,
     ) -> RowPage:
-        """Read a shard's rows in order, past `after`, up to `until_us`; beyond the mark not all."""
+        """Read a shard's rows in order, after `after`, up to `until_us`.
+
+        Rows above the watermark may be incomplete.
+        """
         ...
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
-        """Raise a shard's mark to `at_us`, unless it is there already.
+        """Raise a shard's watermark to at least `at_us`.
 
-        Returns: the mark, -1 at first. A read up to it from now on is complete.
+        Returns:
+          The watermark, -1 at first. From now on a read up to it is complete.
         """
         ...
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
-        """Let go of the buckets that lie below `before_us` and the mark, each as a whole."""
+        """Delete the buckets below both `before_us` and the watermark, each as a whole."""
         ...
 
 
 class Store(Jobs, Records, Streams, Protocol):
-    """One database, seen through the waist.
+    """One database, as the rest of dueline uses it.
 
-    transactional: `together` is one transaction.
-    scope: how far its processes may be apart; so which laws of the contract apply.
+    Attributes:
+      transactional: Whether `together` is one transaction.
+      scope: Where processes that share the store may run; decides which laws apply.
     """
 
     transactional: bool
     scope: Literal["process", "machine", "network"]
 
     def clock_us(self) -> int:
-        """Read the store's clock: microseconds UTC."""
+        """Return the store's clock, in microseconds UTC."""
         ...
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
         """Apply groups, each all or nothing; groups are independent of each other.
 
-        On a store that is not transactional only a group of one condition, its first write, is
-        all or nothing. Of any other the conditions that held before one failed stay applied,
-        and a call that raises may have applied a part.
+        On a store that is not transactional, only a group whose single condition is its first
+        write is all or nothing. In any other group, writes before a failed condition stay, and a
+        call that raises may have applied a part.
 
-        Returns: per group whether it was applied: every verdict and expectation held.
+        Returns:
+          For each group whether it was applied: every condition held.
         """
         ...
 
     def describe(self) -> Mapping[str, str]:
-        """Say what this store is and what it promises, for people and `dueline doctor`."""
+        """Return facts and guarantees of this store, for people and `dueline doctor`."""
         ...
 
     def close(self) -> None:
-        """Let go of connections; the store is not used afterwards."""
+        """Close the connections; the store is not used afterwards."""
         ...
 
 
 class Migration(NamedTuple):
-    """What `migrate` did. made: what was missing, by name. version: of the schema, as it is now."""
+    """The result of `migrate`: names of what it created, and the version of the schema now."""
 
     made: Sequence[str]
     version: str
@@ -359,27 +385,29 @@ class Migration(NamedTuple):
 
 @runtime_checkable
 class Migratable(Protocol):
-    """A store that is set up on request: one that many share is not changed at a first use."""
+    """A store whose schema is created on request, not at the first use."""
 
     def migrate(self) -> Migration:
-        """Make what is missing; what is there stays as it is.
+        """Create what is missing in the schema; change nothing that exists.
 
-        Raises: SchemaMismatch: another version made it; nothing was changed.
+        Raises:
+          SchemaMismatch: Another version of dueline created it; nothing was changed.
         """
         ...
 
 
 Bindings = Sequence[object] | Mapping[str, object]
-"""What a statement is bound to: values in order, or by name."""
+"""Parameters of a statement: values in order, or by name."""
 
 
 class TransactionView(NamedTuple):
-    """A store as it is seen from inside an open transaction, by the thread that opened it.
+    """A store inside an open transaction, for the thread that opened it.
 
-    store: its calls are part of the transaction, and see what was written there before.
-    execute: runs a statement on the caller's own tables and answers its rows. It refuses, with
-      BadInput, what would end the transaction or touch the store's tables, and answers a broken
-      constraint with Conflict; the transaction goes on.
+    Attributes:
+      store: A store whose calls are part of the transaction and see its earlier writes.
+      execute: Runs a statement on the caller's own tables and returns its rows. Raises BadInput
+        for a statement that would end the transaction or write to the store's tables, and
+        Conflict for a broken constraint; the transaction stays open.
     """
 
     store: Store
@@ -388,16 +416,17 @@ class TransactionView(NamedTuple):
 
 @runtime_checkable
 class Transactional(Protocol):
-    """Beside the waist, optional: transactions of the caller's, on a store where they can be."""
+    """A store in which callers can open transactions; optional."""
 
     def transaction(self) -> AbstractContextManager[TransactionView]:
-        """Open a transaction that commits at the end of the block, and not if that raises.
+        """Open a transaction that commits at the end of the block, and rolls back if that raises.
 
-        Nobody sees anything of it before, and other writers wait. A write by the same thread
-        that goes past it is refused, as is a second transaction.
+        Other readers see nothing of it before the commit, and other writers wait. The same thread
+        can neither write outside it nor open a second one.
 
         Raises:
-          BadInput: this thread has one open. StoreUnavailable: it was not opened, or at the
-          end nothing was committed. Unknown: at the end; it may or may not be committed.
+          BadInput: This thread has a transaction open.
+          StoreUnavailable: It was not opened, or nothing was committed at the end.
+          Unknown: It may or may not be committed at the end.
         """
         ...

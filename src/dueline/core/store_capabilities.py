@@ -7,24 +7,24 @@ from dueline.core.job import Job, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Store, Want
 
-AHEAD_US = 500_000
-"""No job is claimed longer than this before its time."""
+PREFETCH_US_MAX = 500_000
+"""Maximum time before its due time at which a job is prefetched, in microseconds."""
 
-LEAD_US = 250_000
-"""The next job is claimed this long before its time: a flush on a busy disk took 150 ms."""
+PREFETCH_LEAD_US = 250_000
+"""Time before its due time at which a worker prefetches the next job: longer than a slow flush."""
 
 
 class Prefetched(NamedTuple):
-    """A job that was claimed before its time. start_us: that time, until when it is not run."""
+    """A job that was claimed before it is due. start_us: its due time; it does not run earlier."""
 
     job: Job
     start_us: int
 
 
-class ClaimedAhead(NamedTuple):
-    """What a claim ahead brought: jobs in the order of the wants, then of their times.
+class PrefetchResult(NamedTuple):
+    """The result of `prefetch`: jobs in the order of the wants, then of their due times.
 
-    next_at_us: for each lane that was visited, as a claim answers it.
+    next_at_us: as in `Claimed`.
     """
 
     jobs: Sequence[Prefetched]
@@ -32,14 +32,14 @@ class ClaimedAhead(NamedTuple):
 
 
 @runtime_checkable
-class ClaimsAhead(Protocol):
-    """A store that lets jobs be claimed before they are due.
+class SupportsPrefetch(Protocol):
+    """A store in which workers can claim jobs shortly before they are due.
 
-    Where a claim costs a flush, an idle worker claims a moment early what is about to be due, and
-    starts it at its time.
+    An idle worker claims the next job early and starts it on time, so that the flush of the claim
+    does not delay the start.
     """
 
-    def claim_ahead(
+    def prefetch(
         self,
         wants: Sequence[Want],
         *,
@@ -49,52 +49,51 @@ class ClaimsAhead(Protocol):
         lease_us: int,
         worker: str,
         token: Token,
-    ) -> ClaimedAhead:
-        """Claim the first rows that wait for a time after `now_us`, up to `until_us`.
+    ) -> PrefetchResult:
+        """Claim the first waiting rows that become due after `now_us`, up to `until_us`.
 
-        Want by want, atomic per lane. Only rows that wait are taken: one that is claimed, or
-        whose end is decided, is somebody's until its time has come; one that is due is left to
-        `claim`. A row is claimed as by `claim`, but its lease counts from its time: `at_us` is
-        that time and `lease_us` more.
+        Works want by want, atomic in each lane. Rows that are claimed or have an outcome are left
+        to their workers, and due rows to `claim`. A row is claimed as by `claim`, but its lease
+        starts at its due time: `at_us` grows by `lease_us`.
         """
         ...
 
 
-class LanesHeld(NamedTuple):
-    """Some lanes that hold rows, in an order of the store's own; `after` continues, None ends."""
+class LanesWithRows(NamedTuple):
+    """A page of lanes that have rows, in any order; pass `after` to read on, None at the end."""
 
     lanes: Sequence[Lane]
     after: str | None
 
 
 @runtime_checkable
-class Census(Protocol):
-    """A store that can list the lanes that hold rows.
+class ListsLanes(Protocol):
+    """A store that can list all lanes that have rows.
 
-    No protocol needs this: the monitor uses it to find jobs in lanes that nothing lists, after an
-    error of this library or a foreign write to the tables.
+    The monitor uses this to find jobs in lanes that the lane list misses, after a bug or a foreign
+    write to the tables.
     """
 
-    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
-        """Go through the lanes that hold rows, past `after`; one may be told twice."""
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
+        """Return a page of lanes that have rows, after `after`; a lane may be returned twice."""
         ...
 
 
 @runtime_checkable
 class FlushesLater(Protocol):
-    """A store in which a loss of power may take back claims, and nothing else (rule P8).
+    """A store in which a loss of power may undo claims, and nothing else (rule P8).
 
-    What was claimed last then waits again, as it did before; a claim stays once anything later
-    was stored, or `flush` has returned. Other processes of the machine see it at once.
+    A job whose claim was undone waits again. A claim is safe once a later write has returned, or
+    `flush`. Other processes of the machine see it at once.
     """
 
     def flush(self) -> None:
-        """Let no loss of power take back what was claimed."""
+        """Make earlier claims survive a loss of power."""
         ...
 
 
 def flush_claims(store: Store) -> None:
-    """See to it that claims last, before anything outside is told of them."""
+    """Make claims durable before their effects become visible outside the store."""
     if isinstance(store, FlushesLater):
         store.flush()
 
@@ -104,13 +103,13 @@ class ComparesIndexes(Protocol):
     """A store that can compare its indexes with its tables: a damaged index hides rows."""
 
     def compare_indexes(self, *, timeout_us: int) -> list[str] | None:
-        """Compare all indexes with their tables; writers go on meanwhile.
+        """Compare all indexes with their tables, without blocking writers.
 
         Args:
-          timeout_us: after how many microseconds to give up.
+          timeout_us: Maximum duration, in microseconds.
 
         Returns:
-          What does not agree, as texts, the first of it; None where there was too little time.
+          The first differences, as strings; None if the time was too short.
         """
         ...
 

@@ -1,7 +1,6 @@
-"""Tells workers of new work.
+"""Wake-ups: notify workers of new jobs.
 
-Beside the waist, and optional: a wake-up that is lost, or never sent, costs a worker's next look
-at the lane lists, never a job.
+Optional, outside the store protocol. A lost wake-up delays a job until the worker's next poll.
 """
 
 import threading
@@ -12,56 +11,60 @@ from dueline.core.clock import SECOND_US
 from dueline.core.store import Move
 
 FALLBACK_US = 4_800_000
-"""An idle worker that can be woken looks at least this often by itself: under five seconds."""
+"""Maximum time between polls of an idle worker that receives wake-ups, in microseconds."""
 
 WAKE_AHEAD_US = FALLBACK_US + SECOND_US
-"""Nobody is woken for a job that is due later: every worker looks before it is."""
+"""Maximum time until a job is due for which workers are woken: every worker polls before later."""
 
 
 class WakeupListener(Protocol):
-    """Where one worker hears that there may be work.
+    """Receives the wake-ups of one worker.
 
-    is_open: whether it can be heard at all; a worker whose listener is not looks more often.
+    Attributes:
+      is_open: Whether wake-ups can arrive; a worker without them polls more often.
     """
 
     is_open: bool
 
     def take(self) -> bool:
-        """Tell whether anything was heard since the last call, and forget it.
+        """Return whether a wake-up arrived since the last call.
 
-        To be called before a look: what is heard during it is told by the next call.
+        Call it before a poll: a wake-up during the poll is returned by the next call.
         """
         ...
 
     def close(self) -> None:
-        """Hear no more, and leave nothing behind."""
+        """Stop listening and remove what the listener created."""
         ...
 
 
 class Wakeups(Protocol):
-    """What wakes the workers of a store."""
+    """Wakes the workers of a store."""
 
     def wake(self, queues: Collection[str]) -> None:
-        """Tell those who listen to one of these queues to look; never waits, never raises."""
+        """Notify the workers that listen to one of these queues; never block or raise."""
         ...
 
     def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
-        """Open a listener for these queues; `wakeup` is set when it hears something.
+        """Open a listener for these queues; a wake-up sets `wakeup`.
 
-        A worker listens to its own name too, so that it can be woken alone.
+        A worker also listens to its own name, so that it can be woken alone.
         """
         ...
 
 
 def place_of(move: Move) -> tuple[str, int]:
-    """Tell where, and from when on, a job may be claimed after a move."""
+    """Return the queue of a job after a move, and the time at which it is due."""
     return (move.to or move.job.lane).queue, move.at_us
 
 
 def wake_before(wakeups: Wakeups, places: Iterable[tuple[str, int]], *, now_us: int) -> None:
-    """Wake the workers of queues in which a job may be claimed before their next look.
+    """Wake the workers of queues in which a job is due before their next poll.
 
-    Args: places: queue and `at_us` of jobs that were stored or moved.
+    Args:
+      waker: Wakes the workers.
+      places: Queue and `at_us` of jobs that were inserted or moved.
+      now_us: The current time.
     """
     until_us = now_us + WAKE_AHEAD_US
     queues = {queue for queue, at_us in places if at_us <= until_us}
@@ -70,43 +73,43 @@ def wake_before(wakeups: Wakeups, places: Iterable[tuple[str, int]], *, now_us: 
 
 
 class NoListener:
-    """A listener that hears nothing."""
+    """A listener that never receives a wake-up."""
 
     is_open = False
 
     def take(self) -> bool:
-        """Tell that nothing was heard."""
+        """Return False."""
         return False
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class NoWakeups:
-    """Wakes nobody: for stores whose workers cannot be reached."""
+    """Sends no wake-ups: for stores that cannot reach their workers."""
 
     def wake(self, queues: Collection[str]) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def listen(self, queues: Collection[str], wakeup: threading.Event) -> WakeupListener:
-        """Return a listener that hears nothing."""
+        """Return a listener that never receives a wake-up."""
         del queues, wakeup
         return NoListener()
 
 
 class DeferredWakeups:
-    """Wakes nobody until it is told to: for jobs that nobody else can see yet."""
+    """Collects wake-ups until `release`: for jobs in an open transaction."""
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
         self._queues: set[str] = set()
 
     def wake(self, queues: Collection[str]) -> None:
-        """Remember the queues."""
+        """Collect the queues."""
         self._queues.update(queues)
 
     def release(self) -> None:
-        """Wake those who serve what is remembered."""
+        """Send the collected wake-ups."""
         if self._queues:
             self._wakeups.wake(self._queues)
 
@@ -123,7 +126,7 @@ class LocalWakeups:
         self._guard = threading.Lock()
 
     def wake(self, queues: Collection[str]) -> None:
-        """Tell those who serve one of these queues to look."""
+        """Notify the workers of these queues."""
         for listener in self._listeners:
             listener.hear(queues)
 
@@ -135,13 +138,13 @@ class LocalWakeups:
         return listener
 
     def forget(self, listener: "_LocalListener") -> None:
-        """Wake it no more."""
+        """Remove a listener."""
         with self._guard:
             self._listeners = tuple(one for one in self._listeners if one is not listener)
 
 
 class _LocalListener:
-    """One worker of this process."""
+    """The listener of one worker in this process."""
 
     is_open = True
 

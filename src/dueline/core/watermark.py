@@ -1,11 +1,11 @@
-"""The mark of a stream's shard, late rows.
+"""The watermark of a stream's shard, and rows that arrive late.
 
-What every store without transactions runs, one step at a time, over a few primitives of its own:
-how an append is acknowledged (rule F1), and how the mark is raised (rule F2). A producer inserts
-and *then looks*: its row counts where the mark is still below it, and is appended again just above
-the mark otherwise. A reader raises the mark and *then reads*. Right without any bound on clocks or
-pauses: a producer whose look saw the mark below its row had written it before the mark passed, so
-the read sees it.
+Stores without transactions run these algorithms over their own primitives: how an append is
+acknowledged (rule F1), and how the watermark is raised (rule F2). A producer inserts a row and
+then reads the watermark. If the watermark is not below the row, the producer appends the row again
+just above it. A reader raises the watermark and then reads. This needs no bound on clocks or
+pauses: a producer that read a watermark below its row inserted the row before the watermark
+passed, so the reader sees it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,61 +17,62 @@ from dueline.core.store import Row
 
 NOTHING_CLOSED: Final = -1
 ROUNDS_MAX: Final = 5
-"""How often a row is appended again before it is called unknown."""
+"""Maximum number of times that a row is appended before its result is unknown."""
 
 SEALED_US: Final = 253_402_300_799_999_999
-"""The last instant of the year 9999: a mark there closes a shard for good (rule F5)."""
+"""End of the year 9999: a watermark there closes a shard for ever (rule F5)."""
 
 MARK_MAX: Final = 2**62
-"""Greater marks are damage: no row lies above them, so rows that are appended stay unknown."""
+"""Maximum watermark. A greater one is damage: the result of every append is unknown."""
 
 MARK_DAMAGED: Final = MARK_MAX + 1
-"""What a mark without a value reads as."""
+"""Value that stands for a watermark whose column is null."""
 
 SHARDS_KNOWN_MAX: Final = 10_000
 
 
 class StreamShard(NamedTuple):
-    """A stream's shard."""
+    """A shard of a stream."""
 
     stream: str
     shard: int
 
 
-class MarkStorage(Protocol):
-    """Where rows and marks lie, in steps that stand alone; each has happened when it returns."""
+class StreamStorage(Protocol):
+    """Primitive operations on rows and watermarks; each is complete when it returns."""
 
     def marks_of(self, shards: Sequence[StreamShard]) -> Sequence[int]:
-        """Read the mark of each shard; NOTHING_CLOSED where it has none."""
+        """Return the watermark of each shard, NOTHING_CLOSED for none."""
         ...
 
     def mark_of(self, shard: StreamShard) -> int:
-        """Read a mark, no older than any write of it that has returned."""
+        """Return a watermark, at least as new as any write that has returned."""
         ...
 
     def raise_mark(self, shard: StreamShard, *, old: int, new: int) -> bool:
-        """Write a mark if it still is `old`."""
+        """Replace a watermark if it still is `old`; return whether it was."""
         ...
 
     def put_rows(self, rows: Sequence[Row]) -> Sequence[bool]:
-        """Insert rows; one that is there stays as it is. Per row: whether that is sure."""
+        """Insert rows that do not exist; return for each whether it is certainly stored."""
         ...
 
 
-class Frontier:
-    """The two algorithms over shards; threads may share it.
+class StreamWatermarks:
+    """Appends rows and raises watermarks. Thread-safe.
 
-    It remembers the marks that it has seen, so that a late row is seldom written twice.
+    Caches the watermarks that it has read, so that a late row is rarely written twice.
     """
 
-    def __init__(self, shards: MarkStorage) -> None:
-        self._marks = shards
+    def __init__(self, shards: StreamStorage) -> None:
+        self._storage = shards
         self._seen: dict[StreamShard, int] = {}
 
     def append(self, rows: Sequence[Row]) -> list[int | None]:
-        """Insert rows, then look, and append those again that came too late.
+        """Insert rows, read the watermarks, and append late rows again.
 
-        Raises: StoreUnavailable: nothing was written.
+        Raises:
+          StoreUnavailable: Nothing was written.
         """
         places: list[int | None] = [None] * len(rows)
         waiting = {number: _above(row, self._seen) for number, row in enumerate(rows)}
@@ -95,31 +96,31 @@ class Frontier:
         return places
 
     def close_until(self, shard: StreamShard, at_us: int) -> int:
-        """Raise a mark to at least `at_us`; give up where others raise it all the time."""
+        """Raise a watermark to at least `at_us`; give up after ROUNDS_MAX conflicts."""
         for _ in range(ROUNDS_MAX):
-            present = self._marks.mark_of(shard)
+            present = self._storage.mark_of(shard)
             self._note(shard, present)
-            if at_us <= present or self._marks.raise_mark(shard, old=present, new=at_us):
+            if at_us <= present or self._storage.raise_mark(shard, old=present, new=at_us):
                 self._note(shard, at_us)
                 return max(at_us, present)
         return present
 
     def _insert(self, rows: dict[int, Row], *, is_first: bool) -> set[int]:
         try:
-            sure = self._marks.put_rows(list(rows.values()))
+            sure = self._storage.put_rows(list(rows.values()))
         except StoreUnavailable:
             if is_first:
                 raise
-            return set()  # what was written before may be there or not
+            return set()  # earlier rows may or may not be stored
         return {number for number, is_sure in zip(rows, sure, strict=True) if is_sure}
 
     def _look(self, rows: Iterable[Row]) -> Mapping[StreamShard, int] | None:
-        """Read the marks of the shards of rows; None: they could not be read."""
+        """Return the watermarks of the rows' shards; None if they could not be read."""
         shards = sorted({_shard_of(row) for row in rows})
         if not shards:
             return {}
-        with suppress(StoreUnavailable):  # after the write, that is no worse than unknown
-            marks = dict(zip(shards, self._marks.marks_of(shards), strict=True))
+        with suppress(StoreUnavailable):  # the rows are written: their result is unknown
+            marks = dict(zip(shards, self._storage.marks_of(shards), strict=True))
             for shard, mark in marks.items():
                 self._note(shard, mark)
             return marks
@@ -133,7 +134,7 @@ class Frontier:
 
 
 def _above(row: Row, marks: Mapping[StreamShard, int]) -> Row:
-    """Place a row above the mark of its shard."""
+    """Return the row, moved above its shard's watermark if needed."""
     mark = marks.get(_shard_of(row), NOTHING_CLOSED)
     return row if row.at_us > mark else row._replace(at_us=mark + 1)
 

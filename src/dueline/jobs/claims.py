@@ -8,7 +8,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane, bucket_of
-from dueline.core.store_capabilities import AHEAD_US
+from dueline.core.store_capabilities import PREFETCH_US_MAX
 
 _PAGE: Final = 500
 
@@ -23,7 +23,7 @@ def claims_of(engine: Engine, names: Sequence[str], most: int) -> list[Job]:
 def lanes_with_claims(engine: Engine, queue: str) -> Iterator[Lane]:
     """Yield the lanes of a queue in which there may be claimed jobs."""
     settings = engine.catalog.settings(queue)
-    until_us = engine.time.latest_us() + settings.lease_us + AHEAD_US
+    until_us = engine.time.latest_us() + settings.lease_us + PREFETCH_US_MAX
     for page in engine.pages_of(queue, bucket_of(until_us, settings.width_us)):
         yield from (lane for _, lane in page.pointers if page.heads.get(lane, 0) is not None)
 

@@ -15,7 +15,7 @@ from dueline.core.errors import NotFound, StoreCorrupt
 from dueline.core.job import Job, JobId, State
 from dueline.core.job_status import status_of
 from dueline.core.lane import limits_of, tenant_of
-from dueline.core.store_capabilities import AHEAD_US
+from dueline.core.store_capabilities import PREFETCH_US_MAX
 from dueline.jobs.claim_order import jobs_before
 from dueline.jobs.claims import claims_of
 from dueline.jobs.explanation import (
@@ -140,7 +140,7 @@ def _claimed(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int)
 def _start_us(queues: Queues, job: Job) -> int:
     """Return when a job that was claimed before its time is to start; 0: its time had come."""
     lease_us = queues.engine.catalog.settings(job.lane.queue).lease_us
-    last_us = job.claimed_us + AHEAD_US
+    last_us = job.claimed_us + PREFETCH_US_MAX
     times = [us for us in (job.at_us - lease_us, job.due_us) if job.claimed_us < us <= last_us]
     return max(times, default=0) if job.state == State.CLAIMED else 0
 

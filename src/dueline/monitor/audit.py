@@ -16,7 +16,7 @@ from dueline.core.lane import Lane, bucket_of, living_queue
 from dueline.core.maintenance import StepResult
 from dueline.core.pagination import EVER, lane_pages
 from dueline.core.store import Move, Put, Records
-from dueline.core.store_capabilities import Census
+from dueline.core.store_capabilities import ListsLanes
 from dueline.core.wakeup import place_of
 from dueline.monitor import notes
 
@@ -52,10 +52,10 @@ class Finding:
 def audit(engine: Engine, after: str | None) -> StepResult:
     """Look through some lanes, those that hold rows, and list again what is listed nowhere."""
     store = engine.store
-    if not isinstance(store, Census):
+    if not isinstance(store, ListsLanes):
         return StepResult()
     began_us = engine.time.earliest_us()
-    page = store.lanes_held(after=after, limit=LANES_A_STEP)
+    page = store.lanes_with_rows(after=after, limit=LANES_A_STEP)
     overdue = {job.lane: job for job in _overdue(engine, page.lanes)}
     hidden = [overdue[lane] for lane in overdue.keys() - _listed(engine, overdue)]
     found = [_finding(engine, job) for job in hidden if _list_again(engine, job)]

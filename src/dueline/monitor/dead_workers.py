@@ -19,7 +19,7 @@ from dueline.core.limit_names import semaphore_of
 from dueline.core.maintenance import StepResult
 from dueline.core.process_identity import Whereabouts, own
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Move
-from dueline.core.store_capabilities import AHEAD_US
+from dueline.core.store_capabilities import PREFETCH_US_MAX
 from dueline.core.wakeup import place_of
 from dueline.jobs.claims import claims_in, lanes_with_claims
 from dueline.limits import semaphore
@@ -112,7 +112,7 @@ def _expire_claims(engine: Engine, worker: str, jobs: Sequence[Job]) -> int:
 
 def _expired(engine: Engine, job: Job, now_us: int) -> Move:
     """Return the move of an expired claim; a job claimed ahead of its time is not due before it."""
-    at_us = max(now_us, job.claimed_us + AHEAD_US)
+    at_us = max(now_us, job.claimed_us + PREFETCH_US_MAX)
     bucket = bucket_of(at_us, engine.catalog.settings(job.lane.queue).width_us)
     return Move(job, at_us, engine.ids.token(), bucket, job.errors, job.crashes, job.alone,
                 state=job.state, error=job.error)  # fmt: skip

@@ -15,12 +15,12 @@ from dueline.core.store import Commit, Drop, Group, Put, Store
 from dueline.store_tests.helpers import (
     NOW_US,
     ROUNDS_MAX,
-    births,
-    born,
     claim,
     count_up,
     id_of,
     lane_of,
+    new_job,
+    new_jobs,
     row_of,
     row_with,
     token_of,
@@ -47,14 +47,14 @@ def claim_until_empty(store: Store, arguments: Mapping[str, int]) -> Iterator[ob
 def drop_each(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
     """Finish the jobs that one token holds, one by one; tell which verdicts held."""
     for number in range(1, arguments["jobs"] + 1):
-        job = born(number)._replace(token=token_of(arguments["token"]))
+        job = new_job(number)._replace(token=token_of(arguments["token"]))
         if store.settle([Drop(job)])[0]:
             yield number
 
 
 def add_each(store: Store, arguments: Mapping[str, int]) -> Iterator[object]:
     """Add the jobs that the others add too, in small batches; tell what was answered."""
-    jobs = births(arguments["jobs"])
+    jobs = new_jobs(arguments["jobs"])
     for start in range(0, len(jobs), 10):
         yield list(store.add(jobs[start : start + 10]))
 
@@ -72,9 +72,9 @@ def write_for_ever(store: Store, _arguments: Mapping[str, int]) -> Iterator[obje
     on a transactional store job 3n + 2, record and row 1,000,000 + n come as one group.
     """
     for number in count():
-        store.add([born(3 * number), born(3 * number + 1)])
+        store.add([new_job(3 * number), new_job(3 * number + 1)])
         yield ["added", number]
-        assert store.settle([Drop(born(3 * number + 1))])[0]
+        assert store.settle([Drop(new_job(3 * number + 1))])[0]
         yield ["dropped", number]
         assert store.commit(RESULTS, [Put(str(number), token_of(1), b"")])
         yield ["put", number]
@@ -89,7 +89,7 @@ def write_group(number: int) -> Group:
     """Make the group of one round of `write_for_ever`."""
     return Group(
         commits=[Commit(RESULTS, [Put(str(1_000_000 + number), token_of(1), b"")])],
-        jobs=[born(3 * number + 2)],
+        jobs=[new_job(3 * number + 2)],
         rows=[row_of(1_000_000 + number)],
     )
 

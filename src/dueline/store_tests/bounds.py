@@ -4,13 +4,13 @@ from dueline.core.store import Claimed, Drop, Store, Want
 from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
-    births,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
+    new_jobs,
     put_in,
     rows_in,
     token_of,
@@ -22,7 +22,7 @@ LANES = tuple(lane_of(priority=priority) for priority in range(3))
 def fill(store: Store) -> None:
     """Put five jobs into each of the lanes."""
     for number, lane in enumerate(LANES):
-        put_in(store, *births(5, first=10 * number, lane=lane))
+        put_in(store, *new_jobs(5, first=10 * number, lane=lane))
 
 
 def assert_honest(store: Store, claimed: Claimed) -> None:
@@ -61,7 +61,7 @@ class BoundLaws:
 
     def test_many_lanes_are_claimed_from_in_one_call(self, store: Store) -> None:
         lanes = [lane_of(tenant=f"tenant {number}") for number in range(200)]
-        put_in(store, *(born(number, lane=lane) for number, lane in enumerate(lanes)))
+        put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(lanes)))
         claimed = claim(store, *reversed(lanes), limit=150)
         assert ids_of(claimed.jobs) == [id_of(number) for number in range(199, 49, -1)]
         assert len(claim(store, *lanes, limit=150, token=2).jobs) == 50
@@ -89,21 +89,21 @@ class BoundLaws:
 
     def test_next_at_counts_what_is_due_later(self, store: Store) -> None:
         lane = lane_of()
-        put_in(store, born(1, lane=lane), born(2, at_us=NOW_US + 5, lane=lane))
+        put_in(store, new_job(1, lane=lane), new_job(2, at_us=NOW_US + 5, lane=lane))
         assert claim(store, lane, now_us=NOW_US - 1).next_at_us == {lane: NOW_US}
         assert claim(store, lane).next_at_us == {lane: NOW_US + 5}
 
     def test_next_at_of_an_empty_lane_is_none(self, store: Store) -> None:
         lane = lane_of()
         assert claim(store, lane).next_at_us == {lane: None}
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (job,) = claim(store, lane).jobs
         store.settle([Drop(job)])
         assert claim(store, lane, token=2).next_at_us == {lane: None}
 
     def test_next_at_follows_every_verdict(self, store: Store) -> None:
         lane = lane_of()
-        put_in(store, *births(3))
+        put_in(store, *new_jobs(3))
         for round_number in range(1, 5):
             now_us = NOW_US + round_number * 2 * LEASE_US
             claimed = claim(store, lane, limit=2, now_us=now_us, token=round_number)
@@ -111,5 +111,5 @@ class BoundLaws:
             first, second = claimed.jobs
             store.settle([move(first, now_us + 9, token=100 + round_number), Drop(second)])
             assert_honest(store, claim(store, lane, now_us=now_us, limit=1, token=50))
-            put_in(store, born(10 + round_number, at_us=now_us + 5, lane=lane))
+            put_in(store, new_job(10 + round_number, at_us=now_us + 5, lane=lane))
             assert_honest(store, claim(store, lane, now_us=now_us, limit=1, token=51))

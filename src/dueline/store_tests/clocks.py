@@ -10,11 +10,11 @@ from dueline.store_tests.helpers import (
     NOW_US,
     QUEUE,
     WIDTH_US,
-    births,
     claim,
     ids_of,
     lane_of,
     move,
+    new_jobs,
     pointers_in,
     put_in,
     row_of,
@@ -82,8 +82,8 @@ def live_through(store: Store, shift_us: int) -> list[object]:
             ]
         )
 
-    put_in(store, *births(4, at_us=now_us, lane=lane))
-    put_in(store, *births(2, first=9, at_us=now_us + 30 * WIDTH_US, lane=later))
+    put_in(store, *new_jobs(4, at_us=now_us, lane=lane))
+    put_in(store, *new_jobs(2, first=9, at_us=now_us + 30 * WIDTH_US, lane=later))
     claimed = claim(store, lane, later, limit=3, now_us=now_us)
     first, second, third = claimed.jobs
     note(list(claimed.jobs))
@@ -120,14 +120,14 @@ class ClockLaws:
         url = factory.fresh()
         store = factory.open(url, clock=clock)
         store.find([])
-        put_in(store, *births(6))
+        put_in(store, *new_jobs(6))
         before = clock.looks
         first, second, third = claim(store, lane_of(), limit=3).jobs
         verdicts: list[Verdict] = [Drop(first), Extend(second, NOW_US + 1), move(third, NOW_US)]
         assert list(store.settle(verdicts)) == [True] * 3
-        put_in(store, *births(3, first=20))
+        put_in(store, *new_jobs(3, first=20))
         rows_in(store, lane_of())
-        store.find(ids_of(births(9)))
+        store.find(ids_of(new_jobs(9)))
         store.sweep(QUEUE, 0, now_us=NOW_US, width_us=WIDTH_US)
         store.append([row_of(1)])
         stream_of(store)

@@ -92,7 +92,7 @@ def _primitive(
 class Node:
     """The primitives of a cluster, as one client uses them.
 
-    It is the `LaneIndexStorage` of its lane lists, and the `MarkStorage` of its streams.
+    It is the `LaneIndexStorage` of its lane lists, and the `StreamStorage` of its streams.
     """
 
     def __init__(self, cluster: Cluster, step: Callable[[str], None]) -> None:
@@ -172,7 +172,7 @@ class Node:
         assert births[key_of(job)] == job, "a birth was repeated with other cells"
 
     @_primitive
-    def lanes_held(self) -> Sequence[Lane]:
+    def lanes_with_rows(self) -> Sequence[Lane]:
         """Tell which lanes hold rows."""
         return [lane for lane, rows in self.cluster.rows.items() if rows]
 

@@ -13,13 +13,13 @@ from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     ROUNDS_MAX,
-    births,
-    born,
     claim,
     count_up,
     id_of,
     ids_of,
     lane_of,
+    new_job,
+    new_jobs,
     put_in,
     read_count,
     rows_in,
@@ -52,7 +52,7 @@ class ExclusionLaws:
 
     def test_a_claimed_job_is_nobody_elses_until_the_lease_ends(self, store: Store) -> None:
         lane = lane_of()
-        put_in(store, *births(3))
+        put_in(store, *new_jobs(3))
         assert len(claim(store, lane, limit=2).jobs) == 2
         late_us = NOW_US + LEASE_US - 1
         assert ids_of(claim(store, lane, now_us=late_us, token=2).jobs) == [id_of(3)]
@@ -61,7 +61,7 @@ class ExclusionLaws:
     def test_threads_claim_each_job_once(self, store: Store) -> None:
         lanes = [lane_of(priority=priority) for priority in range(3)]
         for number, lane in enumerate(lanes):
-            put_in(store, *births(100, first=1 + 100 * number, lane=lane))
+            put_in(store, *new_jobs(100, first=1 + 100 * number, lane=lane))
 
         def claim_until_empty(thread: int) -> list[JobId]:
             mine: list[JobId] = []
@@ -78,13 +78,13 @@ class ExclusionLaws:
         assert sorted(chain.from_iterable(claims)) == [id_of(number) for number in range(1, 301)]
 
     def test_of_many_threads_that_finish_a_claim_one_is_told_so(self, store: Store) -> None:
-        put_in(store, *births(20))
+        put_in(store, *new_jobs(20))
         for job in claim(store, lane_of()).jobs:
             drops = at_once(partial(_drop, store, job))
             assert sorted(drops) == [False] * (THREADS - 1) + [True]
 
     def test_threads_that_add_the_same_jobs_store_each_once(self, store: Store) -> None:
-        jobs = births(50)
+        jobs = new_jobs(50)
         answers = at_once(lambda _: store.add(jobs))
         assert [list(answer) for answer in answers] == [[True] * 50] * THREADS
         assert rows_in(store, lane_of()) == jobs
@@ -100,7 +100,7 @@ class ExclusionLaws:
                 if thread == 0:
                     store.sweep("laws", 0, now_us=at_us, width_us=10_000_000)
                 else:
-                    put_in(store, born(thread * 100 + number, at_us=at_us))
+                    put_in(store, new_job(thread * 100 + number, at_us=at_us))
 
         at_once(add_or_sweep)
         page = store.lanes("laws", 0, until_bucket=2**50, after=None, limit=1000)

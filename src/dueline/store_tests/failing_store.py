@@ -20,7 +20,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import ClaimedAhead, ClaimsAhead
+from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
 
 Answer = TypeVar("Answer")
 
@@ -82,7 +82,7 @@ class FailingStore:
             )
         )
 
-    def claim_ahead(
+    def prefetch(
         self,
         wants: Sequence[Want],
         *,
@@ -92,13 +92,13 @@ class FailingStore:
         lease_us: int,
         worker: str,
         token: Token,
-    ) -> ClaimedAhead:
+    ) -> PrefetchResult:
         """Pass on, or fail; a store that lets nothing be claimed early answers that none is."""
         store = self._store
-        if not isinstance(store, ClaimsAhead):
-            return ClaimedAhead([], {})
+        if not isinstance(store, SupportsPrefetch):
+            return PrefetchResult([], {})
         return self._call(
-            lambda: store.claim_ahead(
+            lambda: store.prefetch(
                 wants,
                 limit=limit,
                 now_us=now_us,

@@ -8,13 +8,13 @@ from dueline.core.store import Drop, Extend, Move, Store, Verdict
 from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
-    births,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
+    new_jobs,
     pointers_in,
     put_in,
     row_with,
@@ -47,21 +47,21 @@ class FencingLaws:
     """A token names one version of a row; fences only grow."""
 
     def test_a_verdict_on_a_claim_that_was_taken_over_changes_nothing(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         stale = claim(store, lane_of(), token=1).jobs
         claim(store, lane_of(), now_us=END_US, token=2)
         for verdict_on in VERDICTS:
             assert_changes_nothing(store, verdict_on(stale[0]))
 
     def test_a_verdict_after_a_verdict_changes_nothing(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (stale,) = claim(store, lane_of()).jobs
         assert list(store.settle([move(stale, NOW_US + 3, token=5)])) == [True]
         for verdict_on in VERDICTS:
             assert_changes_nothing(store, verdict_on(stale))
 
     def test_a_verdict_on_a_job_that_was_carried_changes_nothing(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (stale,) = claim(store, lane_of()).jobs
         assert list(store.settle([move(stale, NOW_US, token=5, to=ELSEWHERE)])) == [True]
         for verdict_on in VERDICTS:
@@ -69,7 +69,7 @@ class FencingLaws:
 
     def test_a_verdict_on_a_new_row_never_changes_a_dead_one(self, store: Store) -> None:
         # Both carry the token of a new row: the job died after the verdict's caller had read it.
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (stale,) = rows_in(store, lane_of())
         (claimed,) = claim(store, lane_of()).jobs
         assert list(store.settle([Drop(claimed)])) == [True]
@@ -78,7 +78,7 @@ class FencingLaws:
             assert_changes_nothing(store, verdict_on(stale))
 
     def test_a_verdict_on_a_job_that_is_gone_changes_nothing(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (stale,) = claim(store, lane_of()).jobs
         assert list(store.settle([Drop(stale)])) == [True]
         for verdict_on in VERDICTS:
@@ -86,13 +86,13 @@ class FencingLaws:
         assert list(store.find([id_of(1)])) == [None]
 
     def test_a_verdict_with_a_token_of_another_job_changes_nothing(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         (held,) = claim(store, lane_of(), limit=1).jobs
         for verdict_on in VERDICTS:
-            assert_changes_nothing(store, verdict_on(born(2)._replace(token=held.token)))
+            assert_changes_nothing(store, verdict_on(new_job(2)._replace(token=held.token)))
 
     def test_a_late_verdict_on_a_claim_that_nobody_took_over_holds(self, store: Store) -> None:
-        put_in(store, *births(3))
+        put_in(store, *new_jobs(3))
         extended, moved, dropped = claim(store, lane_of()).jobs
         claim(store, lane_of(), now_us=NOW_US + 1, token=2)
         far_us = END_US + 1000 * LEASE_US
@@ -108,7 +108,7 @@ class FencingLaws:
         ]
 
     def test_a_fence_grows_by_one_with_each_claim_and_never_falls(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (job,) = claim(store, lane_of(), token=1).jobs
         assert job.fence == 1
         (job,) = claim(store, lane_of(), now_us=END_US, token=2).jobs
@@ -123,7 +123,7 @@ class FencingLaws:
         assert job.fence == 4
 
     def test_an_extension_keeps_the_token(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (job,) = claim(store, lane_of()).jobs
         assert list(store.settle([Extend(job, END_US + 1, started=True)])) == [True]
         assert row_with(store, job.id) == job._replace(at_us=END_US + 1, state=State.STARTED)
@@ -131,7 +131,7 @@ class FencingLaws:
         assert list(store.settle([Drop(job)])) == [True]
 
     def test_an_extension_never_ends_a_claim_sooner(self, store: Store) -> None:
-        put_in(store, *births(3))
+        put_in(store, *new_jobs(3))
         jobs = claim(store, lane_of()).jobs
         assert list(store.settle([Extend(job, END_US + 9) for job in jobs])) == [True] * 3
         late = [
@@ -149,7 +149,7 @@ class FencingLaws:
         assert len(claim(store, lane_of(), now_us=END_US + 10, token=3).jobs) == 3
 
     def test_a_move_writes_what_it_says_and_nothing_else(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (job,) = claim(store, lane_of(), worker="host:1").jobs
         told = Move(
             job,
@@ -180,7 +180,7 @@ class FencingLaws:
         )
 
     def test_a_move_may_change_the_options_of_a_call(self, store: Store) -> None:
-        put_in(store, *births(3))
+        put_in(store, *new_jobs(3))
         tagged = b'{"tags":["red"]}'
         before = rows_in(store, lane_of())
         changed = [move(row, row.at_us, token=9)._replace(opts=tagged) for row in before[:2]]
@@ -190,7 +190,7 @@ class FencingLaws:
         rows = [row_with(store, id_of(number)) for number in (1, 2, 3)]
         assert [row.opts for row in rows] == [tagged, b"", b""]
         assert [row._replace(opts=b"", token=BORN_TOKEN, hop=0) for row in rows] == before
-        put_in(store, born(1))  # again: what was changed since is there still
+        put_in(store, new_job(1))  # again: what was changed since is there still
         assert [row.opts for row in rows_in(store, lane_of())] == [tagged, b"", b""]
         claimed = claim(store, lane_of(), token=11).jobs
         assert [(job.id, job.opts) for job in claimed] == [
@@ -198,20 +198,20 @@ class FencingLaws:
         ]  # fmt: skip
 
     def test_a_row_that_was_read_can_be_decided_on_by_its_reader(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         first, second = rows_in(store, lane_of())
         assert list(store.settle([Drop(first), move(second, NOW_US + 5)])) == [True, True]
         assert [row.at_us for row in rows_in(store, lane_of())] == [NOW_US + 5]
 
     def test_a_reader_who_was_overtaken_by_a_claim_decides_nothing(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (read,) = rows_in(store, lane_of())
         claim(store, lane_of())
         for verdict_on in VERDICTS:
             assert_changes_nothing(store, verdict_on(read))
 
     def test_each_verdict_of_a_call_stands_on_its_own(self, store: Store) -> None:
-        put_in(store, *births(4))
+        put_in(store, *new_jobs(4))
         one, two, three, four = claim(store, lane_of()).jobs
         store.settle([Drop(two)])
         extend = Extend(four, END_US + 1)
@@ -220,13 +220,13 @@ class FencingLaws:
         assert list(store.settle([])) == []
 
     def test_one_of_two_endings_in_a_call_holds(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         one, two = claim(store, lane_of()).jobs
         assert sorted(store.settle([Drop(one), Drop(one)])) == [False, True]
         assert sorted(store.settle([move(two, NOW_US), Drop(two)])) == [False, True]
 
     def test_a_carried_job_keeps_what_it_is(self, store: Store) -> None:
-        put_in(store, born(1, body=b"\x00" * 5000))
+        put_in(store, new_job(1, body=b"\x00" * 5000))
         (job,) = claim(store, lane_of()).jobs
         dead = lane_of(queue="laws!dead", tenant="a tenant")
         told = move(job, NOW_US + 4, errors=3, to=dead)._replace(error="why", state=State.DEAD)

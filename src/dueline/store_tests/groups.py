@@ -6,11 +6,11 @@ from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     QUEUE,
-    births,
-    born,
     claim,
     lane_of,
     move,
+    new_job,
+    new_jobs,
     pointers_in,
     put_in,
     records_in,
@@ -39,7 +39,7 @@ def finish(job: Job, number: int, *, expect: bytes | None = None) -> Group:
     return Group(
         verdicts=[Drop(job)],
         commits=[Commit("p", [Put(f"result {number}", ONE, b"done", expect)])],
-        jobs=[born(1000 + number, lane=NEXT)],
+        jobs=[new_job(1000 + number, lane=NEXT)],
         rows=[row_of(number)],
     )
 
@@ -48,7 +48,7 @@ class GroupLaws:
     """For every store: a group of one condition, its first write, is all or nothing."""
 
     def test_a_group_whose_conditions_hold_is_applied_as_a_whole(self, store: Store) -> None:
-        put_in(store, *births(3))
+        put_in(store, *new_jobs(3))
         drop, extend, give_back = claim(store, lane_of()).jobs
         group = Group(
             verdicts=[Drop(drop), Extend(extend, extend.at_us + 9), move(give_back, NOW_US + 8)],
@@ -56,7 +56,7 @@ class GroupLaws:
                 Commit("p", [Put("a", ONE, b"1", NO_VERSION), Put("b", ONE, b"1")]),
                 Commit("q", [Put("a", TWO, b"2")]),
             ],
-            jobs=births(2, first=50, lane=NEXT),
+            jobs=new_jobs(2, first=50, lane=NEXT),
             rows=[row_of(1), row_of(2)],
         )
         assert list(store.together([group])) == [True]
@@ -64,26 +64,26 @@ class GroupLaws:
             NOW_US + 8,
             extend.at_us + 9,
         ]
-        assert rows_in(store, NEXT) == births(2, first=50, lane=NEXT)
+        assert rows_in(store, NEXT) == new_jobs(2, first=50, lane=NEXT)
         assert NEXT in {pointer.lane for pointer in pointers_in(store)}
         assert records_in(store, "p") == [Record("a", ONE, b"1"), Record("b", ONE, b"1")]
         assert records_in(store, "q") == [Record("a", TWO, b"2")]
         assert stream_of(store) == [row_of(1), row_of(2)]
 
     def test_groups_are_independent_of_each_other(self, store: Store) -> None:
-        put_in(store, *births(4))
+        put_in(store, *new_jobs(4))
         jobs = claim(store, lane_of()).jobs
         store.settle([Drop(jobs[1])])
         groups = [finish(job, number) for number, job in enumerate(jobs)]
         assert list(store.together(groups)) == [True, False, True, True]
         assert rows_in(store, lane_of()) == []
-        assert rows_in(store, NEXT) == [born(1000 + number, lane=NEXT) for number in (0, 2, 3)]
+        assert rows_in(store, NEXT) == [new_job(1000 + number, lane=NEXT) for number in (0, 2, 3)]
         keys = [record.key for record in records_in(store, "p")]
         assert keys == ["result 0", "result 2", "result 3"]
         assert stream_of(store) == [row_of(number) for number in (0, 2, 3)]
 
     def test_a_later_group_sees_what_an_earlier_one_did(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (job,) = claim(store, lane_of()).jobs
         answers = store.together([finish(job, 1), finish(job, 2), finish(job, 3)])
         assert list(answers) == [True, False, False]
@@ -97,27 +97,27 @@ class GroupLaws:
         assert records_in(store, "q") == [Record("a", TWO, b"2")]
 
     def test_what_is_added_again_before_its_end_is_gone_after_it(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         first, second = claim(store, lane_of()).jobs
         groups = [
-            Group(jobs=births(2)),
+            Group(jobs=new_jobs(2)),
             Group(verdicts=[Drop(first)]),
-            Group(verdicts=[move(second, NOW_US, to=NEXT)], jobs=births(1, first=2)),
+            Group(verdicts=[move(second, NOW_US, to=NEXT)], jobs=new_jobs(1, first=2)),
         ]
         assert list(store.together(groups)) == [True, True, True]
         assert rows_in(store, lane_of()) == []
         assert [row.id for row in rows_in(store, NEXT)] == [second.id]
 
     def test_a_group_with_jobs_and_rows_alone_always_holds(self, store: Store) -> None:
-        group = Group(jobs=births(2), rows=[row_of(1)])
+        group = Group(jobs=new_jobs(2), rows=[row_of(1)])
         assert list(store.together([group, group])) == [True, True]
-        assert rows_in(store, lane_of()) == births(2)
+        assert rows_in(store, lane_of()) == new_jobs(2)
         assert stream_of(store) == [row_of(1)]
         assert list(store.together([Group()])) == [True]
         assert list(store.together([])) == []
 
     def test_many_groups_are_applied_in_one_call(self, store: Store) -> None:
-        put_in(store, *births(300))
+        put_in(store, *new_jobs(300))
         jobs = claim(store, lane_of(), most=300, limit=300).jobs
         groups = [finish(job, number) for number, job in enumerate(jobs)]
         assert list(store.together(groups)) == [True] * 300
@@ -125,7 +125,7 @@ class GroupLaws:
         assert len(rows_in(store, NEXT)) == len(stream_of(store)) == 300
 
     def test_a_stale_verdict_keeps_its_effects_away(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         stale, other = claim(store, lane_of()).jobs
         store.settle([move(stale, NOW_US + 9)])
         before = everything(store)
@@ -139,7 +139,7 @@ class GroupLaws:
         assert store.commit("p", [Put("there", TWO, b"there")])
         before = everything(store)
         refused = Commit("p", [Put("there", ONE, b"1", NO_VERSION), Put("c", ONE, b"2")])
-        group = Group(commits=[refused], jobs=births(2), rows=[row_of(1)])
+        group = Group(commits=[refused], jobs=new_jobs(2), rows=[row_of(1)])
         assert list(store.together([group])) == [False]
         assert everything(store) == before
 
@@ -148,7 +148,7 @@ class TogetherLaws:
     """For stores whose `together` is a transaction."""
 
     def test_a_stale_verdict_fails_its_whole_group(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         stale, _ = claim(store, lane_of()).jobs
         _, mine = claim(store, lane_of(), now_us=NOW_US + LEASE_US, token=2).jobs
         before = everything(store)
@@ -160,7 +160,7 @@ class TogetherLaws:
             assert everything(store) == before
 
     def test_an_expectation_that_fails_fails_its_whole_group(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         assert store.commit("p", [Put("result 1", TWO, b"there")])
         (job,) = claim(store, lane_of()).jobs
         before = everything(store)

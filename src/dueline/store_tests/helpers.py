@@ -34,11 +34,11 @@ def token_of(number: int) -> Token:
 def lane_of(
     at_us: int = NOW_US, *, queue: str = QUEUE, shard: int = 0, priority: int = 0, tenant: str = ""
 ) -> Lane:
-    """Name the lane of jobs that are born at an instant."""
+    """Name the lane of jobs that are new_job at an instant."""
     return Lane(queue, shard, bucket_of(at_us, WIDTH_US), priority, tenant)
 
 
-def born(
+def new_job(
     number: int, *, at_us: int = NOW_US, lane: Lane | None = None, body: bytes = b"[1]"
 ) -> Job:
     """Make a job's birth; in the lane of its time unless told otherwise."""
@@ -57,11 +57,11 @@ def born(
     )
 
 
-def births(
+def new_jobs(
     count: int, *, first: int = 1, at_us: int = NOW_US, lane: Lane | None = None
 ) -> list[Job]:
-    """Make births with running numbers, all at one instant."""
-    return [born(number, at_us=at_us, lane=lane) for number in range(first, first + count)]
+    """Make new_jobs with running numbers, all at one instant."""
+    return [new_job(number, at_us=at_us, lane=lane) for number in range(first, first + count)]
 
 
 def row_of(number: int, *, at_us: int = NOW_US, stream: str = "log", shard: int = 0) -> Row:

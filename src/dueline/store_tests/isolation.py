@@ -5,12 +5,12 @@ from dueline.core.store import Store
 from dueline.store_tests.helpers import (
     NOW_US,
     WIDTH_US,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
     pointers_in,
     put_in,
     rows_in,
@@ -42,7 +42,7 @@ EXTREMES = (-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 2, 2**31 - 1)
 
 def fill(store: Store, lanes: tuple[Lane, ...]) -> None:
     """Put one job into each lane; their numbers are the lanes' places."""
-    put_in(store, *(born(number, lane=lane) for number, lane in enumerate(lanes)))
+    put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(lanes)))
 
 
 def _marks(store: Store, queue: str, shard: int) -> Marks:
@@ -56,7 +56,7 @@ class IsolationLaws:
         lanes = (HOME, *NEIGHBOURS)
         fill(store, lanes)
         for number, lane in enumerate(lanes):
-            assert rows_in(store, lane) == [born(number, lane=lane)]
+            assert rows_in(store, lane) == [new_job(number, lane=lane)]
 
     def test_a_claim_takes_from_the_lane_it_names_alone(self, store: Store) -> None:
         fill(store, (HOME, *NEIGHBOURS))
@@ -64,15 +64,15 @@ class IsolationLaws:
         assert ids_of(claimed.jobs) == [id_of(0)]
         assert set(claimed.next_at_us) == {HOME}
         for number, lane in enumerate(NEIGHBOURS, start=1):
-            assert rows_in(store, lane) == [born(number, lane=lane)]
+            assert rows_in(store, lane) == [new_job(number, lane=lane)]
 
     def test_a_verdict_touches_the_job_it_names_alone(self, store: Store) -> None:
         fill(store, (HOME, *NEIGHBOURS))
         far_us = NOW_US + 1000 * WIDTH_US
-        assert list(store.settle([move(born(0, lane=HOME), far_us)])) == [True]
+        assert list(store.settle([move(new_job(0, lane=HOME), far_us)])) == [True]
         assert [row.at_us for row in rows_in(store, HOME)] == [far_us]
         for number, lane in enumerate(NEIGHBOURS, start=1):
-            assert rows_in(store, lane) == [born(number, lane=lane)]
+            assert rows_in(store, lane) == [new_job(number, lane=lane)]
 
     def test_a_lane_is_listed_with_its_queue_and_shard_alone(self, store: Store) -> None:
         lanes = (HOME, *NEIGHBOURS)

@@ -2,19 +2,19 @@
 
 from dueline.core.lane import Lane, Marks, Pointer, bucket_of
 from dueline.core.store import Drop, Extend, Store
-from dueline.core.store_capabilities import Census
+from dueline.core.store_capabilities import ListsLanes
 from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
     QUEUE,
     WIDTH_US,
-    births,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
+    new_jobs,
     pointers_in,
     put_in,
     rows_in,
@@ -86,7 +86,7 @@ class LaneListLaws:
     def test_a_birth_lists_its_lane(self, store: Store) -> None:
         lanes = [lane_of(priority=priority) for priority in (-5, 0, 5)]
         for lane in lanes:
-            put_in(store, *births(2, first=lane.priority + 10, lane=lane))
+            put_in(store, *new_jobs(2, first=lane.priority + 10, lane=lane))
         assert pointers_in(store) == [Pointer(NOW, lane) for lane in lanes]
 
     def test_the_list_comes_in_order_and_in_pages(self, store: Store) -> None:
@@ -96,7 +96,7 @@ class LaneListLaws:
             for priority in (5, -(2**31), 0)
             for tenant in ("b", "", "ä")
         ]
-        put_in(store, *(born(number, lane=lane) for number, lane in enumerate(lanes)))
+        put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(lanes)))
         expected = [Pointer(lane.bucket, lane) for lane in sorted(lanes)]
         for page_size in (1, 2, 5, 27, 28):
             assert pointers_in(store, page_size=page_size) == expected
@@ -105,16 +105,16 @@ class LaneListLaws:
     def test_the_list_ends_with_the_bucket_that_is_asked_for(self, store: Store) -> None:
         close(store)
         for ahead in range(4):
-            put_in(store, born(ahead, at_us=NOW_US + ahead * WIDTH_US))
+            put_in(store, new_job(ahead, at_us=NOW_US + ahead * WIDTH_US))
         listings = [pointer.listing for pointer in pointers_in(store, until_bucket=NOW + 2)]
         assert listings == [NOW, NOW + 1, NOW + 2]
 
     def test_a_head_that_the_list_tells_is_the_least_of_its_lane(self, store: Store) -> None:
         """A store may tell heads or not; what it tells is so, of claimed and future rows too."""
         early, late, claimed, empty = (lane_of(priority=priority) for priority in range(4))
-        put_in(store, born(1, lane=early), born(2, lane=late, at_us=NOW_US + 99))
-        put_in(store, born(5, lane=late, at_us=NOW_US + 9))
-        put_in(store, born(3, lane=claimed), born(4, lane=empty))
+        put_in(store, new_job(1, lane=early), new_job(2, lane=late, at_us=NOW_US + 99))
+        put_in(store, new_job(5, lane=late, at_us=NOW_US + 9))
+        put_in(store, new_job(3, lane=claimed), new_job(4, lane=empty))
         (taken,) = claim(store, claimed).jobs
         (gone,) = claim(store, empty).jobs
         assert list(store.settle([Drop(gone)])) == [True]
@@ -124,10 +124,10 @@ class LaneListLaws:
 
     def test_the_first_open_bucket_is_always_in_the_list(self, store: Store) -> None:
         closed = close(store, NOW_US + 5 * WIDTH_US)
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         listed = pointers_in(store, until_bucket=NOW)
         assert listed == [Pointer(closed + 1, lane_of())]
-        put_in(store, born(2, at_us=NOW_US + 9 * WIDTH_US))
+        put_in(store, new_job(2, at_us=NOW_US + 9 * WIDTH_US))
         assert pointers_in(store, until_bucket=0) == listed
 
     def test_a_sweep_closes_what_is_past(self, store: Store) -> None:
@@ -137,7 +137,7 @@ class LaneListLaws:
         assert marks_of(store) == marks
 
     def test_marks_only_grow(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         before = marks_of(store)
         assert before.swept <= before.closed
         for step in (3, 1, -100, 7, 7, 0, 8, -1):
@@ -150,14 +150,14 @@ class LaneListLaws:
 
     def test_nothing_is_listed_at_or_below_swept(self, store: Store) -> None:
         for ahead in range(6):
-            put_in(store, born(ahead, at_us=NOW_US + ahead * WIDTH_US))
+            put_in(store, new_job(ahead, at_us=NOW_US + ahead * WIDTH_US))
             marks = sweep(store, NOW_US + ahead * WIDTH_US)
             assert all(pointer.listing > marks.swept for pointer in pointers_in(store))
             jobs = claim(store, lane_of(NOW_US), token=ahead + 1).jobs
             store.settle([Drop(job) for job in jobs])
 
     def test_empty_lanes_of_closed_buckets_are_unlisted(self, store: Store) -> None:
-        put_in(store, *births(3))
+        put_in(store, *new_jobs(3))
         store.settle([Drop(job) for job in claim(store, lane_of()).jobs])
         closed = close(store, NOW_US + 2 * WIDTH_US)
         assert closed >= NOW
@@ -166,14 +166,14 @@ class LaneListLaws:
         assert marks.swept == closed
 
     def test_a_sweep_leaves_what_is_not_closed(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         store.settle([Drop(job) for job in claim(store, lane_of()).jobs])
         for _ in range(3):
             sweep(store, NOW_US + GUARD_US)
         assert pointers_in(store) == [Pointer(NOW, lane_of())]
 
     def test_a_sweep_never_unlists_a_lane_with_due_jobs(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         (gone,) = claim(store, lane_of(), limit=1, lease_us=1).jobs
         store.settle([Drop(gone)])
         for ahead in range(1, 9):
@@ -182,7 +182,7 @@ class LaneListLaws:
             assert marks.swept < NOW
 
     def test_a_lane_of_future_jobs_is_listed_when_they_are_due(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         first, second = claim(store, lane_of()).jobs
         due_us = NOW_US + 60 * WIDTH_US
         store.settle([move(first, due_us + WIDTH_US), move(second, due_us)])
@@ -191,7 +191,7 @@ class LaneListLaws:
         assert pointers_in(store) == [Pointer(bucket_of(due_us, WIDTH_US), lane_of())]
 
     def test_a_lane_of_running_jobs_is_never_out_of_sight(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         claim(store, lane_of())
         for ahead in range(1, 9):
             now_us = NOW_US + ahead * WIDTH_US
@@ -205,12 +205,12 @@ class LaneListLaws:
         reader = Reader(store)
         close(store, NOW_US + 5 * WIDTH_US)
         assert reader.look(NOW_US + 5 * WIDTH_US) == set()
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         assert reader.look(NOW_US + 5 * WIDTH_US) == {lane_of()}
 
     def test_a_birth_into_a_lane_that_was_forgotten_is_seen(self, store: Store) -> None:
         later_us = NOW_US + 5 * WIDTH_US
-        put_in(store, born(1), born(2))
+        put_in(store, new_job(1), new_job(2))
         first, second = claim(store, lane_of()).jobs
         store.settle([Drop(first)])
         close(store, later_us)
@@ -218,12 +218,12 @@ class LaneListLaws:
         assert reader.look(later_us) == {lane_of()}
         store.settle([Drop(second)])
         reader.forget()
-        put_in(store, born(3))
+        put_in(store, new_job(3))
         assert reader.look(later_us) == {lane_of()}
 
     def test_a_job_that_is_moved_forward_is_seen(self, store: Store) -> None:
         far_us = NOW_US + 1000 * WIDTH_US
-        put_in(store, born(1, at_us=far_us))
+        put_in(store, new_job(1, at_us=far_us))
         reader = Reader(store)
         close(store)
         assert reader.look(NOW_US) == set()
@@ -233,7 +233,7 @@ class LaneListLaws:
         assert ids_of(claim(store, lane_of(far_us)).jobs) == [id_of(1)]
 
     def test_a_job_given_back_is_seen_after_its_lane_was_listed_later(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (job,) = claim(store, lane_of(), lease_us=1000 * WIDTH_US).jobs
         now_us = NOW_US + 2 * WIDTH_US
         close(store, now_us)
@@ -244,7 +244,7 @@ class LaneListLaws:
         assert reader.look(now_us) == {lane_of()}
 
     def test_a_job_given_back_after_its_claim_was_extended_is_seen(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         (job,) = claim(store, lane_of()).jobs
         assert list(store.settle([Extend(job, NOW_US + 1000 * WIDTH_US)])) == [True]
         now_us = NOW_US + LEASE_US + WIDTH_US
@@ -256,7 +256,7 @@ class LaneListLaws:
         assert reader.look(now_us) == {lane_of()}
 
     def test_a_job_that_is_carried_is_seen_in_its_new_lane(self, store: Store) -> None:
-        put_in(store, *births(2))
+        put_in(store, *new_jobs(2))
         now_us = NOW_US + 3 * WIDTH_US
         close(store, now_us)
         reader, other = Reader(store), lane_of(priority=3)
@@ -279,8 +279,8 @@ def lanes_in(store: Store, *, limit: int = A_PAGE) -> set[Lane]:
     """Go through all lanes; a store that has no census tells of none."""
     found: set[Lane] = set()
     after: str | None = None
-    while isinstance(store, Census):
-        page = store.lanes_held(after=after, limit=limit)
+    while isinstance(store, ListsLanes):
+        page = store.lanes_with_rows(after=after, limit=limit)
         assert len(page.lanes) <= limit
         assert len(set(page.lanes)) == len(page.lanes)
         found.update(page.lanes)
@@ -295,22 +295,22 @@ class LanesWithRowsLaws:
     """Every lane that holds a row is told of, wherever it is listed; a store may have no census."""
 
     def test_every_lane_that_holds_a_row_is_told_of(self, store: Store) -> None:
-        put_in(store, *(born(number, lane=lane) for number, lane in enumerate(MANY_LANES)))
-        put_in(store, born(30, lane=MANY_LANES[0]), born(31, lane=MANY_LANES[0]))
+        put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(MANY_LANES)))
+        put_in(store, new_job(30, lane=MANY_LANES[0]), new_job(31, lane=MANY_LANES[0]))
         claim(store, MANY_LANES[1])
-        expected = set(MANY_LANES) if isinstance(store, Census) else set()
+        expected = set(MANY_LANES) if isinstance(store, ListsLanes) else set()
         assert lanes_in(store) == expected
         assert lanes_in(store, limit=1000) == expected
 
     def test_a_lane_that_holds_no_row_any_more_is_not(self, store: Store) -> None:
-        put_in(store, *(born(number, lane=lane) for number, lane in enumerate(MANY_LANES)))
+        put_in(store, *(new_job(number, lane=lane) for number, lane in enumerate(MANY_LANES)))
         for lane in MANY_LANES[4:]:
             (job,) = claim(store, lane).jobs
             assert store.settle([Drop(job)]) == [True]
-        assert lanes_in(store) == (set(MANY_LANES[:4]) if isinstance(store, Census) else set())
+        assert lanes_in(store) == (set(MANY_LANES[:4]) if isinstance(store, ListsLanes) else set())
         (job,) = claim(store, MANY_LANES[0]).jobs
         assert store.settle([Drop(job)]) == [True]
-        assert lanes_in(store) == (set(MANY_LANES[1:4]) if isinstance(store, Census) else set())
+        assert lanes_in(store) == (set(MANY_LANES[1:4]) if isinstance(store, ListsLanes) else set())
 
     def test_an_empty_store_holds_no_lane(self, store: Store) -> None:
         assert lanes_in(store) == set()

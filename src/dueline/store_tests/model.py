@@ -38,9 +38,9 @@ from dueline.store_tests.helpers import (
     NOW_US,
     QUEUE,
     WIDTH_US,
-    born,
     id_of,
     lane_of,
+    new_job,
     pointers_in,
     records_in,
     rows_in,
@@ -52,14 +52,14 @@ from dueline.store_tests.strategies import (
     PLACES,
     SLOTS_US,
     START_US,
-    Birth,
     Change,
     Decision,
     Edit,
-    births,
+    Insert,
     changes,
     decisions,
     edits,
+    inserts,
     pick,
     small,
 )
@@ -94,7 +94,7 @@ class Lives(RuleBasedStateMachine):
         self.model = MemoryStore(SystemClock())
         self.now_us = NOW_US + START_US
         self.numbers = count(1)
-        self.births: list[Job] = []
+        self.inserts: list[Job] = []
         self.read: list[Job] = []
         self.held: Sequence[Job] = ()
         self.lanes: dict[Lane, None] = {DEAD: None}
@@ -114,9 +114,9 @@ class Lives(RuleBasedStateMachine):
 
     # Rules: jobs.
 
-    @rule(some=st.lists(births, min_size=1, max_size=8), again=st.lists(small, max_size=2))
-    def add(self, some: Sequence[Birth], again: Sequence[int]) -> None:
-        jobs = [*self.living(again), *(self.birth(one) for one in some)]
+    @rule(some=st.lists(inserts, min_size=1, max_size=8), again=st.lists(small, max_size=2))
+    def add(self, some: Sequence[Insert], again: Sequence[int]) -> None:
+        jobs = [*self.living(again), *(self.insert(one) for one in some)]
         self.both(lambda store: list(store.add(jobs)))
 
     @rule(
@@ -231,7 +231,7 @@ class Lives(RuleBasedStateMachine):
                         Commit(PARTITIONS[edit.partition], [self.edited(edit)])
                         for edit in change.edits
                     ],
-                    jobs=[*again, *(self.birth(one) for one in change.births)],
+                    jobs=[*again, *(self.insert(one) for one in change.inserts)],
                     rows=[self.row(number) for number in change.rows],
                 )
             )
@@ -244,7 +244,7 @@ class Lives(RuleBasedStateMachine):
         self.rows = {lane: rows_in(self.store, lane, page_size=3) for lane in self.lanes}
         for lane, rows in self.rows.items():
             assert [*map(plain, rows)] == [*map(plain, rows_in(self.model, lane))]
-        ids = [job.id for job in self.births]
+        ids = [job.id for job in self.inserts]
         found, expected = (store.find(ids) for store in (self.store, self.model))
         assert [*map(plain, found)] == [*map(plain, expected)]
         for shard in SHARDS:
@@ -272,22 +272,22 @@ class Lives(RuleBasedStateMachine):
 
     # From what was drawn to what is sent.
 
-    def birth(self, one: Birth) -> Job:
-        """Make a birth; its number is its place in `births`."""
+    def insert(self, one: Insert) -> Job:
+        """Make an insert; its number is its place in `inserts`."""
         shard, priority, tenant = PLACES[one.place]
         at_us = NOW_US + SLOTS_US[one.slot]
         lane = lane_of(at_us, shard=shard, priority=priority, tenant=tenant)
         # Every second id is below those before it, so that ids and times disagree.
-        number = len(self.births) if len(self.births) % 2 else 2**127 - len(self.births)
-        job = born(number, at_us=at_us, lane=lane, body=b"x" * one.body_bytes)
-        self.births.append(job)
+        number = len(self.inserts) if len(self.inserts) % 2 else 2**127 - len(self.inserts)
+        job = new_job(number, at_us=at_us, lane=lane, body=b"x" * one.body_bytes)
+        self.inserts.append(job)
         self.read.append(job)
         self.lanes[lane] = None
         return job
 
     def living(self, which: Sequence[int]) -> list[Job]:
-        """Choose births of jobs that are alive, each once."""
-        chosen = {pick(self.births, number) for number in which if self.births}
+        """Choose inserted jobs that still have a row, each once."""
+        chosen = {pick(self.inserts, number) for number in which if self.inserts}
         return [job for job in sorted(chosen) if self.model.find([job.id])[0]]
 
     def verdicts(self, some: Sequence[Decision]) -> list[Verdict]:

@@ -4,12 +4,12 @@ from dueline.core.job import JobId
 from dueline.core.store import Store
 from dueline.store_tests.helpers import (
     NOW_US,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
     put_in,
     rows_in,
 )
@@ -21,7 +21,7 @@ class OrderLaws:
     def test_a_lane_gives_its_jobs_by_time_and_then_by_id(self, store: Store) -> None:
         lane = lane_of()
         times = {4: -2, 1: 0, 5: -2, 2: -1, 3: -3, 7: 0, 6: -1}
-        put_in(store, *(born(n, at_us=NOW_US + at, lane=lane) for n, at in times.items()))
+        put_in(store, *(new_job(n, at_us=NOW_US + at, lane=lane) for n, at in times.items()))
         expected = [id_of(number) for number in (3, 4, 5, 2, 6, 1, 7)]
         assert ids_of(rows_in(store, lane)) == expected
         first = claim(store, lane, limit=3, token=1).jobs
@@ -33,27 +33,27 @@ class OrderLaws:
         heads = (0x80, 0x00, 0xFF, 0x7F, 0x81, 0x01)
         ids = [JobId(bytes([head]) + bytes(15)) for head in heads]
         tails = [JobId(b"\x7f" + bytes(14) + bytes([tail])) for tail in (0xFF, 0x01, 0x80)]
-        put_in(store, *(born(1, lane=lane)._replace(id=job_id) for job_id in ids + tails))
+        put_in(store, *(new_job(1, lane=lane)._replace(id=job_id) for job_id in ids + tails))
         assert ids_of(rows_in(store, lane)) == sorted(ids + tails)
         assert ids_of(claim(store, lane).jobs) == sorted(ids + tails)
 
     def test_lanes_are_claimed_in_the_order_of_the_wants(self, store: Store) -> None:
         lanes = [lane_of(priority=priority) for priority in (0, 9, -9)]
         for number, lane in enumerate(lanes):
-            put_in(store, born(2 * number, lane=lane), born(2 * number + 1, lane=lane))
+            put_in(store, new_job(2 * number, lane=lane), new_job(2 * number + 1, lane=lane))
         claimed = claim(store, lanes[0], lanes[2], lanes[1], limit=5)
         assert ids_of(claimed.jobs) == [id_of(number) for number in (0, 1, 4, 5, 2)]
 
     def test_no_job_is_claimed_before_its_time(self, store: Store) -> None:
         lane = lane_of(NOW_US)
-        put_in(store, born(1, at_us=NOW_US + 1, lane=lane), born(2, at_us=NOW_US, lane=lane))
+        put_in(store, new_job(1, at_us=NOW_US + 1, lane=lane), new_job(2, at_us=NOW_US, lane=lane))
         assert ids_of(claim(store, lane, now_us=NOW_US - 1).jobs) == []
         assert ids_of(claim(store, lane, now_us=NOW_US).jobs) == [id_of(2)]
         assert ids_of(claim(store, lane, now_us=NOW_US + 1).jobs) == [id_of(1)]
 
     def test_a_moved_job_stands_where_its_new_time_puts_it(self, store: Store) -> None:
         lane = lane_of()
-        put_in(store, *(born(number, at_us=NOW_US + number, lane=lane) for number in (1, 2, 3)))
+        put_in(store, *(new_job(number, at_us=NOW_US + number, lane=lane) for number in (1, 2, 3)))
         (job,) = claim(store, lane, limit=1, now_us=NOW_US + 1).jobs
         assert list(store.settle([move(job, NOW_US + 2)])) == [True]
         expected = [id_of(1), id_of(2), id_of(3)]
@@ -62,21 +62,21 @@ class OrderLaws:
 
     def test_a_claimed_job_stands_at_the_end_of_its_lease(self, store: Store) -> None:
         lane = lane_of()
-        put_in(store, born(1, lane=lane), born(2, at_us=NOW_US + 5, lane=lane))
+        put_in(store, new_job(1, lane=lane), new_job(2, at_us=NOW_US + 5, lane=lane))
         claim(store, lane, lease_us=10)
         assert ids_of(rows_in(store, lane)) == [id_of(2), id_of(1)]
         assert rows_in(store, lane)[1].at_us == NOW_US + 10
 
     def test_a_scan_ends_with_the_instant_that_it_is_given(self, store: Store) -> None:
         lane = lane_of()
-        put_in(store, *(born(number, at_us=NOW_US + number, lane=lane) for number in range(6)))
+        put_in(store, *(new_job(number, at_us=NOW_US + number, lane=lane) for number in range(6)))
         until = rows_in(store, lane, until_us=NOW_US + 3, page_size=2)
         assert ids_of(until) == [id_of(number) for number in range(4)]
 
     def test_a_scan_comes_in_pages(self, store: Store) -> None:
         lane = lane_of()
         times = [NOW_US + number // 3 for number in range(10)]
-        put_in(store, *(born(n, at_us=at_us, lane=lane) for n, at_us in enumerate(times)))
+        put_in(store, *(new_job(n, at_us=at_us, lane=lane) for n, at_us in enumerate(times)))
         whole = [id_of(number) for number in range(10)]
         for page_size in (1, 2, 3, 5, 10, 11):
             assert ids_of(rows_in(store, lane, page_size=page_size)) == whole
@@ -85,6 +85,6 @@ class OrderLaws:
         assert page.after is None
 
     def test_a_lane_that_never_was_is_empty(self, store: Store) -> None:
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         page = store.scan(lane_of(tenant="nobody"), after=None, until_us=None, limit=10)
         assert (list(page.jobs), page.after) == ([], None)

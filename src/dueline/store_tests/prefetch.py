@@ -3,16 +3,16 @@
 from dueline.core.job import State
 from dueline.core.lane import Lane
 from dueline.core.store import Drop, Extend, Store, Want
-from dueline.core.store_capabilities import ClaimedAhead, ClaimsAhead
+from dueline.core.store_capabilities import PrefetchResult, SupportsPrefetch
 from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
     put_in,
     row_with,
     rows_in,
@@ -29,11 +29,11 @@ def ahead(
     limit: int = 100,
     until_us: int = UNTIL_US,
     token: int = 1,
-) -> ClaimedAhead:
+) -> PrefetchResult:
     """Claim ahead; a store that does not let jobs be claimed before their time claims none."""
-    if not isinstance(store, ClaimsAhead):
-        return ClaimedAhead([], {})
-    return store.claim_ahead(
+    if not isinstance(store, SupportsPrefetch):
+        return PrefetchResult([], {})
+    return store.prefetch(
         [Want(lane, most) for lane in lanes],
         limit=limit,
         now_us=NOW_US,
@@ -50,19 +50,19 @@ class PrefetchLaws:
     def test_a_claim_ahead_takes_what_waits_for_a_time_soon_to_come(self, store: Store) -> None:
         lane = lane_of()
         for number, at_us in enumerate((NOW_US, NOW_US + 1, UNTIL_US, UNTIL_US + 1)):
-            put_in(store, born(number, at_us=at_us, lane=lane))
+            put_in(store, new_job(number, at_us=at_us, lane=lane))
         claimed = ahead(store, lane)
-        if isinstance(store, ClaimsAhead):
+        if isinstance(store, SupportsPrefetch):
             starts = [(one.job.id, one.start_us) for one in claimed.jobs]
             assert starts == [(id_of(1), NOW_US + 1), (id_of(2), UNTIL_US)]
             assert claimed.next_at_us == {lane: NOW_US}
         assert ids_of(claim(store, lane, token=2).jobs) == [id_of(0)]
 
     def test_a_lease_taken_ahead_counts_from_the_jobs_time(self, store: Store) -> None:
-        put_in(store, born(1, at_us=NOW_US + 7, lane=lane_of()))
+        put_in(store, new_job(1, at_us=NOW_US + 7, lane=lane_of()))
         for job, start_us in ahead(store, lane_of(), token=7).jobs:
             assert start_us == NOW_US + 7
-            assert job == born(1, at_us=NOW_US + 7, lane=lane_of())._replace(
+            assert job == new_job(1, at_us=NOW_US + 7, lane=lane_of())._replace(
                 at_us=NOW_US + 7 + LEASE_US,
                 fence=1,
                 token=token_of(7),
@@ -71,12 +71,12 @@ class PrefetchLaws:
                 state=State.CLAIMED,
             )
             assert rows_in(store, lane_of()) == [job]
-        end_us = NOW_US + 7 + (LEASE_US if isinstance(store, ClaimsAhead) else 0)
+        end_us = NOW_US + 7 + (LEASE_US if isinstance(store, SupportsPrefetch) else 0)
         assert ids_of(claim(store, lane_of(), now_us=end_us - 1, token=8).jobs) == []
         assert ids_of(claim(store, lane_of(), now_us=end_us, token=9).jobs) == [id_of(1)]
 
     def test_what_is_held_is_not_claimed_before_its_lease_ends(self, store: Store) -> None:
-        put_in(store, born(1), born(2), born(3))
+        put_in(store, new_job(1), new_job(2), new_job(3))
         (first, second, third) = claim(store, lane_of()).jobs
         store.settle([Extend(second, second.at_us, started=True)])
         decided = move(third, third.at_us)._replace(outcome=b"done")
@@ -84,19 +84,19 @@ class PrefetchLaws:
         assert ahead(store, lane_of(), until_us=first.at_us, token=2).jobs == []
 
     def test_a_row_is_claimed_ahead_once(self, store: Store) -> None:
-        put_in(store, *(born(number, at_us=NOW_US + 5, lane=lane_of()) for number in range(4)))
+        put_in(store, *(new_job(number, at_us=NOW_US + 5, lane=lane_of()) for number in range(4)))
         found = [ahead(store, lane_of(), limit=3, token=token) for token in (1, 2, 3)]
-        if isinstance(store, ClaimsAhead):
+        if isinstance(store, SupportsPrefetch):
             numbers = [ids_of(one.job for one in claimed.jobs) for claimed in found]
             assert numbers == [[id_of(0), id_of(1), id_of(2)], [id_of(3)], []]
 
     def test_a_verdict_holds_for_what_was_claimed_ahead(self, store: Store) -> None:
         lane = lane_of()
-        put_in(store, *(born(number, at_us=NOW_US + 5, lane=lane) for number in (1, 2)))
+        put_in(store, *(new_job(number, at_us=NOW_US + 5, lane=lane) for number in (1, 2)))
         for (job, start_us), verdict in zip(ahead(store, lane).jobs, "md", strict=False):
             back = move(job, start_us) if verdict == "m" else Drop(job)
             assert store.settle([back, back]) == [True, False]
-        if isinstance(store, ClaimsAhead):
+        if isinstance(store, SupportsPrefetch):
             (row,) = rows_in(store, lane)
             assert (row.at_us, row.state) == (NOW_US + 5, State.WAITING)
 
@@ -105,10 +105,10 @@ class PrefetchLaws:
         for place, lane in enumerate(lanes):
             put_in(
                 store,
-                *(born(10 * place + n, at_us=NOW_US + 9 - n, lane=lane) for n in range(3)),
+                *(new_job(10 * place + n, at_us=NOW_US + 9 - n, lane=lane) for n in range(3)),
             )
         claimed = ahead(store, *reversed(lanes), most=2, limit=5)
-        if isinstance(store, ClaimsAhead):
+        if isinstance(store, SupportsPrefetch):
             numbers = ids_of(one.job for one in claimed.jobs)
             assert numbers == [id_of(n) for n in (22, 21, 12, 11, 2)]
             assert row_with(store, id_of(0)).state == State.WAITING

@@ -16,11 +16,11 @@ from dueline.store_tests.factory import StoreFactory
 from dueline.store_tests.helpers import (
     LEASE_US,
     all_of,
-    births,
-    born,
     claim,
     id_of,
     lane_of,
+    new_job,
+    new_jobs,
     put_in,
     read_count,
     records_in,
@@ -107,9 +107,9 @@ def assert_kept(store: Store, acknowledged: Sequence[tuple[str, int]]) -> None:
     by_kind = {kind: [number for what, number in acknowledged if what == kind] for kind in kinds}
     records = {int(record.key) for record in records_in(store, RESULTS)}
     appended = {int.from_bytes(row.id) for row in stream_of(store)}
-    added = [born(3 * number) for number in by_kind["added"]]
+    added = [new_job(3 * number) for number in by_kind["added"]]
     assert all_of(store, added) == added
-    dropped = [born(3 * number + 1) for number in by_kind["dropped"]]
+    dropped = [new_job(3 * number + 1) for number in by_kind["dropped"]]
     assert all_of(store, dropped) == [None] * len(dropped)
     assert set(by_kind["put"]) <= records
     assert set(by_kind["appended"]) <= appended
@@ -129,7 +129,7 @@ class ProcessLaws:
         jobs = JOBS[store.scope]
         for priority in range(PRIORITIES):
             lane = lane_of(priority=priority)
-            put_in(store, *births(jobs, first=1 + jobs * priority, lane=lane))
+            put_in(store, *new_jobs(jobs, first=1 + jobs * priority, lane=lane))
         claims = chain.from_iterable(at_once(url, "claim_until_empty", limit=2))
         assert Counter(claims) == Counter(range(1, 1 + jobs * PRIORITIES))
         for priority in range(PRIORITIES):
@@ -141,7 +141,7 @@ class ProcessLaws:
     ) -> None:
         url = factory.fresh()
         store = factory.open(url)
-        put_in(store, *births(60))
+        put_in(store, *new_jobs(60))
         assert len(claim(store, lane_of(), token=5).jobs) == 60
         held = chain.from_iterable(at_once(url, "drop_each", jobs=60, token=5))
         assert Counter(held) == Counter(range(1, 61))
@@ -153,7 +153,7 @@ class ProcessLaws:
         store = factory.open(url)
         answers = at_once(url, "add_each", jobs=100)
         assert answers == [[[True] * 10] * 10] * ACTORS
-        assert rows_in(store, lane_of()) == births(100)
+        assert rows_in(store, lane_of()) == new_jobs(100)
         store.close()
 
     def test_processes_count_up_a_record_without_losing_one(self, factory: StoreFactory) -> None:
@@ -166,7 +166,7 @@ class ProcessLaws:
     def test_a_process_sees_what_another_has_just_written(self, factory: StoreFactory) -> None:
         url = factory.fresh()
         store = factory.open(url)
-        put_in(store, born(1))
+        put_in(store, new_job(1))
         with actor(url, "read_claim", job=1) as process:
             await_ready(process)
             claim(store, lane_of())
@@ -184,7 +184,7 @@ class ProcessLaws:
         store = factory.open(url)
         assert_kept(store, acknowledged)
         # The store is whole: it can be written to, and gives each job that it has once.
-        put_in(store, born(0), *births(3, first=10_000_000))
+        put_in(store, new_job(0), *new_jobs(3, first=10_000_000))
         jobs = claim(store, lane_of(), most=5000, limit=5000).jobs
         assert len(jobs) == len({job.id for job in jobs}) == len(rows_in(store, lane_of()))
         assert {id_of(0), id_of(10_000_000)} <= {job.id for job in jobs}

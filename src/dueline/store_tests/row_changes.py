@@ -77,7 +77,7 @@ def extension(verdict: Extend) -> Change:
     return Change(key_of(job), job.token, at_us_max=verdict.at_us, cells=cells)
 
 
-def seen_of(found: Found) -> RowVersion:
+def version_of(found: Found) -> RowVersion:
     """Tell what a claimer remembers of a row."""
     return RowVersion(found.job.at_us, found.job.token)
 

@@ -1,7 +1,7 @@
 """The memory store without transactions.
 
 The model of a store like Cassandra: every step of add, sweep, move and finish stands alone, and
-the rules that make this safe (`marks`, `recall`, carrying by stub) are the ones that run there.
+the rules that make this safe (`marks`, `cursors`, carrying by stub) are the ones that run there.
 Rows stay where they were born while their cells change; tests and the simulation stop a client,
 or let others go on, before each step.
 """
@@ -13,7 +13,7 @@ from dueline.core.clock import Clock
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job, JobId, Token
 from dueline.core.lane import Lane, Marks, Pointer
-from dueline.core.readback import Fate, fate_of, fate_of_commit
+from dueline.core.readback import WriteStatus, status_of_commit, status_of_write
 from dueline.core.store import (
     NO_VERSION,
     SETTINGS_PARTITION,
@@ -31,8 +31,8 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesHeld
-from dueline.core.watermark import Frontier, StreamShard
+from dueline.core.store_capabilities import LanesWithRows
+from dueline.core.watermark import StreamShard, StreamWatermarks
 from dueline.store_tests.cluster import BEFORE_ALL_US, Cluster, Node, lives
 from dueline.store_tests.row_changes import (
     Change,
@@ -43,7 +43,7 @@ from dueline.store_tests.row_changes import (
     holds,
     moved,
     one_by_one,
-    seen_of,
+    version_of,
 )
 from dueline.stores.cursor_cache import CursorCache, Key, LaneScan, RowVersion, key_of
 from dueline.stores.lane_index import LaneIndex, Shard
@@ -87,9 +87,9 @@ class SteppedMemoryStore:
         """
         self._clock = clock
         self._node = Node(cluster or Cluster(), step)
-        self._recall = CursorCache(is_on=remember)
+        self._cursors = CursorCache(is_on=remember)
         self._lists = LaneIndex(self._node)
-        self._frontier = Frontier(self._node)
+        self._watermarks = StreamWatermarks(self._node)
 
     # Jobs
 
@@ -114,7 +114,7 @@ class SteppedMemoryStore:
                 failed.add(lane)
                 continue
             born = [(key_of(job), RowVersion(job.at_us, job.token)) for job in jobs]
-            self._recall.learn_births(lane, born)
+            self._cursors.learn_inserts(lane, born)
         return failed
 
     def claim(
@@ -138,50 +138,50 @@ class SteppedMemoryStore:
             if len(jobs) == limit:
                 break
             most = min(want.most, limit - len(jobs))
-            visit = self._recall.open(want.lane, now_us=now_us, lease_us=lease_us, most=most)
+            scan = self._cursors.open(want.lane, now_us=now_us, lease_us=lease_us, most=most)
             try:
-                rows = self._take(visit, terms)
+                rows = self._take(scan, terms)
             except BaseException:
-                self._recall.abandon(visit)
+                self._cursors.abandon(scan)
                 raise
-            self._recall.close(visit)
+            self._cursors.close(scan)
             jobs += [claimed(row, terms) for row in rows]
             died.update((row.id, row) for row in rows if row.is_claimed())
-            next_at_us[want.lane] = visit.next_at_us()
+            next_at_us[want.lane] = scan.next_at_us()
         return Claimed(jobs, died, next_at_us)
 
-    def _take(self, visit: LaneScan, terms: Terms) -> Sequence[Job]:
+    def _take(self, scan: LaneScan, terms: Terms) -> Sequence[Job]:
         """Claim the first due rows of a lane; answer them as they were."""
         read: dict[Key, Found] = {}
-        if visit.doubtful:  # rule R9
-            rows = self._node.some(visit.lane, visit.doubtful)
-            self._know(visit, visit.doubtful, read, {key_of(found.job): found for found in rows})
+        if scan.unconfirmed:  # rule R9
+            rows = self._node.some(scan.lane, scan.unconfirmed)
+            self._know(scan, scan.unconfirmed, read, {key_of(found.job): found for found in rows})
         for _ in range(VAIN_ROUNDS_MAX):
-            self._read_on(visit, read)
-            keys = visit.due(visit.most)
+            self._read_on(scan, read)
+            keys = scan.due(scan.most)
             unread = [
-                key for key in keys if key not in read or seen_of(read[key]) != visit.rows[key]
+                key for key in keys if key not in read or version_of(read[key]) != scan.rows[key]
             ]
             stubs = [key for key in keys if key not in unread and read[key].stub]
             if unread:  # known from memory alone: they must be had whole, and as they are
-                rows = self._node.some(visit.lane, unread)
-                self._know(visit, unread, read, {key_of(found.job): found for found in rows})
+                rows = self._node.some(scan.lane, unread)
+                self._know(scan, unread, read, {key_of(found.job): found for found in rows})
                 continue
             for key in stubs:
                 self._complete(read[key])
-                visit.note(key, None)
+                scan.note(key, None)
             if stubs:
                 continue
             jobs = [read[key].job for key in keys]
             if not jobs:
                 return ()
-            present = self._claim(visit.lane, jobs, terms)
+            present = self._claim(scan.lane, jobs, terms)
             if present is not None:
                 won = self._own(present, terms)
-                self._know(visit, [key for key in keys if key not in won], read, present)
+                self._know(scan, [key for key in keys if key not in won], read, present)
                 jobs = [job for job in jobs if key_of(job) in won]
             for job in jobs:
-                visit.note(key_of(job), RowVersion(terms.now_us + terms.lease_us, terms.token))
+                scan.note(key_of(job), RowVersion(terms.now_us + terms.lease_us, terms.token))
             if jobs:
                 return jobs
         return ()
@@ -220,16 +220,16 @@ class SteppedMemoryStore:
         except StoreUnavailable as silence:
             raise lost from silence
 
-    def _read_on(self, visit: LaneScan, read: dict[Key, Found]) -> None:
+    def _read_on(self, scan: LaneScan, read: dict[Key, Found]) -> None:
         """Read until the rows that come first are known."""
-        while (page := visit.next_page()) is not None:
-            rows = self._node.page(visit.lane, page)
+        while (page := scan.next_page()) is not None:
+            rows = self._node.page(scan.lane, page)
             read.update((key_of(found.job), found) for found in rows)
-            visit.take(page, [(key_of(found.job), seen_of(found)) for found in rows])
+            scan.take(page, [(key_of(found.job), version_of(found)) for found in rows])
 
     def _know(
         self,
-        visit: LaneScan,
+        scan: LaneScan,
         keys: Sequence[Key],
         read: dict[Key, Found],
         present: Mapping[Key, Found],
@@ -237,7 +237,7 @@ class SteppedMemoryStore:
         """Replace what is known of rows by how they are; those not present are gone."""
         for key in keys:
             found = present.get(key)
-            visit.note(key, None if found is None else seen_of(found))
+            scan.note(key, None if found is None else version_of(found))
             if found is not None:
                 read[key] = found
 
@@ -268,10 +268,10 @@ class SteppedMemoryStore:
         """Make one change, and remember what the row is from then on; answers as the node."""
         refused = self._send(lane, change)
         if refused is None:
-            self._recall.learn(lane, change.key, seen)
+            self._cursors.learn(lane, change.key, seen)
             if change.birth is not None:
                 born = change.birth
-                self._recall.learn(lane, key_of(born), RowVersion(born.at_us, born.token))
+                self._cursors.learn(lane, key_of(born), RowVersion(born.at_us, born.token))
         return refused
 
     def _send(self, lane: Lane, change: Change) -> Mapping[Key, Found] | None:
@@ -291,22 +291,22 @@ class SteppedMemoryStore:
                 if lost is None:
                     raise
                 raise lost from error
-            fate = self._fate(change, present.get(change.key), is_unsure=lost is not None)
-            if fate is Fate.HELD:
+            status = self._status(change, present.get(change.key), is_unsure=lost is not None)
+            if status is WriteStatus.HELD:
                 return None
-            if lost is not None and fate is Fate.UNKNOWN:
+            if lost is not None and status is WriteStatus.UNKNOWN:
                 raise lost
-            if is_refused or fate is Fate.REFUSED:
+            if is_refused or status is WriteStatus.REFUSED:
                 return present
         assert lost is not None
         raise lost
 
-    def _fate(self, change: Change, found: Found | None, *, is_unsure: bool) -> Fate:
+    def _status(self, change: Change, found: Found | None, *, is_unsure: bool) -> WriteStatus:
         """Tell what became of a change."""
         written = None
         if change.cells is not None:
             written = change.cells.get("token", change.token)
-        return fate_of(
+        return status_of_write(
             None if found is None else found.job.token,
             named=change.token,
             written=written,
@@ -413,9 +413,9 @@ class SteppedMemoryStore:
         versions = {record.key: record.version for record in settings}
         return LanePage(page, marks, more, versions.get(queue, NO_VERSION))
 
-    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Return a page of the lanes that hold rows, in their order."""
-        return lanes_page(self._node.lanes_held(), after, limit)
+        return lanes_page(self._node.lanes_with_rows(), after, limit)
 
     def sweep(self, queue: str, shard: int, *, now_us: int, width_us: int) -> Marks:
         """Unlist empty lanes, list future ones later, then raise the marks: in that order."""
@@ -444,15 +444,15 @@ class SteppedMemoryStore:
                 if lost is None:
                     raise
                 raise lost from error
-            fate = self._fate_of_commit(lost, partition, writes)
-            if fate is not Fate.OPEN:
+            status = self._commit_status(lost, partition, writes)
+            if status is not WriteStatus.OPEN:
                 break
         assert lost is not None
-        if fate is not Fate.HELD:
+        if status is not WriteStatus.HELD:
             raise lost
         return True
 
-    def _fate_of_commit(self, lost: Unknown, partition: str, writes: Sequence[Write]) -> Fate:
+    def _commit_status(self, lost: Unknown, partition: str, writes: Sequence[Write]) -> WriteStatus:
         """Read what became of a commit that was given up."""
         try:
             puts = self._node.read(partition, BEFORE_ALL_US)
@@ -460,11 +460,11 @@ class SteppedMemoryStore:
             raise lost from silence
         stored = {put.key: put.version for put in puts}
         live = {put.key: put.version for put in puts if lives(put, self.clock_us())}
-        return fate_of_commit(writes, stored, live, is_unsure=True)
+        return status_of_commit(writes, stored, live, is_unsure=True)
 
     def append(self, rows: Sequence[Row]) -> Sequence[int | None]:
         """Insert rows, then look whether they lie above their shards' marks."""
-        return self._frontier.append(rows)
+        return self._watermarks.append(rows)
 
     def tail(
         self,
@@ -481,7 +481,7 @@ class SteppedMemoryStore:
 
     def close_until(self, stream: str, shard: int, *, at_us: int) -> int:
         """Raise a shard's mark."""
-        return self._frontier.close_until(StreamShard(stream, shard), at_us)
+        return self._watermarks.close_until(StreamShard(stream, shard), at_us)
 
     def expire(self, stream: str, shard: int, *, before_us: int) -> None:
         """Let go of the rows below an instant that is closed."""

@@ -15,10 +15,10 @@ START_US = 20 * SECOND_US
 PAST_US, FUTURE_US = 1, 7_258_118_400 * SECOND_US
 
 
-class Birth(NamedTuple):
+class Insert(NamedTuple):
     """Where and when a job is born: an index of PLACES, of a time slot, bytes of body.
 
-    Slots do not move with the present, so that births are early and late, and lanes few.
+    Slots do not move with the present, so that inserts are early and late, and lanes few.
     """
 
     place: int
@@ -52,7 +52,7 @@ class Change(NamedTuple):
 
     decisions: Sequence[Decision]
     edits: Sequence[Edit]
-    births: Sequence[Birth]
+    inserts: Sequence[Insert]
     again: Sequence[int]
     rows: Sequence[int]
 
@@ -63,8 +63,8 @@ class Change(NamedTuple):
 
 
 small = st.one_of(st.integers(0, 3), st.integers(0, 30))
-births = st.builds(
-    Birth,
+inserts = st.builds(
+    Insert,
     st.sampled_from((0, 0, 1, 2)),
     st.integers(0, len(SLOTS_US) - 1),
     st.sampled_from((2, 2, 0, 3000)),
@@ -90,7 +90,7 @@ changes = st.builds(
     Change,
     st.lists(decisions, max_size=2),
     st.lists(edits, max_size=2, unique_by=lambda edit: edit[:2]),
-    st.lists(births, max_size=2),
+    st.lists(inserts, max_size=2),
     st.lists(small, max_size=1),
     st.lists(small, max_size=2),
 )

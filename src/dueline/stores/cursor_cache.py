@@ -3,8 +3,8 @@
 In a store whose rows stay where they were born, the rows that are done lie between the start of
 a lane and what is due. Reading past them again and again is what a claim must not do, so a
 claimer keeps for each lane a cursor and the rows behind it that are alive (rule R2). It is a
-cache, never an answer: each claim is conditional on what was remembered (rule R1), and a memory
-that is old is replaced by a reading from the lane's start (rule R3). Once a second a visit starts
+cache, never an answer: each claim is conditional on what was remembered (rule R1), and a cache
+that is old is replaced by a reading from the lane's start (rule R3). Once a second a scan starts
 some seconds before the cursor, for the rows of producers whose time is behind (rule R8), and
 reads remembered claims again, since other processes may release them early (rule R9).
 """
@@ -29,22 +29,22 @@ END: Key = (2**63 - 1, JobId(b"\xff" * 16), 2**31 - 1)
 """After every row."""
 
 LATE_US = SECOND_US
-"""The cursor stays so far behind the present: births arrive a little after their position."""
+"""The cursor stays so far behind the present: inserts arrive a little after their position."""
 
 BEHIND_US = 5 * SECOND_US
 """A producer's time may be this far behind the claimer's, and its rows are still found soon."""
 
 REREAD_US = SECOND_US
-"""How often a visit reads the rows again in which such a producer's may have appeared."""
+"""How often a scan reads the rows again in which such a producer's may have appeared."""
 
 CHECKED_MAX = 50
-"""Maximum number of remembered claims that a visit reads again."""
+"""Maximum number of remembered claims that a scan reads again."""
 
 AGE_US_MAX = 15 * SECOND_US
-"""A memory is replaced when it is older than this, or than half a lease."""
+"""A cache is replaced when it is older than this, or than half a lease."""
 
 PAGE_MIN, PAGE_MAX, PAGE_GROWTH = 8, 2000, 4
-"""Pages of one visit grow from the first to the second: of a lane's last second many are done."""
+"""Pages of one scan grow from the first to the second: of a lane's last second many are done."""
 
 FIRST_PAGE_MAX = 500
 LANES_MAX = 10_000
@@ -61,7 +61,7 @@ class RowVersion(NamedTuple):
 class Page(NamedTuple):
     """What to read next: so many rows of the lane, in the order of their keys, past one.
 
-    is_first: of its visit. That one mostly holds what is due; those that follow mostly hold what
+    is_first: of its scan. That one mostly holds what is due; those that follow mostly hold what
     is not, and need not be read whole.
     """
 
@@ -75,7 +75,7 @@ def key_of(job: Job) -> Key:
     return (job.pos_us, job.id, job.hop)
 
 
-class _Memory:
+class _LaneCache:
     """Of one lane. Every row at or before the cursor that is alive is in `rows`."""
 
     def __init__(self, read_us: int, cursor: Key, rows: dict[Key, RowVersion]) -> None:
@@ -85,7 +85,7 @@ class _Memory:
         self.checked = START
         self.cursor = cursor
         self.rows = rows
-        self.is_left = False
+        self.is_outdated = False
 
     def next_claims(self, now_us: int, until_us: int) -> list[Key]:
         """Return some of the rows that are remembered as claimed, in turn (rule R9)."""
@@ -124,11 +124,11 @@ class LaneScan:
         self.last = start
         self.has_ended = False
         self._limit = 0
-        self.births: list[tuple[Key, RowVersion]] = []
+        self.inserts: list[tuple[Key, RowVersion]] = []
         self.changes: list[tuple[Key, RowVersion | None]] = []
         """What others in this process did meanwhile."""
-        self.memory: _Memory | None = None
-        self.doubtful: Sequence[Key] = ()
+        self.cache: _LaneCache | None = None
+        self.unconfirmed: Sequence[Key] = ()
         """Remembered claims that are read again before anything is chosen."""
 
     def next_page(self) -> Page | None:
@@ -187,73 +187,73 @@ class CursorCache:
     """What one process remembers of the lanes that it claims from; threads may share it."""
 
     def __init__(self, *, is_on: bool = True) -> None:
-        """Remember nothing yet; `is_on=False`: never, each visit reads from the lane's start."""
+        """Remember nothing yet; `is_on=False`: never, each scan reads from the lane's start."""
         self._is_on = is_on
         self._lock = threading.Lock()
-        self._memories: OrderedDict[Lane, _Memory] = OrderedDict()
-        self._visits: dict[Lane, list[LaneScan]] = {}
+        self._caches: OrderedDict[Lane, _LaneCache] = OrderedDict()
+        self._scans: dict[Lane, list[LaneScan]] = {}
         self._newest: dict[tuple[str, int, int, str], Lane] = {}
 
     def open(self, lane: Lane, *, now_us: int, lease_us: int, most: int) -> LaneScan:
-        """Begin a visit; it is given back to `close`.
+        """Begin a scan; it is given back to `close`.
 
-        It goes on from the cursor while the memory is young enough, and starts from the lane's
+        It goes on from the cursor while the cache is young enough, and starts from the lane's
         start otherwise, and when a newer lane of the same kind was visited since.
         """
         with self._lock:
-            self._leave_older(lane)
-            memory = self._memories.get(lane)
+            self._outdate_older(lane)
+            cache = self._caches.get(lane)
             age_us_max = min(lease_us // 2, AGE_US_MAX)
-            if memory is None or memory.is_left or not 0 <= now_us - memory.read_us <= age_us_max:
-                visit = LaneScan(lane, now_us=now_us, most=most)
+            if cache is None or cache.is_outdated or not 0 <= now_us - cache.read_us <= age_us_max:
+                scan = LaneScan(lane, now_us=now_us, most=most)
             else:
-                start, known = memory.cursor, memory.rows
+                start, known = cache.cursor, cache.rows
                 before: Key = (now_us - LATE_US - BEHIND_US, *START[1:])
-                if before < start and now_us - memory.reread_us >= REREAD_US:
+                if before < start and now_us - cache.reread_us >= REREAD_US:
                     start = before
                     known = {key: seen for key, seen in known.items() if key <= start}
-                visit = LaneScan(lane, now_us=now_us, most=most, start=start, known=known)
-                visit.memory = memory
-                if now_us - memory.checked_us >= REREAD_US:
-                    memory.checked_us = now_us
-                    claims = memory.next_claims(now_us, now_us + lease_us)
-                    visit.doubtful = [key for key in claims if key in visit.rows]
-            self._visits.setdefault(lane, []).append(visit)
-            return visit
+                scan = LaneScan(lane, now_us=now_us, most=most, start=start, known=known)
+                scan.cache = cache
+                if now_us - cache.checked_us >= REREAD_US:
+                    cache.checked_us = now_us
+                    claims = cache.next_claims(now_us, now_us + lease_us)
+                    scan.unconfirmed = [key for key in claims if key in scan.rows]
+            self._scans.setdefault(lane, []).append(scan)
+            return scan
 
-    def close(self, visit: LaneScan) -> None:
-        """Remember what a visit has seen, up to where a late birth may still appear."""
+    def close(self, scan: LaneScan) -> None:
+        """Remember what a scan has seen, up to where a late insert may still appear."""
         with self._lock:
-            self._end(visit)
+            self._end(scan)
             if not self._is_on:
                 return
-            for key, birth in visit.births:
-                visit.rows.setdefault(key, birth)
-            for key, seen in visit.changes:
-                visit.note(key, seen)
-            cursor: Key = (visit.now_us - LATE_US, *START[1:])
-            if not visit.has_ended:
-                cursor = min(cursor, visit.last)
-            self._remember(visit, max(min(cursor, visit.left()), visit.start))
+            for key, insert in scan.inserts:
+                scan.rows.setdefault(key, insert)
+            for key, seen in scan.changes:
+                scan.note(key, seen)
+            cursor: Key = (scan.now_us - LATE_US, *START[1:])
+            if not scan.has_ended:
+                cursor = min(cursor, scan.last)
+            self._remember(scan, max(min(cursor, scan.left()), scan.start))
 
-    def abandon(self, visit: LaneScan) -> None:
-        """Give back a visit that came to nothing; what was remembered before stays."""
+    def abandon(self, scan: LaneScan) -> None:
+        """Give back a scan that came to nothing; what was remembered before stays."""
         with self._lock:
-            self._end(visit)
+            self._end(scan)
 
-    def learn_births(self, lane: Lane, births: Sequence[tuple[Key, RowVersion]]) -> None:
+    def learn_inserts(self, lane: Lane, inserts: Sequence[tuple[Key, RowVersion]]) -> None:
         """Take in which rows of a lane this process bore.
 
-        A birth that is repeated says nothing of a row that is known already.
+        A repeated insert says nothing of a row that is known already.
         """
         with self._lock:
-            for visit in self._visits.get(lane, ()):
-                visit.births += births
-            memory = self._memories.get(lane)
-            if memory is not None:
-                for key, seen in births:
-                    if key <= memory.cursor:
-                        memory.rows.setdefault(key, seen)
+            for scan in self._scans.get(lane, ()):
+                scan.inserts += inserts
+            cache = self._caches.get(lane)
+            if cache is not None:
+                for key, seen in inserts:
+                    if key <= cache.cursor:
+                        cache.rows.setdefault(key, seen)
 
     def learn(self, lane: Lane, key: Key, seen: RowVersion | None) -> None:
         """Take in what this process did to a row: moved, extended; None: it is gone."""
@@ -262,41 +262,41 @@ class CursorCache:
     def learn_all(self, lane: Lane, changes: Sequence[tuple[Key, RowVersion | None]]) -> None:
         """Take in what this process did to rows of a lane, in order."""
         with self._lock:
-            for visit in self._visits.get(lane, ()):
-                visit.changes += changes
-            memory = self._memories.get(lane)
-            if memory is not None:
+            for scan in self._scans.get(lane, ()):
+                scan.changes += changes
+            cache = self._caches.get(lane)
+            if cache is not None:
                 for key, seen in changes:
-                    if key <= memory.cursor:
-                        _note(memory.rows, key, seen)
+                    if key <= cache.cursor:
+                        _note(cache.rows, key, seen)
 
-    def _end(self, visit: LaneScan) -> None:
-        visits = self._visits[visit.lane]
-        visits.remove(visit)
-        if not visits:
-            del self._visits[visit.lane]
+    def _end(self, scan: LaneScan) -> None:
+        scans = self._scans[scan.lane]
+        scans.remove(scan)
+        if not scans:
+            del self._scans[scan.lane]
 
-    def _remember(self, visit: LaneScan, cursor: Key) -> None:
-        memory = self._memories.get(visit.lane)
-        rows = {key: seen for key, seen in visit.rows.items() if key <= cursor}
-        if visit.memory is None:
-            memory = _Memory(visit.now_us, cursor, rows)
-            self._memories[visit.lane] = memory
-        elif visit.memory is not memory:
-            return  # replaced meanwhile: what this visit went on from is no longer known
-        else:  # another visit may have come further
-            if visit.start < memory.cursor:
-                memory.reread_us = visit.now_us
-            rows |= {key: seen for key, seen in memory.rows.items() if key > cursor}
-            memory.cursor, memory.rows = max(memory.cursor, cursor), rows
-        if len(memory.rows) > ROWS_MAX:
-            del self._memories[visit.lane]
+    def _remember(self, scan: LaneScan, cursor: Key) -> None:
+        cache = self._caches.get(scan.lane)
+        rows = {key: seen for key, seen in scan.rows.items() if key <= cursor}
+        if scan.cache is None:
+            cache = _LaneCache(scan.now_us, cursor, rows)
+            self._caches[scan.lane] = cache
+        elif scan.cache is not cache:
+            return  # replaced meanwhile: what this scan went on from is no longer known
+        else:  # another scan may have come further
+            if scan.start < cache.cursor:
+                cache.reread_us = scan.now_us
+            rows |= {key: seen for key, seen in cache.rows.items() if key > cursor}
+            cache.cursor, cache.rows = max(cache.cursor, cursor), rows
+        if len(cache.rows) > ROWS_MAX:
+            del self._caches[scan.lane]
             return
-        self._memories.move_to_end(visit.lane)
-        if len(self._memories) > LANES_MAX:
-            self._memories.popitem(last=False)
+        self._caches.move_to_end(scan.lane)
+        if len(self._caches) > LANES_MAX:
+            self._caches.popitem(last=False)
 
-    def _leave_older(self, lane: Lane) -> None:
+    def _outdate_older(self, lane: Lane) -> None:
         """Read a lane from its start once more when the next one of its kind is begun."""
         kind = (lane.queue, lane.shard, lane.priority, lane.tenant)
         older = self._newest.get(kind)
@@ -304,9 +304,9 @@ class CursorCache:
             if len(self._newest) >= LANES_MAX:
                 self._newest.clear()
             self._newest[kind] = lane
-            memory = self._memories.get(older) if older else None
-            if memory is not None:
-                memory.is_left = True
+            cache = self._caches.get(older) if older else None
+            if cache is not None:
+                cache.is_outdated = True
 
 
 def _note(rows: dict[Key, RowVersion], key: Key, seen: RowVersion | None) -> None:

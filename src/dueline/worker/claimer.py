@@ -13,7 +13,12 @@ from dueline.core.job import Job
 from dueline.core.lane import LIMIT_MARK, Lane, Pointer, bucket_of, limits_of, tenant_of
 from dueline.core.logging import log
 from dueline.core.store import Want
-from dueline.core.store_capabilities import AHEAD_US, LEAD_US, ClaimsAhead, Prefetched
+from dueline.core.store_capabilities import (
+    PREFETCH_LEAD_US,
+    PREFETCH_US_MAX,
+    Prefetched,
+    SupportsPrefetch,
+)
 from dueline.core.tuples import made
 from dueline.core.wakeup import WAKE_AHEAD_US
 from dueline.jobs.lane_planner import plan, prospects, weighed
@@ -79,8 +84,8 @@ class Claimer:
         self._worker = worker
         self._look_ahead_us = WAKE_AHEAD_US  # further than to the next look
         self._asked_us = 0
-        self._foreseen_us = 0  # what may be claimed ahead up to then is
-        self._is_ahead = isinstance(engine.store, ClaimsAhead)
+        self._prefetched_until_us = 0  # what may be claimed ahead up to then is
+        self._can_prefetch = isinstance(engine.store, SupportsPrefetch)
         self._rota = LaneRotation()
         self._rolls: dict[tuple[str, int], LaneListCache] = {}
         self._aging: dict[str, int] = {}
@@ -127,7 +132,7 @@ class Claimer:
         self._rolls = rolls
         self._rota.renew(pointers, heads)
         self._limited.forget()
-        self._foreseen_us = 0
+        self._prefetched_until_us = 0
         self._aging = {
             queue: settings.aging_us
             for queue in self._serving
@@ -323,7 +328,7 @@ class Claimer:
         if lanes:
             self._rota.visited(dict.fromkeys(lanes, self._engine.time.earliest_us()))
 
-    def claim_ahead(self, limit: int, room: Mapping[str, int]) -> list[Prefetched]:
+    def prefetch(self, limit: int, room: Mapping[str, int]) -> list[Prefetched]:
         """Claim jobs that are about to be due, if the store lets them be claimed early.
 
         Args: limit, room: as of `claim`.
@@ -333,21 +338,21 @@ class Claimer:
         store, time = self._engine.store, self._engine.time
         now_us, latest_us = time.earliest_us(), time.latest_us()
         soon_us = self._soon_us()
-        if soon_us is None or soon_us > now_us or not isinstance(store, ClaimsAhead):
+        if soon_us is None or soon_us > now_us or not isinstance(store, SupportsPrefetch):
             return []
-        until_us = now_us + AHEAD_US
+        until_us = now_us + PREFETCH_US_MAX
         pointers = self._rota.first(limit, until_us, room, of_each=bool(self._aging))
         pointers = [pointer for pointer in pointers if not limits_of(pointer.lane)]
         found = prospects(pointers, self._rota.next_at_us, until_us, self._aging)
         wants = plan(found, limit=limit, room=room, turn=self._turn)
         left = dict(room)
-        foreseen: list[Prefetched] = []
+        prefetched: list[Prefetched] = []
         for (lease_us, queue, _), some in self._runs(wants, room):
-            most = min(limit - len(foreseen), left.get(queue, limit))
+            most = min(limit - len(prefetched), left.get(queue, limit))
             if most <= 0:
                 continue
             try:
-                claimed = store.claim_ahead(
+                claimed = store.prefetch(
                     some,
                     limit=most,
                     now_us=now_us,
@@ -357,16 +362,16 @@ class Claimer:
                     token=self._engine.ids.token(),
                 )
             except StoreUnavailable:
-                if not foreseen:
+                if not prefetched:
                     raise
                 break  # as above
             self._rota.visited(claimed.next_at_us)
-            foreseen += claimed.jobs
+            prefetched += claimed.jobs
             if queue in left:
                 left[queue] -= len(claimed.jobs)
-        if not foreseen:  # who is due so soon is held by another, or gone
-            self._foreseen_us = until_us
-        return foreseen
+        if not prefetched:  # who is due so soon is held by another, or gone
+            self._prefetched_until_us = until_us
+        return prefetched
 
     def _runs(
         self, wants: Sequence[Want], room: Mapping[str, int]
@@ -418,9 +423,9 @@ class Claimer:
 
     def _soon_us(self) -> int | None:
         """Tell when to claim ahead: somewhat before the next job that is not looked after."""
-        if not self._is_ahead:
+        if not self._can_prefetch:
             return None
-        after_us = max(self._asked_us, self._foreseen_us)
+        after_us = max(self._asked_us, self._prefetched_until_us)
         known = (at_us for at_us in self._rota.next_at_us.values() if at_us is not None)
         next_us = min((at_us for at_us in known if at_us > after_us), default=None)
-        return None if next_us is None else next_us - LEAD_US
+        return None if next_us is None else next_us - PREFETCH_LEAD_US

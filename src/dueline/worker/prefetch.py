@@ -23,9 +23,9 @@ class Overdue(NamedTuple):
     unplaced: Sequence[Prefetched]
 
 
-def times_of(foreseen: Sequence[Prefetched]) -> Mapping[JobId, int]:
+def times_of(prefetched: Sequence[Prefetched]) -> Mapping[JobId, int]:
     """Tell when jobs are to start."""
-    return {job.id: start_us for job, start_us in foreseen}
+    return {job.id: start_us for job, start_us in prefetched}
 
 
 def placed(
@@ -84,10 +84,10 @@ class PrefetchedJobs:
         """Count the jobs that have not been started."""
         return len(self._waiting) + len(self._unplaced)
 
-    def add(self, foreseen: Sequence[Prefetched]) -> None:
+    def add(self, prefetched: Sequence[Prefetched]) -> None:
         """Hold jobs until their time."""
         with self._changed:
-            for job, start_us in foreseen:
+            for job, start_us in prefetched:
                 heapq.heappush(self._waiting, (start_us, next(self._numbers), job))
             self._changed.notify()
 

@@ -335,12 +335,12 @@ class Worker:
 
     def _look_ahead(self) -> None:
         """Claim what is about to be due, so that at its time nothing is left but to start it."""
-        foreseen = self._claimer.claim_ahead(self._slots.free(), self._slots.room(with_early=True))
-        if foreseen:
-            self._held.add([job for job, _ in foreseen])
-            self._prefetched.add(foreseen)
+        prefetched = self._claimer.prefetch(self._slots.free(), self._slots.room(with_early=True))
+        if prefetched:
+            self._held.add([job for job, _ in prefetched])
+            self._prefetched.add(prefetched)
             self._prefetched.run_timer()
-            self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in foreseen]))
+            self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in prefetched]))
 
     def _prepare(self, taken: Sequence[ClaimedJob]) -> None:
         """See to it that the timer can start jobs; those that it cannot are taken up later."""

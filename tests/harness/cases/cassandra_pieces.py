@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from dueline.store_tests.given import NOW_US, id_of, lane_of
+from dueline.store_tests.helpers import NOW_US, id_of, lane_of
 from dueline.stores.cassandra.connection import TooManyTombstones
-from dueline.stores.cassandra.lane_index import CassandraBoard
+from dueline.stores.cassandra.lane_index import CassandraLaneStorage
 from dueline.stores.cassandra.lane_reader import LanePages
 from dueline.stores.cursor_cache import END, START, Key
 
@@ -51,16 +51,18 @@ class Lane:
         return cast("Rows", rows)
 
 
-def board_on(lane: Lane) -> CassandraBoard:
+def board_on(lane: Lane) -> CassandraLaneStorage:
     session = cast("CassandraSession", lane)
-    return CassandraBoard(session, LanePages(session))
+    return CassandraLaneStorage(session, LanePages(session))
 
 
 def move(lane: Lane) -> None:
     lane.pos_us = EARLIER
 
 
-def a_row_that_moves_to_a_piece_that_was_read_is_found(lane: Lane, board: CassandraBoard) -> None:
+def a_row_that_moves_to_a_piece_that_was_read_is_found(
+    lane: Lane, board: CassandraLaneStorage
+) -> None:
     lane.between = lambda: move(lane)
     assert list(board.ats_us(lane_of())) == [NOW_US + 1]
     assert lane.pos_us == EARLIER

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from dueline.core.store import Row, Store
-from dueline.core.watermark import Frontier, StreamShard
-from dueline.store_tests.closing import ids_in
+from dueline.core.watermark import StreamShard, StreamWatermarks
 from dueline.store_tests.cluster import Cluster, Node
-from dueline.store_tests.given import NOW_US, row_of
+from dueline.store_tests.helpers import NOW_US, row_of
 from dueline.store_tests.stepped_store import SteppedMemoryStore
+from dueline.store_tests.streams import ids_in
 from tests.harness.clocks import HandClock
 from tests.harness.interleaving import Turns, every_order
 
@@ -81,23 +81,25 @@ def two_readers() -> int:
 
 
 def no_look_after_append(patch: Patch) -> None:
-    def look(_frontier: Frontier, rows: Sequence[Row]) -> Mapping[StreamShard, int]:
+    def look(_watermarks: StreamWatermarks, rows: Sequence[Row]) -> Mapping[StreamShard, int]:
         return dict.fromkeys({StreamShard(row.stream, row.shard) for row in rows}, -1)
 
-    patch.setattr(Frontier, "_look", look)
+    patch.setattr(StreamWatermarks, "_look", look)
 
 
 def look_before_the_append(patch: Patch) -> None:
-    insert = Frontier._insert
-    look = Frontier._look
+    insert = StreamWatermarks._insert
+    look = StreamWatermarks._look
     seen: dict[StreamShard, int] = {}
 
-    def look_first(frontier: Frontier, rows: dict[int, Row], *, is_first: bool) -> set[int]:
+    def look_first(frontier: StreamWatermarks, rows: dict[int, Row], *, is_first: bool) -> set[int]:
         seen.update(look(frontier, rows.values()) or {})
         return insert(frontier, rows, is_first=is_first)
 
-    patch.setattr(Frontier, "_insert", look_first)
-    patch.setattr(Frontier, "_look", lambda _frontier, rows: dict(seen) if list(rows) else {})
+    patch.setattr(StreamWatermarks, "_insert", look_first)
+    patch.setattr(
+        StreamWatermarks, "_look", lambda _watermarks, rows: dict(seen) if list(rows) else {}
+    )
 
 
 def mark_that_goes_back(patch: Patch) -> None:

@@ -37,7 +37,7 @@ class FakeLane:
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.rows: dict[Key, RowVersion] = {}
-        self.recall = CursorCache(is_on=is_on)
+        self.cursors = CursorCache(is_on=is_on)
         self.read: list[Key] = []
         self.tokens = 0
 
@@ -46,41 +46,41 @@ class FakeLane:
         self.rows[place] = seen(pos_us)
         return place
 
-    def visit(self, now_us: int, most: int = 10, lane: Lane = LANE) -> LaneScan:
-        """Read as much as the visit asks for."""
-        visit = self.recall.open(lane, now_us=now_us, lease_us=LEASE_US, most=most)
+    def scan(self, now_us: int, most: int = 10, lane: Lane = LANE) -> LaneScan:
+        """Read as much as the scan asks for."""
+        scan = self.cursors.open(lane, now_us=now_us, lease_us=LEASE_US, most=most)
         self.read = []
-        for place in visit.doubtful:
-            visit.note(place, self.rows.get(place))
-        while (page := visit.next_page()) is not None:
+        for place in scan.unconfirmed:
+            scan.note(place, self.rows.get(place))
+        while (page := scan.next_page()) is not None:
             past = sorted(place for place in self.rows if place > page.after)[: page.limit]
             self.read += past
-            visit.take(page, [(place, self.rows[place]) for place in past])
-        return visit
+            scan.take(page, [(place, self.rows[place]) for place in past])
+        return scan
 
     def claim(self, now_us: int, most: int = 10) -> list[Key]:
         """Claim as a store does: on the condition of what was remembered, learning the rest."""
-        visit = self.visit(now_us, most)
+        scan = self.scan(now_us, most)
         won = []
-        for place in visit.due(most):
+        for place in scan.due(most):
             present = self.rows.get(place)
-            if present is not None and present == visit.rows[place]:
+            if present is not None and present == scan.rows[place]:
                 self.tokens += 1
                 self.rows[place] = present = seen(now_us + LEASE_US, self.tokens)
                 won.append(place)
-            visit.note(place, present)
-            self.recall.learn(LANE, place, present)
-        self.recall.close(visit)
+            scan.note(place, present)
+            self.cursors.learn(LANE, place, present)
+        self.cursors.close(scan)
         return won
 
     def drop(self, place: Key) -> None:
         del self.rows[place]
-        self.recall.learn(LANE, place, None)
+        self.cursors.learn(LANE, place, None)
 
     def move(self, place: Key, at_us: int) -> None:
         self.tokens += 1
         self.rows[place] = seen(at_us, self.tokens)
-        self.recall.learn(LANE, place, self.rows[place])
+        self.cursors.learn(LANE, place, self.rows[place])
 
 
 def a_birth_that_lands_late_is_found_at_once_within_a_second(lane: FakeLane) -> None:
@@ -108,7 +108,7 @@ def a_claim_that_another_process_released_is_found_within_a_second(lane: FakeLan
     assert lane.claim(NOW_US + 2 * REREAD_US) == [places[-1]]  # in turn
     lane.rows.pop(places[1])
     lane.claim(NOW_US + 3 * REREAD_US)
-    assert places[1] not in lane.visit(NOW_US + 3 * REREAD_US).rows
+    assert places[1] not in lane.scan(NOW_US + 3 * REREAD_US).rows
 
 
 def a_birth_that_lands_later_is_found_when_the_memory_is_old(lane: FakeLane) -> None:

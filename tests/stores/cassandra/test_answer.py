@@ -11,7 +11,7 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.store import Commit, Put
-from dueline.store_tests.helpers import births, born, claim, lane_of, put_in, rows_in
+from dueline.store_tests.helpers import claim, lane_of, new_job, new_jobs, put_in, rows_in
 from dueline.stores.cursor_cache import PAGE_MAX, START, Page
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 
@@ -57,7 +57,7 @@ def version_where(key: str, part: str = "/other") -> Call:
 def test_rows_of_other_columns_are_no_answer(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (job,) = births(1)
+    (job,) = new_jobs(1)
     store.add([job])
     assert store.find([job.id]) == [job]
     answered_with(store, monkeypatch, OTHERS)
@@ -81,7 +81,7 @@ def test_rows_of_another_partition_are_no_answer(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have the columns that were asked for."""
-    mine, others = (born(number, lane=lane_of(tenant=f"t{number}")) for number in (501, 502))
+    mine, others = (new_job(number, lane=lane_of(tenant=f"t{number}")) for number in (501, 502))
     store.add([mine, others])
     page = Page(START, 10)
     for read, call in (
@@ -105,7 +105,7 @@ def test_rows_of_another_partition_are_no_answer(
 def test_jobs_are_not_taken_for_stored_by_anothers_answer(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    (job,) = births(1, first=510 + len(what))
+    (job,) = new_jobs(1, first=510 + len(what))
     statement: object = OTHERS
     if what == "a decision":
         statement = store._session._batch([version_where("k")])
@@ -131,7 +131,7 @@ def test_jobs_are_not_taken_for_stored_by_anothers_answer(
 def test_a_claim_is_not_taken_for_made_by_the_answer_to_a_plain_write(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (job,) = births(1, first=620, lane=lane_of(tenant="plain"))
+    (job,) = new_jobs(1, first=620, lane=lane_of(tenant="plain"))
     store.add([job])
     plain = store._session._batch(index_batches([job])[0])
     decide_many = store._session.decide_many
@@ -190,7 +190,7 @@ def test_each_table_is_read_with_the_token_of_its_partition_key(store: Cassandra
 
 def test_many_rows_are_read_in_one_answer(store: CassandraStore) -> None:
     """A page after the first would have no time limit."""
-    put_in(store, *births(2100, first=3000, lane=lane_of(tenant="many")))
+    put_in(store, *new_jobs(2100, first=3000, lane=lane_of(tenant="many")))
     asked = store._session._asked(*rows.thin_page(lane_of(tenant="many"), Page(START, PAGE_MAX)))
     result = store._session._connected().execute(asked.statement)
     assert len(result.current_rows) == PAGE_MAX

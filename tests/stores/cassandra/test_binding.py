@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dueline.api.connect import open_store
-from dueline.store_tests.helpers import born, token_of
+from dueline.store_tests.helpers import new_job, token_of
 from tests.harness.cassandra_node import Keyspaces, expect_node, node_url
 
 expect_node()
@@ -35,7 +35,7 @@ def store() -> Iterator[CassandraStore]:
 
 def test_a_batch_is_bound_as_the_driver_would_bind_it(store: CassandraStore) -> None:
     session = store._session
-    jobs = [born(1), born(2)]
+    jobs = [new_job(1), new_job(2)]
     calls = [rows.birth(job) for job in jobs]
     for job in jobs:
         claimed = rows.claimed(job, now_us=1, lease_us=2, worker="ü", token=token_of(1))
@@ -49,6 +49,6 @@ def test_a_batch_is_bound_as_the_driver_would_bind_it(store: CassandraStore) -> 
 
 
 def test_a_value_too_few_is_no_batch(store: CassandraStore) -> None:
-    text, values = rows.drop(born(1))
+    text, values = rows.drop(new_job(1))
     with pytest.raises(ValueError, match="zip"):
         batch_of([(text, values[:-1])], lambda text: store._session._prepare(text).statement)

@@ -15,11 +15,11 @@ from dueline.store_tests.helpers import (
     NOW_US,
     QUEUE,
     WIDTH_US,
-    births,
     claim,
     id_of,
     ids_of,
     lane_of,
+    new_jobs,
     pointers_in,
     put_in,
     rows_in,
@@ -90,10 +90,10 @@ def fresh(store: CassandraStore, address: str) -> Iterator[CassandraStore]:
 def deleted(store: CassandraStore) -> None:
     """Leave many deleted rows at one instant, and some later, before three that are there."""
     for first, at_us in ((1, NOW_US), (DROPPED // 2, NOW_US + SECOND_US)):
-        put_in(store, *births(DROPPED // 2, first=first, at_us=at_us, lane=lane_of()))
+        put_in(store, *new_jobs(DROPPED // 2, first=first, at_us=at_us, lane=lane_of()))
     while jobs := claim(store, lane_of(), now_us=NOW_US + 2 * SECOND_US).jobs:
         assert all(store.settle([Drop(job) for job in jobs]))
-    put_in(store, *births(3, first=2001, at_us=NOW_US + 3 * SECOND_US, lane=lane_of()))
+    put_in(store, *new_jobs(3, first=2001, at_us=NOW_US + 3 * SECOND_US, lane=lane_of()))
 
 
 LEFT = [id_of(number) for number in (2001, 2002, 2003)]

@@ -15,7 +15,7 @@ from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
 from dueline.core.job import Job
 from dueline.core.store import Put
-from dueline.store_tests.helpers import born, lane_of
+from dueline.store_tests.helpers import lane_of, new_job
 from dueline.stores.cursor_cache import START, Page
 from tests.harness.cassandra_frames import RESULT, Frame, answer, overloaded
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node, node_url
@@ -71,7 +71,9 @@ def with_body(text: bytes) -> Callable[[Frame], bool]:
 
 
 def lanes(count: int) -> list[Job]:
-    return [born(n, lane=lane_of(tenant=f"t{n}"), body=b'"job %03d"' % n) for n in range(1, count)]
+    return [
+        new_job(n, lane=lane_of(tenant=f"t{n}"), body=b'"job %03d"' % n) for n in range(1, count)
+    ]
 
 
 def test_a_node_that_answers_on_stream_0_confuses_no_read(

@@ -9,7 +9,7 @@ import pytest
 
 from dueline.api.connect import open_store
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.store_tests.helpers import births, claim, lane_of, put_in
+from dueline.store_tests.helpers import claim, lane_of, new_jobs, put_in
 from tests.harness import late_landing
 from tests.harness.cassandra_node import Keyspaces, expect_node, keyspaces_on_a_node
 
@@ -102,7 +102,7 @@ def test_another_outcome_under_the_same_claim_is_refused(store: CassandraStore) 
 def test_a_claim_whose_every_answer_is_lost_is_unknown(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(2))
+    put_in(store, *new_jobs(2))
 
     def lose(batches: Sequence[Sequence[Call]]) -> Sequence[object]:
         return [Unknown("the answer was lost") for _ in batches]

@@ -14,13 +14,13 @@ from dueline.core.store import Drop, Extend
 from dueline.store_tests.helpers import (
     LEASE_US,
     NOW_US,
-    births,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
+    new_jobs,
     put_in,
     rows_in,
 )
@@ -87,14 +87,14 @@ def left_over(store: CassandraStore, patch: pytest.MonkeyPatch) -> Job:
     """Carry a job, and leave its stub where it was; tell the job in its new lane."""
     from dueline.stores.cassandra import statements as rows  # noqa: PLC0415  (needs the driver)
 
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     stubs: list[Found] = []
     with patch.context() as inner:
         inner.setattr(store._verdicts, "carry", stubs.extend)
-        assert list(store.settle([move(born(1), NOW_US, to=OTHER)])) == [True]
+        assert list(store.settle([move(new_job(1), NOW_US, to=OTHER)])) == [True]
     ((target, listing),) = map(rows.target_of, stubs)
     assert store._verdicts._insert([target], {OTHER: listing}, rows.arrival) == [False]
-    assert is_there(store, born(1))
+    assert is_there(store, new_job(1))
     return target
 
 
@@ -113,7 +113,7 @@ def test_what_ended_after_it_was_carried_is_not_found(
     (job,) = claim(store, OTHER).jobs
     assert list(store.settle([Drop(job)])) == [True]
     assert list(store.find([id_of(1)])) == [None]
-    assert not is_there(store, born(1))
+    assert not is_there(store, new_job(1))
 
 
 def test_a_stub_that_was_left_over_goes_when_its_job_is_looked_up(
@@ -122,7 +122,7 @@ def test_a_stub_that_was_left_over_goes_when_its_job_is_looked_up(
     left_over(store, monkeypatch)
     (job,) = claim(store, OTHER).jobs
     assert list(store.find([id_of(1)])) == [job]
-    assert not is_there(store, born(1))
+    assert not is_there(store, new_job(1))
 
 
 # --- lanes in order --------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_a_stub_that_was_left_over_goes_when_its_job_is_looked_up(
 def test_a_scan_does_not_read_the_lane_again_at_each_page(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = births(600)
+    jobs = new_jobs(600)
     put_in(store, *jobs)
     reads = Reads(store, monkeypatch)
     assert rows_in(store, lane_of(), page_size=50) == jobs
@@ -143,7 +143,7 @@ def test_a_scan_finds_what_was_moved_in_its_order(store: CassandraStore, page_si
     chance = random.Random(page_size)
     lane = lane_of()
     jobs = [
-        born(number, at_us=NOW_US + chance.choice((0, 0, 5, 9)), lane=lane)
+        new_job(number, at_us=NOW_US + chance.choice((0, 0, 5, 9)), lane=lane)
         for number in range(1, 61)
     ]
     put_in(store, *jobs)
@@ -167,10 +167,10 @@ def test_a_scan_finds_what_was_moved_in_its_order(store: CassandraStore, page_si
 def test_a_page_that_holds_only_stubs_is_passed(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(5))
+    put_in(store, *new_jobs(5))
     with monkeypatch.context() as patch:
         patch.setattr(store._verdicts, "carry", lambda _stubs: None)
-        store.settle([move(born(n), NOW_US, to=OTHER) for n in (1, 2, 3, 5)])
+        store.settle([move(new_job(n), NOW_US, to=OTHER) for n in (1, 2, 3, 5)])
     assert ids_of(rows_in(store, lane_of(), page_size=2)) == [id_of(4)]
 
 
@@ -185,7 +185,7 @@ def test_large_rows_are_read_some_at_a_time(
 ) -> None:
     from dueline.stores.cassandra.lane_reader import BYTES_AT_ONCE  # noqa: PLC0415  (needs the driver)
 
-    jobs = [born(number, body=LARGE) for number in range(1, LARGE_COUNT + 1)]
+    jobs = [new_job(number, body=LARGE) for number in range(1, LARGE_COUNT + 1)]
     put_in(store, *jobs)
     reads = Reads(store, monkeypatch)
     assert rows_in(store, lane_of()) == jobs
@@ -197,7 +197,7 @@ def test_large_rows_are_read_some_at_a_time(
 def test_small_rows_are_read_and_claimed_at_once(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(300), born(1001, lane=OTHER))
+    put_in(store, *new_jobs(300), new_job(1001, lane=OTHER))
     claim(store, OTHER)  # a first look: how large rows are is not known
     reads = Reads(store, monkeypatch)
     assert len(claim(store, lane_of(), token=2).jobs) == 100
@@ -206,7 +206,7 @@ def test_small_rows_are_read_and_claimed_at_once(
 
 def test_a_lane_that_comes_first_is_claimed_to_its_end_first(store: CassandraStore) -> None:
     """However many batches that takes."""
-    put_in(store, *births(250))
-    put_in(store, *births(250, first=1001, lane=OTHER))
+    put_in(store, *new_jobs(250))
+    put_in(store, *new_jobs(250, first=1001, lane=OTHER))
     claimed = claim(store, lane_of(), OTHER, most=250, limit=300).jobs
     assert [job.lane for job in claimed] == [lane_of()] * 250 + [OTHER] * 50

@@ -12,7 +12,7 @@ import pytest
 from dueline.api.connect import open_store
 from dueline.core.clock import SECOND_US, SystemClock
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.store_tests.helpers import births
+from dueline.store_tests.helpers import new_jobs
 from tests.harness.cassandra_node import expect_node, keyspaces_on_a_node
 
 if TYPE_CHECKING:  # the driver may be absent
@@ -44,7 +44,7 @@ def test_what_else_the_driver_raises_is_no_answer(
 ) -> None:
     from dueline.stores.cassandra.settlement import index_batches  # noqa: PLC0415  (needs the driver)
 
-    (job,) = births(1)
+    (job,) = new_jobs(1)
     store.add([job])
     driver: Any = store._session._connected()
     execute_async = driver.execute_async

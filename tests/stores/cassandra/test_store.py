@@ -17,13 +17,13 @@ from dueline.store_tests.helpers import (
     NOW_US,
     QUEUE,
     WIDTH_US,
-    births,
-    born,
     claim,
     id_of,
     ids_of,
     lane_of,
     move,
+    new_job,
+    new_jobs,
     pointers_in,
     put_in,
     row_of,
@@ -113,7 +113,7 @@ def fail(*_: object) -> None:
 def test_verdicts_of_which_some_were_applied_are_not_told_as_refused(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(1), *births(1, first=2, lane=OTHER))
+    put_in(store, *new_jobs(1), *new_jobs(1, first=2, lane=OTHER))
     jobs = [*claim(store, lane_of()).jobs, *claim(store, OTHER, token=2).jobs]
     once(monkeypatch, store, lambda send: [*send()[:1], StoreUnavailable("refused")])
     with pytest.raises(Unknown):
@@ -127,7 +127,7 @@ def test_verdicts_of_which_some_were_applied_are_not_told_as_refused(
 def test_a_claim_whose_answer_was_lost_is_read_back(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(3))
+    put_in(store, *new_jobs(3))
     once(monkeypatch, store, lose_answer)
     claimed = claim(store, lane_of())
     assert ids_of(claimed.jobs) == [id_of(1), id_of(2), id_of(3)]
@@ -137,7 +137,7 @@ def test_a_claim_whose_answer_was_lost_is_read_back(
 def test_a_claim_whose_request_was_lost_is_made_again(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(3))
+    put_in(store, *new_jobs(3))
     once(monkeypatch, store, lose_request)
     assert len(claim(store, lane_of()).jobs) == 3
     assert {row.fence for row in rows_in(store, lane_of())} == {1}
@@ -146,7 +146,7 @@ def test_a_claim_whose_request_was_lost_is_made_again(
 def test_a_claim_that_cannot_be_read_back_runs_nothing(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(3))
+    put_in(store, *new_jobs(3))
     once(monkeypatch, store, lose_answer)
     monkeypatch.setattr(store._session, "read_serial", fail)
     with pytest.raises(StoreUnavailable):
@@ -160,7 +160,7 @@ def test_a_claim_on_a_reading_that_was_overtaken_takes_the_row_as_it_is(
     store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither time nor fence tell the change: only the token does."""
-    put_in(store, born(1))
+    put_in(store, new_job(1))
 
     def overtake(send: Send) -> Sequence[object]:
         (row,) = rows_in(other, lane_of())
@@ -177,7 +177,7 @@ def test_a_start_that_was_not_seen_at_the_reading_is_counted(
     store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An extension may say that a job was started, and leave its time as it is."""
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     (held,) = claim(other, lane_of()).jobs
 
     def start(send: Send) -> Sequence[object]:
@@ -208,7 +208,7 @@ def test_a_verdict_whose_outcome_was_lost_is_settled(
     number: int,
     lose: Callable[[Send], Sequence[object]],
 ) -> None:
-    put_in(store, *births(2))
+    put_in(store, *new_jobs(2))
     job, stays = claim(store, lane_of()).jobs
     once(monkeypatch, store, lose)
     assert list(store.settle([VERDICTS[number](job)])) == [True]
@@ -220,7 +220,7 @@ def test_a_verdict_whose_outcome_was_lost_is_settled(
 def test_what_a_lost_verdict_finds_changed_by_others_was_refused(
     store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     (job,) = claim(store, lane_of()).jobs
 
     def overtake(send: Send) -> Sequence[object]:
@@ -246,21 +246,21 @@ def carried_halfway(store: CassandraStore, monkeypatch: pytest.MonkeyPatch, told
 def test_a_carry_that_was_left_is_completed_by_the_next_claimer(
     store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(2))
-    told = move(born(1), NOW_US + 3, errors=4, to=OTHER)
+    put_in(store, *new_jobs(2))
+    told = move(new_job(1), NOW_US + 3, errors=4, to=OTHER)
     carried_halfway(store, monkeypatch, told)
     assert ids_of(claim(other, lane_of()).jobs) == [id_of(2)], "a stub is never run"
     (row,) = rows_in(other, OTHER)
     assert (row.errors, row.at_us, row.token, row.hop) == (4, NOW_US + 3, told.token, 1)
     assert OTHER in {pointer.lane for pointer in pointers_in(other)}
-    assert list(store.settle([Drop(born(1))])) == [False]
+    assert list(store.settle([Drop(new_job(1))])) == [False]
 
 
 def test_a_carry_that_was_left_is_completed_by_whoever_looks_the_job_up(
     store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, born(1))
-    carried_halfway(store, monkeypatch, move(born(1), NOW_US + 3, to=OTHER))
+    put_in(store, new_job(1))
+    carried_halfway(store, monkeypatch, move(new_job(1), NOW_US + 3, to=OTHER))
     (row,) = other.find([id_of(1)])
     assert row is not None
     assert rows_in(other, OTHER) == [row]
@@ -271,8 +271,8 @@ def test_a_carry_that_was_left_is_completed_by_whoever_looks_the_job_up(
 def test_a_carry_that_was_left_is_completed_by_whoever_lists_its_lane(  # K4
     store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, *births(2))
-    carried_halfway(store, monkeypatch, move(born(1), NOW_US + 3, to=OTHER))
+    put_in(store, *new_jobs(2))
+    carried_halfway(store, monkeypatch, move(new_job(1), NOW_US + 3, to=OTHER))
     assert ids_of(rows_in(other, lane_of())) == [id_of(2)]
     assert ids_of(claim(other, OTHER, now_us=NOW_US + 3).jobs) == [id_of(1)]
 
@@ -280,10 +280,10 @@ def test_a_carry_that_was_left_is_completed_by_whoever_lists_its_lane(  # K4
 def test_completing_a_carry_again_brings_nothing_back(
     store: CassandraStore, other: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     stubs: list[Found] = []
     monkeypatch.setattr(store._verdicts, "carry", stubs.extend)
-    assert list(store.settle([move(born(1), NOW_US, to=OTHER)])) == [True]
+    assert list(store.settle([move(new_job(1), NOW_US, to=OTHER)])) == [True]
     claim(other, lane_of())
     (job,) = claim(other, OTHER, token=2).jobs
     assert list(other.settle([Drop(job)])) == [True]
@@ -296,7 +296,7 @@ def test_completing_a_carry_again_brings_nothing_back(
 def test_births_whose_writing_failed_are_unknown_and_may_be_sent_again(
     store: CassandraStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = births(3)
+    jobs = new_jobs(3)
     with monkeypatch.context() as patch:
         patch.setattr(store._session, "write_many", lambda some: [Unknown() for _ in some])
         patch.setattr(store._session, "write", lambda _: None)
@@ -306,7 +306,7 @@ def test_births_whose_writing_failed_are_unknown_and_may_be_sent_again(
 
 
 def test_a_row_rests_where_it_is_unless_far_or_before_its_place(store: CassandraStore) -> None:
-    put_in(store, *births(4))
+    put_in(store, *new_jobs(4))
     near, far, back, decided = claim(store, lane_of()).jobs
     verdicts = [
         move(near, NOW_US + 4 * SECOND_US),
@@ -325,14 +325,14 @@ def test_a_row_rests_where_it_is_unless_far_or_before_its_place(store: Cassandra
 
 
 def test_a_move_to_later_lists_nothing(store: CassandraStore) -> None:
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     (job,) = claim(store, lane_of()).jobs
     assert list(store.settle([move(job, END_US + 900 * WIDTH_US)])) == [True]
     assert [pointer.listing for pointer in pointers_in(store)] == [lane_of().bucket]
 
 
 def test_an_idle_poll_is_two_reads(store: CassandraStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     store.lanes(QUEUE, 0, until_bucket=lane_of().bucket, after=None, limit=100)
     reads: list[object] = []
     read_many = store._session.read_many
@@ -374,9 +374,9 @@ def test_a_keyspace_that_is_missing_says_how_to_make_it(url: str) -> None:
 
 
 def test_making_the_tables_again_changes_nothing(store: CassandraStore) -> None:
-    put_in(store, born(1))
+    put_in(store, new_job(1))
     store.migrate()
-    assert rows_in(store, lane_of()) == [born(1)]
+    assert rows_in(store, lane_of()) == [new_job(1)]
 
 
 def test_a_data_centre_that_is_not_there_is_told(url: str) -> None:

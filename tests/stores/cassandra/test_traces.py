@@ -225,7 +225,7 @@ def test_a_worker_that_comes_later_meets_what_is_done_and_goes_on_from_there(lin
     store: Any = queues.engine.store
     cursors = [
         (line.clock.wall_us() - memory.cursor[0]) / SECOND_US
-        for memory in store._claims._recall._memories.values()
+        for memory in store._claims._cursors._caches.values()
     ]
     _tell(f"second worker: (tombstones, done lately) {met}, again {again}; cursors {cursors} s ago")
     assert again[0] > 0

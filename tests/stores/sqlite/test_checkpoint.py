@@ -14,7 +14,7 @@ import pytest
 from dueline.core.clock import SystemClock
 from dueline.core.errors import StoreReplaced
 from dueline.core.store import Put
-from dueline.store_tests.helpers import NOW_US, born
+from dueline.store_tests.helpers import NOW_US, new_job
 from dueline.stores.sqlite import wal_checkpointer
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
@@ -63,10 +63,10 @@ def test_what_was_written_is_copied_while_its_writer_goes_on(
 
 
 def test_a_few_pages_are_left_to_the_log(store: SqliteStore, tmp_path: Path) -> None:
-    store.add([born(1, at_us=NOW_US)])
+    store.add([new_job(1, at_us=NOW_US)])
     size = (tmp_path / "queue.db").stat().st_size
     for number in range(2, 4):
-        store.add([born(number, at_us=NOW_US)])
+        store.add([new_job(number, at_us=NOW_US)])
     assert (tmp_path / "queue.db").stat().st_size == size
     store.close()
 
@@ -96,7 +96,7 @@ def test_an_idle_thread_ends_and_another_one_is_started(
 def test_a_file_that_was_put_in_the_place_of_the_queue_is_left_as_it_is(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    store.add([born(1, at_us=NOW_US)])
+    store.add([new_job(1, at_us=NOW_US)])
     for name in ("queue.db", "queue.db-wal", "queue.db-shm"):
         (tmp_path / name).rename(tmp_path / f"away-{name}")
     theirs = apsw.Connection(str(tmp_path / "queue.db"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dueline.core.job import Job, JobId
 from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Extend, Store, Want
-from dueline.store_tests.helpers import LEASE_US, NOW_US, born, lane_of, token_of
+from dueline.store_tests.helpers import LEASE_US, NOW_US, lane_of, new_job, token_of
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
@@ -26,7 +26,7 @@ LANES = [
 ]
 JOBS = st.lists(
     st.builds(
-        born,
+        new_job,
         st.integers(1, 10**6),
         at_us=st.sampled_from([NOW_US - 1, NOW_US, NOW_US + 1]),
         lane=st.sampled_from(LANES),

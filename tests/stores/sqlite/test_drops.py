@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dueline.core.job import Job
 from dueline.core.store import Drop, Extend, Move, Store, Verdict, Want
-from dueline.store_tests.helpers import LEASE_US, NOW_US, born, lane_of, token_of
+from dueline.store_tests.helpers import LEASE_US, NOW_US, lane_of, new_job, token_of
 from dueline.stores.memory.store import MemoryStore
 from dueline.stores.sqlite.store import SqliteStore
 from tests.harness.clocks import HandClock
@@ -26,7 +26,7 @@ ALL = set(range(COUNT))
 
 def claimed_of(store: Store, lanes: Sequence[int], *, at_once: bool) -> list[Job]:
     jobs = [
-        born(number, at_us=NOW_US, lane=LANES[lane], body=LONG if number == 1 else b"[1]")
+        new_job(number, at_us=NOW_US, lane=LANES[lane], body=LONG if number == 1 else b"[1]")
         for number, lane in enumerate(lanes)
     ]
     store.add(jobs)

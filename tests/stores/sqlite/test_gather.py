@@ -181,7 +181,7 @@ def test_a_call_whose_writer_vanished_is_unknown(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # struck between taking it and writing it
-    gathering = store._births
+    gathering = store._inserts
     take = gathering._take
     monkeypatch.setattr(gathering, "_take", lambda call: take(call)[:1])
     callers = Callers(store, [row_of(1)], [row_of(2)])
@@ -206,6 +206,6 @@ def test_a_thread_inside_its_own_transaction_writes_for_nobody(store: SqliteStor
 def test_a_forked_child_writes_no_calls_of_its_parents_threads(store: SqliteStore) -> None:
     left = _Call([row_of(1)])
     left.process = -1  # as the child sees a call that waited in its parent
-    store._births._waiting.append(left)
+    store._inserts._waiting.append(left)
     store.add([row_of(2)])
     assert stored(store, [1, 2]) == [False, True]

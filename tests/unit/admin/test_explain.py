@@ -11,7 +11,7 @@ from dueline.core.clock import SECOND_US
 from dueline.core.codec import encode
 from dueline.core.job import JobId
 from dueline.core.store import Move, Want
-from dueline.core.store_capabilities import AHEAD_US, ClaimsAhead
+from dueline.core.store_capabilities import PREFETCH_US_MAX, SupportsPrefetch
 from dueline.jobs import claim_order, pauses
 from dueline.jobs.completion import finish_of
 from dueline.jobs.explain import explain
@@ -70,13 +70,13 @@ def test_a_claimed_job_that_is_not_started_waits_for_a_slot(world: World) -> Non
 
 def test_a_job_that_is_claimed_before_its_time_is_not_due(world: World) -> None:
     # V4
-    if not isinstance(world.store, ClaimsAhead):
+    if not isinstance(world.store, SupportsPrefetch):
         pytest.skip("no job is claimed ahead there")
     job_id = world.put(after_s=0.3)
     world.live()
-    claimed = world.store.claim_ahead(
+    claimed = world.store.prefetch(
         [Want(world.row(job_id).lane, 1)], limit=1, now_us=world.now_us,
-        until_us=world.now_us + AHEAD_US, lease_us=LEASE_US, worker="w1",
+        until_us=world.now_us + PREFETCH_US_MAX, lease_us=LEASE_US, worker="w1",
         token=world.queues.engine.ids.token(),
     )  # fmt: skip
     assert [one.job.id for one in claimed.jobs] == [job_id]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dueline.core.errors import StoreUnavailable
-from dueline.core.watermark import ROUNDS_MAX, Frontier, StreamShard
+from dueline.core.watermark import ROUNDS_MAX, StreamShard, StreamWatermarks
 from dueline.store_tests.cluster import Cluster, Node
-from dueline.store_tests.given import NOW_US, row_of, stream_of
+from dueline.store_tests.helpers import NOW_US, row_of, stream_of
 from dueline.store_tests.stepped_store import SteppedMemoryStore
 from tests.harness.cases.core_watermark import (
     Patch,
@@ -79,7 +79,7 @@ def test_a_mark_that_runs_ahead_all_the_time_makes_a_row_unknown() -> None:
             self.cluster.closed[SHELF] = self.cluster.closed.get(SHELF, NOW_US) + 10
             return super().marks_of(shards)
 
-    frontier = Frontier(Running(cluster, lambda _name: None))
+    frontier = StreamWatermarks(Running(cluster, lambda _name: None))
     assert frontier.append([row_of(1)]) == [None]
     assert len(cluster.streams[SHELF]) == ROUNDS_MAX
 

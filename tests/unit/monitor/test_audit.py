@@ -9,7 +9,7 @@ from dueline.core.clock import DAY_US, SECOND_US
 from dueline.core.errors import EnqueueUnknown
 from dueline.core.job import JobId, State
 from dueline.core.lane import Lane
-from dueline.core.store_capabilities import LanesHeld
+from dueline.core.store_capabilities import LanesWithRows
 from dueline.jobs.queue import EnqueueRequest
 from dueline.monitor.audit import LANES_A_STEP, RESTS, audit, findings
 from dueline.store_tests.stepped_store import SteppedMemoryStore
@@ -127,13 +127,13 @@ def test_many_lanes_are_looked_through_step_by_step(world: World) -> None:
 
 def test_where_looking_takes_long_the_next_step_waits(world: World) -> None:
     world.put()
-    lanes_held = world.store.lanes_held  # type: ignore[attr-defined]
+    lanes_with_rows = world.store.lanes_with_rows  # type: ignore[attr-defined]
 
-    def slow(**terms: object) -> LanesHeld:
+    def slow(**terms: object) -> LanesWithRows:
         world.clock.advance(0.5)
-        return LanesHeld(lanes_held(**terms).lanes, "more")
+        return LanesWithRows(lanes_with_rows(**terms).lanes, "more")
 
-    world.store.lanes_held = slow  # type: ignore[attr-defined]
+    world.store.lanes_with_rows = slow  # type: ignore[attr-defined]
     took_us = audit(world.queues.engine, None).rest_us // RESTS
     assert SECOND_US // 2 <= took_us < SECOND_US
 

@@ -13,7 +13,7 @@ from dueline.core.lane import Lane
 from dueline.monitor import notes
 from dueline.monitor.audit import audit, findings
 from dueline.monitor.sampling import sample, samples_of
-from dueline.store_tests.helpers import born, lane_of
+from dueline.store_tests.helpers import lane_of, new_job
 from dueline.store_tests.stepped_store import nothing
 from dueline.streams.retention import trim_streams
 from tests.harness.audits import look, wait
@@ -55,7 +55,7 @@ def test_a_job_that_landed_late_in_a_lane_listed_nowhere_is_recovered(
 
     world.put(queue="listed")
     lane = lane_of(queue="hidden", tenant="t")
-    job = born(7, at_us=world.now_us, lane=lane)
+    job = new_job(7, at_us=world.now_us, lane=lane)
     world.queues.engine.catalog.settings("hidden")
     session.write([[rows.index(job)], [rows.birth(job)]])
     assert look(world) == 0  # it may be on its way to the list
@@ -130,15 +130,15 @@ class Crowded:
 
 
 def test_where_deleted_rows_lie_ranges_are_made_as_small_as_it_takes() -> None:
-    from dueline.stores.cassandra.lane_index import CassandraCensus  # noqa: PLC0415
+    from dueline.stores.cassandra.lane_index import CassandraLaneLister  # noqa: PLC0415
 
     lanes = [lane_of(tenant=f"t{number}") for number in range(100)]
     session = Crowded(lanes, most=4)
-    census = CassandraCensus(session)  # type: ignore[arg-type]
+    census = CassandraLaneLister(session)  # type: ignore[arg-type]
     found: list[Lane] = []
     after: str | None = None
     while True:
-        page = census.lanes_held(after, 3)
+        page = census.lanes_with_rows(after, 3)
         found += page.lanes
         if page.after is None:
             break
@@ -148,7 +148,7 @@ def test_where_deleted_rows_lie_ranges_are_made_as_small_as_it_takes() -> None:
     assert session.reads < 150
     session.fails = StoreUnavailable("it took too long")
     with pytest.raises(StoreUnavailable):
-        census.lanes_held(None, 50)
+        census.lanes_with_rows(None, 50)
 
 
 def test_an_audit_goes_through_a_store_that_has_nothing(world: World) -> None:

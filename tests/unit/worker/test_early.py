@@ -13,7 +13,7 @@ from dueline.core.errors import Conflict, StoreUnavailable
 from dueline.core.job import Job, State
 from dueline.core.queue_settings import QueueSettings
 from dueline.core.store import Move
-from dueline.core.store_capabilities import AHEAD_US, LEAD_US, Prefetched
+from dueline.core.store_capabilities import PREFETCH_LEAD_US, PREFETCH_US_MAX, Prefetched
 from dueline.core.wakeup import LocalWakeups
 from dueline.jobs.queue import Queues
 from dueline.store_tests.failing_store import FailingStore
@@ -98,8 +98,8 @@ def test_a_job_is_claimed_before_its_time_and_started_at_it(
     worker.run(due_us[-1] + SECOND_US)
     assert worker.began_us == dict(enumerate(due_us))
     ahead_us = [each_us - worker.claimed_us[number] for number, each_us in enumerate(due_us)]
-    assert min(ahead_us) >= LEAD_US
-    assert max(ahead_us) <= AHEAD_US
+    assert min(ahead_us) >= PREFETCH_LEAD_US
+    assert max(ahead_us) <= PREFETCH_US_MAX
 
 
 def test_nothing_is_asked_of_the_store_when_the_time_has_come(
@@ -137,12 +137,12 @@ def test_a_more_urgent_job_takes_the_slot_that_is_kept_for_an_early_one(
     worker = Watched(queues, clock, threads=1)
     due_us = clock.wall_us() + DUE_US
     job = worker.put(1, due_us)
-    urgent_us = due_us - LEAD_US // 2
+    urgent_us = due_us - PREFETCH_LEAD_US // 2
     rows: list[Job | None] = []
 
     def interfere() -> None:
         if 1 in worker.claimed_us and 2 not in worker.began_us and clock.wall_us() < due_us:
-            if len(worker.jobs) == 1 and clock.wall_us() >= due_us - LEAD_US:
+            if len(worker.jobs) == 1 and clock.wall_us() >= due_us - PREFETCH_LEAD_US:
                 worker.put(2, clock.wall_us(), priority=7)
                 worker.bench.wakeup.set()
         elif clock.wall_us() >= due_us + SECOND_US and worker.bench.runner.active:
@@ -177,7 +177,7 @@ def test_a_worker_that_stops_gives_early_jobs_back_to_their_time(
     # R11
     worker = Watched(queues, clock, threads=2)
     job = worker.put(1, clock.wall_us() + DUE_US)
-    worker.run(clock.wall_us() + DUE_US - LEAD_US)
+    worker.run(clock.wall_us() + DUE_US - PREFETCH_LEAD_US)
     row = queues.engine.store.find([job.id])[0]
     assert row is not None
     assert 1 in worker.claimed_us
@@ -185,7 +185,7 @@ def test_a_worker_that_stops_gives_early_jobs_back_to_their_time(
 
 
 def test_a_burst_does_not_wait_for_what_is_not_due(queues: Queues, clock: HandClock) -> None:
-    _, later = put(queues, call(1), call(2, due_us=clock.wall_us() + 2 * LEAD_US - 1))
+    _, later = put(queues, call(1), call(2, due_us=clock.wall_us() + 2 * PREFETCH_LEAD_US - 1))
     assert Bench(queues, clock).run() == [1]
     assert queues.find(later.id).status == "scheduled"
 

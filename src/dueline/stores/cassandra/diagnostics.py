@@ -80,8 +80,8 @@ def middle_us(readings: Sequence[tuple[int, int]], now_us: int) -> int:
       now_us: the monotonic time now; whoever asked takes the result for the time half-way
         between the question and now.
     """
-    told = sorted(instant_us + (now_us - came_us) // 2 for instant_us, came_us in readings)
-    return told[len(told) // 2]
+    facts = sorted(instant_us + (now_us - came_us) // 2 for instant_us, came_us in readings)
+    return facts[len(facts) // 2]
 
 
 def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
@@ -102,9 +102,9 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
         f" WHERE keyspace_name = '{session.place.keyspace}'"
     )
     silent = sorted(host for host, rows in versions.items() if rows is None)
-    told = {fact: _all([one.get(name) for one in settings]) for fact, name in _FACTS.items()}
+    facts = {fact: _all([one.get(name) for one in settings]) for fact, name in _FACTS.items()}
     if not settings:  # no node lets this user read them
-        told = {"settings": "hidden"}
+        facts = {"settings": "hidden"}
     replicas = {
         "anywhere" if name == "replication_factor" else name: int(count.partition("/")[0])
         for name, count in replication.items()
@@ -127,10 +127,10 @@ def describe(session: CassandraSession, clock: Clock) -> Mapping[str, str]:
         "consistency": session.place.consistency,
         "replication": replication["class"].rpartition(".")[2],
         "replicas": _counts(replicas),
-        **told,
+        **facts,
         "encrypted": "no" if session.place.tls is None else "yes",
         "survives a process crash": "nothing is lost",
-        "survives loss of power": _loss(told.get("commit log")),
+        "survives loss of power": _loss(facts.get("commit log")),
         "survives loss of the machine": _LOST_MACHINES[min(len(_LOST_MACHINES) - 1, least)],
     }
 

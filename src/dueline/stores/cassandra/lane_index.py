@@ -10,7 +10,7 @@ from typing import Final
 
 from dueline.core.errors import StoreUnavailable
 from dueline.core.lane import Lane, Marks, Pointer
-from dueline.core.store_capabilities import LanesHeld
+from dueline.core.store_capabilities import LanesWithRows
 from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.connection import TooManyTombstones
@@ -55,7 +55,7 @@ _HEAD: Final = Page(START, 8)
 _PAGE_ROWS: Final = 1000
 
 
-class CassandraBoard:
+class CassandraLaneStorage:
     """The steps of `dueline.stores.lane_index.LaneIndexStorage`."""
 
     def __init__(self, session: CassandraSession, pages: LanePages) -> None:
@@ -198,7 +198,7 @@ _WHOLE: Final = 2**64
 _SHRINKING: Final = 8
 
 
-class CassandraCensus:
+class CassandraLaneLister:
     """Goes through the lanes of a keyspace, by ranges of tokens.
 
     Cassandra reads in the order of the hashes of keys, their tokens; a page is a range of those.
@@ -210,7 +210,7 @@ class CassandraCensus:
         self._session = session
         self._width = _WHOLE
 
-    def lanes_held(self, after: str | None, limit: int) -> LanesHeld:
+    def lanes_with_rows(self, after: str | None, limit: int) -> LanesWithRows:
         """Read the lanes of one range, those that hold a row."""
         start = _TOKEN_MIN if after is None else int(after)
         while True:
@@ -229,4 +229,4 @@ class CassandraCensus:
         if len(rows) == limit:
             end = rows[-1][0]
         lanes = [Lane(*row[1:]) for row in rows]
-        return LanesHeld(lanes, str(end) if end < _TOKEN_MAX else None)
+        return LanesWithRows(lanes, str(end) if end < _TOKEN_MAX else None)

@@ -115,12 +115,12 @@ class LanePages:
         direct_answers: Mapping[int, Rows | DuelineError] = {
             id(one): next(answers) for one in direct
         }
-        return [self._told(one, direct_answers.get(id(one))) for one in slices]
+        return [self._reading_of(one, direct_answers.get(id(one))) for one in slices]
 
     def _is_cut(self, part: Slice) -> bool:
         return any(part.page.after < cut < part.until for cut in self._cuts.get(part.lane, ()))
 
-    def _told(self, part: Slice, answer: Rows | DuelineError | None) -> Reading:
+    def _reading_of(self, part: Slice, answer: Rows | DuelineError | None) -> Reading:
         if answer is None or isinstance(answer, TooManyTombstones):
             rows = self._in_pieces(part, has_failed=answer is not None)
             return Reading(rows, is_at_once=False)

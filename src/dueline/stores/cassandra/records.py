@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dueline.core.errors import StoreUnavailable, Unknown
-from dueline.core.readback import Fate, fate_of_commit
+from dueline.core.readback import WriteStatus, status_of_commit
 from dueline.core.store import NO_VERSION, Commit, Delete, Put, Record, Write
 from dueline.stores.cassandra.answers import Answer
 from dueline.stores.cassandra.session import Call, CassandraSession
@@ -76,11 +76,11 @@ class CassandraRecords:
             else:
                 raise lost or answer
             present = self._present(partition, writes, lost=lost)
-            fate = _fate(writes, present, now_us, is_unsure=lost is not None)
-            if fate is Fate.UNKNOWN and lost:
+            status = _status(writes, present, now_us, is_unsure=lost is not None)
+            if status is WriteStatus.UNKNOWN and lost:
                 raise lost  # mine may have been there and gone again
-            if fate is not Fate.OPEN:
-                return fate is Fate.HELD
+            if status is not WriteStatus.OPEN:
+                return status is WriteStatus.HELD
         if lost:
             raise lost
         raise StoreUnavailable(f"The records of {partition} keep changing.", hint="Try again.")
@@ -156,17 +156,17 @@ def _put(put: Put, now_us: int) -> tuple[str, tuple[object, ...]]:
     return _PUT, (0 if ttl_s > _TTL_S_MAX else ttl_s, put.version, put.value, expires_us)
 
 
-def _fate(
+def _status(
     writes: Sequence[Write],
     present: Mapping[str, tuple[bytes, int]],
     now_us: int,
     *,
     is_unsure: bool,
-) -> Fate:
+) -> WriteStatus:
     """Tell what became of a commit (rule U5)."""
     stored = {key: version for key, (version, _) in present.items()}
     live = {key: version for key, (version, expires_us) in present.items() if expires_us > now_us}
-    return fate_of_commit(writes, stored, live, is_unsure=is_unsure)
+    return status_of_commit(writes, stored, live, is_unsure=is_unsure)
 
 
 def _is_done(writes: Sequence[Write], present: Mapping[str, tuple[bytes, int]]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from dueline.core.errors import DuelineError, StoreUnavailable, Unknown
 from dueline.core.job import Job, Token
 from dueline.core.lane import Lane
-from dueline.core.readback import Fate, fate_of
+from dueline.core.readback import WriteStatus, status_of_write
 from dueline.core.store import Drop, Extend, Move, Verdict
 from dueline.stores.cassandra import statements as rows
 from dueline.stores.cassandra.answers import Answer
@@ -66,10 +66,10 @@ class _Item:
         at_us = verdict.job.at_us if self.is_carry else verdict.at_us
         return RowVersion(at_us, verdict.token)
 
-    def fate(self, present: Token | None) -> Fate:
+    def status(self, present: Token | None) -> WriteStatus:
         """Tell what became of the verdict, by the token in its row."""
         stands = self.present()
-        return fate_of(
+        return status_of_write(
             present,
             named=self.verdict.job.token,
             written=None if stands is None else stands.token,
@@ -97,9 +97,9 @@ class _Round(NamedTuple):
 class Verdicts:
     """Applies verdicts."""
 
-    def __init__(self, session: CassandraSession, recall: CursorCache, lists: LaneIndex) -> None:
+    def __init__(self, session: CassandraSession, cursors: CursorCache, lists: LaneIndex) -> None:
         self._session = session
-        self._recall = recall
+        self._cursors = cursors
         self._lists = lists
 
     def settle(self, verdicts: Sequence[Verdict]) -> list[bool]:
@@ -134,7 +134,7 @@ class Verdicts:
             )
             for batch, answer in zip(batches, answers, strict=True):
                 again: list[_Item] = []
-                for item, has_held in self._told(batch, answer, again):
+                for item, has_held in self._decided(batch, answer, again):
                     held[item.place] = has_held
                     if has_held and item.is_carry:
                         carried.append(_stub_of(item))
@@ -166,7 +166,7 @@ class Verdicts:
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, Answer) and answer.is_applied:
                 for stub in batch:
-                    self._recall.learn(stub.job.lane, key_of(stub.job), None)
+                    self._cursors.learn(stub.job.lane, key_of(stub.job), None)
 
     def add(self, jobs: Sequence[Job]) -> list[bool]:
         """List the lanes of births, write their index and their rows, look (rules E2 to E4)."""
@@ -197,7 +197,7 @@ class Verdicts:
 
         failed, unlisted = self._lists.acknowledge(listings, insert)
         for lane, some in by_lane.items():
-            self._recall.learn_births(lane, [(key_of(job), rows.seen(job)) for job in some])
+            self._cursors.learn_inserts(lane, [(key_of(job), rows.seen(job)) for job in some])
         return [job.lane in unlisted or (job.lane, key_of(job)) in failed for job in jobs]
 
     def _index(self, batches: Sequence[Sequence[_Item]]) -> None:
@@ -217,30 +217,30 @@ class Verdicts:
             raise Unknown(f"The lane list of {next(iter(unlisted))} keeps closing.")
         return answers
 
-    def _told(
+    def _decided(
         self, batch: Sequence[_Item], answer: Answer | DuelineError, again: list[_Item]
     ) -> list[tuple[_Item, bool]]:
         """Tell which verdicts of a batch have held and which have not; the rest goes `again`."""
         if isinstance(answer, Answer) and answer.is_applied:
             self._learn(batch)
             return [(item, True) for item in batch]
-        told: list[tuple[_Item, bool]] = []
+        known: list[tuple[_Item, bool]] = []
         if isinstance(answer, Answer):
             present = {rows.key_in(row): row for row in answer.rows}
             for item in batch:
                 row = present.get(item.key)
-                if self._is_known(item, row["claim_token"] if row else None, told):
+                if self._is_known(item, row["claim_token"] if row else None, known):
                     continue
                 if row is not None:
                     _learn_from(row, item)
                 again.append(item)
         else:
-            told = self._read_back(batch, answer, again)
+            known = self._read_back(batch, answer, again)
         for item in again:
             item.tries += 1
             if item.tries > TRIES_MAX:
                 raise Unknown("A row keeps changing under a verdict that names its token.")
-        return told
+        return known
 
     def _read_back(
         self, batch: Sequence[_Item], error: DuelineError, again: list[_Item]
@@ -255,21 +255,23 @@ class Verdicts:
         answered = self._session.read_back(error, text, values)
         read = [rows.found(lane, row).job for row in answered]
         present = {key_of(job): job.token for job in read}
-        told: list[tuple[_Item, bool]] = []
-        again += [item for item in batch if not self._is_known(item, present.get(item.key), told)]
-        return told
+        known: list[tuple[_Item, bool]] = []
+        again += [item for item in batch if not self._is_known(item, present.get(item.key), known)]
+        return known
 
-    def _is_known(self, item: _Item, present: Token | None, told: list[tuple[_Item, bool]]) -> bool:
-        """Tell whether a row shows what became of a verdict; then note it in `told`."""
-        fate = item.fate(present)
-        if fate is Fate.UNKNOWN:
+    def _is_known(
+        self, item: _Item, present: Token | None, known: list[tuple[_Item, bool]]
+    ) -> bool:
+        """Tell whether a row shows what became of a verdict; then note it in `known`."""
+        status = item.status(present)
+        if status is WriteStatus.UNKNOWN:
             assert item.lost is not None
             raise item.lost
-        if fate is Fate.HELD:
+        if status is WriteStatus.HELD:
             self._learn([item])
-        if fate is not Fate.OPEN:
-            told.append((item, fate is Fate.HELD))
-        return fate is not Fate.OPEN
+        if status is not WriteStatus.OPEN:
+            known.append((item, status is WriteStatus.HELD))
+        return status is not WriteStatus.OPEN
 
     def _learn(self, batch: Sequence[_Item]) -> None:
         """Take in that some verdicts on one lane have held."""
@@ -280,7 +282,7 @@ class Verdicts:
             if item.is_hop():
                 assert item.row is not None
                 changes.append((key_of(item.row), rows.seen(item.row)))
-        self._recall.learn_all(batch[0].verdict.job.lane, changes)
+        self._cursors.learn_all(batch[0].verdict.job.lane, changes)
 
 
 def _next_batch(items: deque[_Item]) -> list[_Item]:

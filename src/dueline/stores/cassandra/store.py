@@ -28,11 +28,11 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import LanesHeld
+from dueline.core.store_capabilities import LanesWithRows
 from dueline.stores.cassandra import diagnostics, lookup, schema
 from dueline.stores.cassandra.claims import Claims, Terms
 from dueline.stores.cassandra.guard import STRAY_ANSWERS
-from dueline.stores.cassandra.lane_index import CassandraBoard, CassandraCensus
+from dueline.stores.cassandra.lane_index import CassandraLaneLister, CassandraLaneStorage
 from dueline.stores.cassandra.lane_reader import LanePages
 from dueline.stores.cassandra.records import CassandraRecords
 from dueline.stores.cassandra.session import CassandraSession
@@ -61,15 +61,15 @@ class CassandraStore:
         self._session = CassandraSession(place)
         self._clock = clock
         self._time = StoreTime(self.clock_us, clock)
-        recall = CursorCache(is_on=place.remember)
+        cursors = CursorCache(is_on=place.remember)
         self._pages = LanePages(self._session)
-        self._board = CassandraBoard(self._session, self._pages)
+        self._board = CassandraLaneStorage(self._session, self._pages)
         self._lists = LaneIndex(self._board)
-        self._verdicts = Verdicts(self._session, recall, self._lists)
-        self._claims = Claims(self._session, self._pages, recall, self._verdicts.carry)
+        self._verdicts = Verdicts(self._session, cursors, self._lists)
+        self._claims = Claims(self._session, self._pages, cursors, self._verdicts.carry)
         self._records = CassandraRecords(self._session, self._time.earliest_us)
         self._streams = CassandraStreams(self._session)
-        self._census = CassandraCensus(self._session)
+        self._census = CassandraLaneLister(self._session)
         self._settings: dict[str, tuple[bytes, int]] = {}
 
     def clock_us(self) -> int:
@@ -154,9 +154,9 @@ class CassandraStore:
         """Unlist the empty lanes of closed buckets, then close what is past."""
         return self._lists.sweep(Shard(queue, shard), now_us=now_us, width_us=width_us)
 
-    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Go through the lanes that hold rows, in the order of their hashes."""
-        return self._census.lanes_held(after, limit)
+        return self._census.lanes_with_rows(after, limit)
 
     # Records
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dueline.core.errors import Unknown
 from dueline.core.store import Row, RowPage
-from dueline.core.watermark import MARK_DAMAGED, NOTHING_CLOSED, Frontier, StreamShard
+from dueline.core.watermark import MARK_DAMAGED, NOTHING_CLOSED, StreamShard, StreamWatermarks
 from dueline.stores.cassandra.answers import Rows
 from dueline.stores.cassandra.session import Call, CassandraSession
 from dueline.stores.cassandra.statements import chunks
@@ -54,7 +54,7 @@ _BUCKETS_NOTED_MAX: Final = 10_000
 
 
 class CassandraMarks:
-    """The steps of `dueline.core.watermark.MarkStorage`."""
+    """The steps of `dueline.core.watermark.StreamStorage`."""
 
     def __init__(self, session: CassandraSession) -> None:
         self._session = session
@@ -105,15 +105,15 @@ class CassandraStreams:
     def __init__(self, session: CassandraSession) -> None:
         self._session = session
         self._marks = CassandraMarks(session)
-        self._frontier = Frontier(self._marks)
+        self._watermarks = StreamWatermarks(self._marks)
 
     def append(self, rows: Sequence[Row]) -> list[int | None]:
         """Insert rows, then look whether they lie above their shards' marks."""
-        return self._frontier.append(rows) if rows else []
+        return self._watermarks.append(rows) if rows else []
 
     def close_until(self, stream: str, shard: int, at_us: int) -> int:
         """Raise a shard's mark."""
-        return self._frontier.close_until(StreamShard(stream, shard), at_us)
+        return self._watermarks.close_until(StreamShard(stream, shard), at_us)
 
     def tail(
         self,

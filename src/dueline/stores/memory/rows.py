@@ -8,7 +8,7 @@ from dueline.core.codec import decode, encode
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane
 from dueline.core.store import JobPage, Move, Row
-from dueline.core.store_capabilities import LanesHeld
+from dueline.core.store_capabilities import LanesWithRows
 
 
 class Terms(NamedTuple):
@@ -86,9 +86,9 @@ def order(job: Job) -> tuple[int, JobId]:
     return (job.at_us, job.id)
 
 
-def lanes_page(held: Iterable[Lane], after: str | None, limit: int) -> LanesHeld:
+def lanes_page(held: Iterable[Lane], after: str | None, limit: int) -> LanesWithRows:
     """Return a page of the lanes that hold rows, in the order of lanes."""
     past = None if after is None else decode(after.encode(), Lane)
     lanes = sorted(lane for lane in held if past is None or lane > past)
     page = lanes[:limit]
-    return LanesHeld(page, encode(page[-1]).decode() if len(page) < len(lanes) else None)
+    return LanesWithRows(page, encode(page[-1]).decode() if len(page) < len(lanes) else None)

@@ -33,7 +33,7 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import ClaimedAhead, LanesHeld, Prefetched
+from dueline.core.store_capabilities import LanesWithRows, Prefetched, PrefetchResult
 from dueline.stores.memory.rows import (
     Terms,
     claimed,
@@ -101,7 +101,7 @@ class MemoryStore:
         died = {row.id: row for row in rows if row.is_claimed()}
         return Claimed([claimed(row, terms) for row in rows], died, heads)
 
-    def claim_ahead(
+    def prefetch(
         self,
         wants: Sequence[Want],
         *,
@@ -111,11 +111,11 @@ class MemoryStore:
         lease_us: int,
         worker: str,
         token: Token,
-    ) -> ClaimedAhead:
+    ) -> PrefetchResult:
         """Claim the first rows that wait for a time soon to come."""
         terms = Terms(now_us, lease_us, worker, token)
         rows, heads = self._first(wants, limit, lambda row: waits(row, now_us, until_us), terms)
-        return ClaimedAhead([Prefetched(claimed(row, terms), row.at_us) for row in rows], heads)
+        return PrefetchResult([Prefetched(claimed(row, terms), row.at_us) for row in rows], heads)
 
     def _first(
         self, wants: Sequence[Want], limit: int, fits: Callable[[Job], bool], terms: Terms
@@ -170,7 +170,7 @@ class MemoryStore:
         more = page[-1] if len(page) < len(pointers) else None
         return LanePage(page, marks, more, settings.version if settings else NO_VERSION)
 
-    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Return a page of the lanes that hold rows, in their order."""
         with self._unit(reads=True):
             return lanes_page((lane for lane, rows in self._rows.items() if rows), after, limit)

@@ -7,14 +7,14 @@ from itertools import chain
 from dueline.core.store import NO_VERSION, Commit, Delete, Group, Put
 from dueline.stores.sqlite import jobs as sqlite_jobs
 from dueline.stores.sqlite import streams
-from dueline.stores.sqlite.connection import Database, Runs, first
+from dueline.stores.sqlite.connection import Database, Executor, first
 
 
 class _Refused(Exception):
     """A condition of a group does not hold."""
 
 
-def together(connection: Runs, groups: Sequence[Group], now_us: int) -> Sequence[bool]:
+def together(connection: Executor, groups: Sequence[Group], now_us: int) -> Sequence[bool]:
     """Apply groups, each all or nothing, in one transaction.
 
     All at once first; group by group where some condition fails, or where a job that one

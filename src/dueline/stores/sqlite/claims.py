@@ -1,6 +1,6 @@
 """Claims in SQLite's tables.
 
-Runs inside one transaction that its caller has begun. Many lanes for a job each, as with many
+Executor inside one transaction that its caller has begun. Many lanes for a job each, as with many
 tenants, are looked at by one statement: by one for each lane they took 60 us a job, by one for
 all of them 17 (November 2026).
 """
@@ -13,7 +13,7 @@ from typing import Any
 from dueline.core.job import Job, JobId, State, Token
 from dueline.core.lane import Lane
 from dueline.core.store import Claimed, Want
-from dueline.core.store_capabilities import ClaimedAhead, Prefetched
+from dueline.core.store_capabilities import Prefetched, PrefetchResult
 from dueline.stores.sqlite import job_rows
 from dueline.stores.sqlite.connection import Database, blobs, fetch, first, integers, texts
 from dueline.stores.sqlite.job_rows import SELECT_CLAIM
@@ -174,7 +174,7 @@ def _complete(
         )
 
 
-def claim_ahead(
+def prefetch(
     database: Database,
     wants: Sequence[Want],
     *,
@@ -184,7 +184,7 @@ def claim_ahead(
     lease_us: int,
     worker: str,
     token: Token,
-) -> ClaimedAhead:
+) -> PrefetchResult:
     """Claim the first rows that wait for a time to come, want by want, with one update for all."""
     found: list[Prefetched] = []
     numbers: dict[Lane, int | None] = {}
@@ -209,6 +209,6 @@ def claim_ahead(
             (lease_us, token, worker, now_us, State.CLAIMED, blobs([one.job.id for one in found])),
         )
     head = "SELECT at_us FROM jobs WHERE lane = ? ORDER BY at_us LIMIT 1"
-    return ClaimedAhead(
+    return PrefetchResult(
         found, {lane: first(database, head, (number,)) for lane, number in numbers.items()}
     )

@@ -71,7 +71,7 @@ def integers(values: Sequence[int]) -> object:
     return apsw.carray(array("q", values))
 
 
-class Runs(Protocol):
+class Executor(Protocol):
     """What runs a store's calls: a connection, or a transaction that is open on it."""
 
     def read(self, work: Callable[[apsw.Connection], T]) -> T: ...  # noqa: D102
@@ -263,7 +263,7 @@ class SqliteConnection:
             try:
                 return self._patiently(lambda: work(self._checked()))
             except UnicodeDecodeError as error:
-                if not self._patiently(self._set_aside):
+                if not self._patiently(self._move_damaged):
                     raise StoreCorrupt(
                         f"The queue file {self._path} holds text that cannot be read: {error}.",
                         hint="Run `dueline doctor`.",
@@ -279,13 +279,13 @@ class SqliteConnection:
             except RuntimeError:
                 pass
 
-    def _set_aside(self) -> int:
+    def _move_damaged(self) -> int:
         """Move rows whose text cannot be read out of the way of the others; return how many."""
         database = self._checked()
         if database.in_transaction:  # the caller's own
             return 0
         now_us = self._clock.wall_us()
-        return self.commit(database, lambda mine: damage.set_aside(mine, now_us=now_us))
+        return self.commit(database, lambda mine: damage.move_damaged(mine, now_us=now_us))
 
     def _acquire(self) -> None:
         if not self._lock.acquire(timeout=LOCK_WAIT_S):

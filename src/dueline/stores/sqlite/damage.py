@@ -102,22 +102,22 @@ def make_strict(database: apsw.Connection, *, now_us: int) -> None:
     finally:
         database.execute("PRAGMA writable_schema = RESET")
     if any(database.execute(f"PRAGMA quick_check({name})").get != "ok" for name in _KEYS):
-        set_aside(database, now_us=now_us)
+        move_damaged(database, now_us=now_us)
 
 
-def set_aside(database: apsw.Connection, *, now_us: int) -> int:
+def move_damaged(database: apsw.Connection, *, now_us: int) -> int:
     """Heal rows whose values do not fit their columns, or move them to `dueline_damaged`.
 
-    Runs in the caller's transaction, and reads all tables.
+    Executor in the caller's transaction, and reads all tables.
 
     Returns:
       How many rows were healed or moved.
     """
     database.create_scalar_function("dueline_is_utf8", _is_utf8, 1, deterministic=True)
-    return sum(_set_aside(database, name, now_us) for name in _KEYS)
+    return sum(_move_damaged(database, name, now_us) for name in _KEYS)
 
 
-def _set_aside(database: apsw.Connection, table: str, now_us: int) -> int:
+def _move_damaged(database: apsw.Connection, table: str, now_us: int) -> int:
     columns = [
         _Column(name, kind, is_required=bool(required or key))
         for _, name, kind, required, _, key in database.execute(f"PRAGMA table_info({table})")
@@ -249,7 +249,7 @@ def compare_indexes(database: apsw.Connection, is_over: Callable[[], bool]) -> l
     return [] if found == ["ok"] else found
 
 
-def found_in(database: apsw.Connection) -> str:
+def damaged_rows(database: apsw.Connection) -> str:
     """Name the rows that were set aside; an empty string where there are none."""
     if database.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (DAMAGED,)).get is None:
         return ""

@@ -42,7 +42,7 @@ class _Call:
         self.is_over = True
 
 
-class Gathering:
+class GroupCommit:
     """Adds jobs for several threads at once."""
 
     def __init__(self, file: SqliteConnection) -> None:
@@ -88,7 +88,7 @@ class Gathering:
             raise
         except BaseException as error:
             for other in calls[1:]:
-                other.end(self._told(error))
+                other.end(self._error_for(error))
             call.is_over = True
             raise
         for one in calls:
@@ -111,7 +111,7 @@ class Gathering:
             one.is_taken = False
         self._waiting.extendleft(reversed(calls))
 
-    def _told(self, error: BaseException) -> BaseException:
+    def _error_for(self, error: BaseException) -> BaseException:
         """Say to another call what befell the commit that held its jobs."""
         if isinstance(error, apsw.Error):
             return self._file.translated(error)

@@ -30,12 +30,19 @@ from dueline.core.store import (
     Want,
     Write,
 )
-from dueline.core.store_capabilities import ClaimedAhead, LanesHeld
+from dueline.core.store_capabilities import LanesWithRows, PrefetchResult
 from dueline.core.tuples import made
 from dueline.stores.sqlite import batches, claims, damage, job_rows, streams
 from dueline.stores.sqlite import jobs as sqlite_jobs
-from dueline.stores.sqlite.connection import Database, Runs, SqliteConnection, blobs, fetch, first
-from dueline.stores.sqlite.group_commit import Gathering
+from dueline.stores.sqlite.connection import (
+    Database,
+    Executor,
+    SqliteConnection,
+    blobs,
+    fetch,
+    first,
+)
+from dueline.stores.sqlite.group_commit import GroupCommit
 from dueline.stores.sqlite.jobs import GREATEST, LEAST
 from dueline.stores.sqlite.transaction import Guard, SqliteTransaction
 
@@ -68,8 +75,8 @@ class SqliteStore:
         self._file = SqliteConnection(
             self._path, synchronous=synchronous, clock=clock, may_be_shared=may_be_shared
         )
-        self._connection: Runs = self._file
-        self._births = Gathering(self._file)
+        self._connection: Executor = self._file
+        self._inserts = GroupCommit(self._file)
         self._guard = Guard()
 
     def clock_us(self) -> int:
@@ -81,7 +88,7 @@ class SqliteStore:
         power = "nothing is lost, if the disk honours flushes"
         if self._synchronous != "FULL":
             power = "the last commits may be lost (synchronous=NORMAL was asked for)"
-        damaged = self._connection.read(damage.found_in)
+        damaged = self._connection.read(damage.damaged_rows)
         return {
             **({"damaged rows": damaged} if damaged else {}),
             "store": "sqlite",
@@ -125,7 +132,7 @@ class SqliteStore:
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Store jobs and list their lanes."""
         if jobs and self._connection is self._file:
-            self._births.add(jobs)
+            self._inserts.add(jobs)
         elif jobs:
             self._connection.write(lambda database: sqlite_jobs.add(database, jobs))
         return [True] * len(jobs)
@@ -153,7 +160,7 @@ class SqliteStore:
             )
         )
 
-    def claim_ahead(
+    def prefetch(
         self,
         wants: Sequence[Want],
         *,
@@ -163,10 +170,10 @@ class SqliteStore:
         lease_us: int,
         worker: str,
         token: Token,
-    ) -> ClaimedAhead:
+    ) -> PrefetchResult:
         """Claim the first rows that wait for a time soon to come."""
         return self._connection.write_unflushed(
-            lambda database: claims.claim_ahead(
+            lambda database: claims.prefetch(
                 database,
                 wants,
                 limit=limit,
@@ -340,7 +347,7 @@ class SqliteStore:
         """Apply groups, each all or nothing, in one transaction."""
         return batches.together(self._connection, groups, self.clock_us()) if groups else []
 
-    def lanes_held(self, *, after: str | None, limit: int) -> LanesHeld:
+    def lanes_with_rows(self, *, after: str | None, limit: int) -> LanesWithRows:
         """Go through the lanes that hold rows, in the order of their numbers."""
         rows = self._connection.read(
             lambda database: fetch(
@@ -352,4 +359,4 @@ class SqliteStore:
             )
         )
         lanes = [Lane(*row[1:]) for row in rows]
-        return LanesHeld(lanes, str(rows[-1][0]) if len(rows) == limit else None)
+        return LanesWithRows(lanes, str(rows[-1][0]) if len(rows) == limit else None)

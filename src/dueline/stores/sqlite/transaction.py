@@ -61,7 +61,7 @@ def _is_own(name: str | None) -> bool:
 
 
 class SqliteTransaction:
-    """Runs the store's calls and the caller's statements in one open transaction."""
+    """Executor the store's calls and the caller's statements in one open transaction."""
 
     def __init__(self, connection: SqliteConnection, database: Database, guard: Guard) -> None:
         self._connection = connection
