@@ -1,6 +1,6 @@
-"""Whole lives of a queue, in one thread, with everything that can go wrong.
+"""Complete runs of a queue, in one thread, with all kinds of faults.
 
-The engines that run here are the shipped ones. What is made here is the world around them:
-clocks, threads, the way to the store, and accidents, all chosen by one tape of numbers that a
-seed makes. The same seed is the same life.
+The engine is the shipped code. The simulation replaces its environment: clocks, threads, the
+connection to the store, and faults, all chosen by one sequence of numbers (the tape) that a seed
+determines. The same seed gives the same run.
 """

@@ -1,7 +1,7 @@
-"""Leads lives: `python -m simulation --seeds 2000`, or one: `--seed 7 --trace`.
+"""Simulate runs of a queue: many with `--seeds 2000`, or one with `--seed 7 --trace`.
 
-Every eighth is a stream's, and has a seed below 0; of sixteen one is a schedule's,
-one has limits, and one workflows.
+One run in eight is a run of a stream, with a negative seed. One in sixteen is a run of a schedule,
+one in sixteen has limits, and one in sixteen has workflows.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SHRUNK_MAX = 3
 
 
 def commit() -> str:
-    """Give the present commit's hash, as far as there is one."""
+    """Return the hash of the current commit, or zeros."""
     asked = ["git", "rev-parse", "HEAD"]
     try:
         found = subprocess.run(asked, capture_output=True, text=True, check=True)
@@ -34,23 +34,23 @@ def commit() -> str:
 
 
 def base_of(commit_hash: str) -> int:
-    """Make the first of a commit's seeds: each commit explores lives of its own."""
+    """Return the first seed of a commit: each commit explores other runs."""
     return int(commit_hash[:8], 16) * 1_000_000
 
 
 def regressions() -> list[int]:
-    """Read the seeds that once failed: a line each, then words."""
+    """Read the seeds that once failed."""
     lines = REGRESSIONS.read_text().splitlines()
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 def shrunk(life: Life) -> Life:
-    """Look for the simplest life with the first verdict of this one."""
+    """Return the simplest run with the first verdict of this one."""
     return Shrinker(life, verdict=min(life.faults)).shrink()
 
 
 def one(seed: int, *, trace: bool, shrinks: bool) -> int:
-    """Lead one life; tell what came of it."""
+    """Run one seed and print the result."""
     life = live(seed, trace=print if trace else None)
     if life.faults and shrinks:
         life = shrunk(life)
@@ -60,12 +60,12 @@ def one(seed: int, *, trace: bool, shrinks: bool) -> int:
 
 
 def many(seeds: Sequence[int], first: int, workers: int | None, *, digests: bool) -> int:
-    """Lead many lives, and those that once failed; tell the counts, and what went wrong.
+    """Run many seeds, and those that once failed; print counts and faults.
 
-    Args: first: the place among the seeds of the first life that is led.
+    Args: first: index of the first seed to run.
     """
     at = commit()
-    print(f"commit {at}, seeds from {seeds[first]} on, and the list", flush=True)
+    print(f"commit {at}, seeds from {seeds[first]}, and the regressions", flush=True)
     listed = Sum()
     for some in lead(regressions(), workers=1):
         listed.add(some)
@@ -77,7 +77,7 @@ def many(seeds: Sequence[int], first: int, workers: int | None, *, digests: bool
         for seed, names in some.failed.items():
             print(f"seed {seed}: {', '.join(names)}", flush=True)
         if len(total.failed) >= FAILURES_MAX:
-            print("too many fail: the rest is left")
+            print("too many failures: skipping the rest")
             break
     total.add(listed)
     if digests:
@@ -90,19 +90,21 @@ def many(seeds: Sequence[int], first: int, workers: int | None, *, digests: bool
 
 
 def main() -> int:
-    """Read the command line."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000, help="how many lives")
-    parser.add_argument("--base", type=int, help="the first seed; by default the commit's")
-    parser.add_argument("--seed", type=int, help="lead this one life")
-    parser.add_argument("--trace", action="store_true", help="tell every step of it")
-    parser.add_argument("--no-shrink", action="store_true", help="tell it as it is")
+    parser.add_argument("--seeds", type=int, default=2000, help="number of runs")
+    parser.add_argument("--base", type=int, help="first seed; default: derived from the commit")
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--trace", action="store_true", help="print every step")
+    parser.add_argument("--no-shrink", action="store_true", help="do not reduce a failing run")
     parser.add_argument(
-        "--from", type=int, default=0, dest="first", help="leave out so many of --seeds: go on"
+        "--from", type=int, default=0, dest="first", help="skip this many seeds, to continue"
     )
-    parser.add_argument("--workers", type=int, help="processes; by default one a core")
-    parser.add_argument("--digests", action="store_true", help="print each life's digest")
-    parser.add_argument("--calls", action="store_true", help="fail each call of twelve scripts")
+    parser.add_argument("--workers", type=int, help="processes; default: one for each core")
+    parser.add_argument("--digests", action="store_true", help="print the digest of each run")
+    parser.add_argument(
+        "--calls", action="store_true", help="fail each call of the scripts in turn"
+    )
     asked = parser.parse_args()
     quieten()
     if asked.calls:
@@ -112,7 +114,7 @@ def main() -> int:
     base = base_of(commit()) if asked.base is None else asked.base
     seeds = seeds_from(base, asked.seeds)
     if not 0 <= asked.first < len(seeds):
-        parser.error("--from has to leave some of --seeds")
+        parser.error("--from must be less than --seeds")
     return many(seeds, asked.first, asked.workers, digests=asked.digests)
 
 

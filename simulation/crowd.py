@@ -1,4 +1,4 @@
-"""Many lives, on all cores."""
+"""Many runs, on all cores."""
 
 import gc
 import logging
@@ -20,7 +20,7 @@ YOUNG_OBJECTS = 50_000
 
 @dataclass
 class Sum:
-    """What came of many lives. failed: verdicts, by seed. faults, befell: counts."""
+    """Totals of many runs. failed: verdicts by seed. befell: counts of injected faults."""
 
     lives: int = 0
     steps: int = 0
@@ -34,7 +34,7 @@ class Sum:
     digests: dict[int, str] = field(default_factory=dict)
 
     def add(self, other: "Sum") -> None:
-        """Add what came of others."""
+        """Add other totals."""
         self.lives += other.lives
         self.steps += other.steps
         self.calls += other.calls
@@ -48,13 +48,13 @@ class Sum:
 
 
 def quieten() -> None:
-    """Say nothing of what goes wrong on purpose, and look for garbage less often."""
+    """Disable logging, and collect garbage less often."""
     logging.disable(logging.CRITICAL)
     gc.set_threshold(YOUNG_OBJECTS, 20, 50)
 
 
 def led(seeds: Sequence[int]) -> Sum:
-    """Lead some lives, one after the other."""
+    """Run some seeds, one after the other."""
     total = Sum()
     began_s = time.process_time()
     for seed in seeds:
@@ -74,12 +74,12 @@ def led(seeds: Sequence[int]) -> Sum:
 
 
 def _kind(accident: str) -> str:
-    """Leave out to which call, or by which job, it happened."""
+    """Return the kind of a fault, without the call or job."""
     return re.sub(r"^(job \d+|\S+) ", "", accident)
 
 
 def lead(seeds: Sequence[int], *, workers: int | None = None) -> Iterator[Sum]:
-    """Lead lives on all cores, or in so many processes; yield sums in the order of the seeds."""
+    """Run seeds in several processes; yield totals in the order of the seeds."""
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
     workers = min(workers or os.cpu_count() or 1, len(chunks))
     if workers <= 1:

@@ -1,4 +1,4 @@
-"""The loop's verdicts: the checker's, and those that only its workload allows."""
+"""Verdicts of the kill tests: those of the checker, and those of the workload."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,18 +10,18 @@ from checker.journal import Event
 ENDINGS = ("done", "dead", "cancelled")
 FOREVER_US = 2**63
 DECIDED = "its end is decided"
-"""What the recorder notes of such a claim."""
+"""Note of the recorder for such a claim."""
 
 
 class Final(NamedTuple):
-    """How the queue says that a job ended. value: its result, None without one."""
+    """State in which a job ended according to the queue. value: its result, or None."""
 
     state: str
     value: int | None = None
 
 
 class Recorded(NamedTuple):
-    """An attempt in the queue's own history."""
+    """An attempt in the queue's history."""
 
     job: str
     fence: int
@@ -29,7 +29,7 @@ class Recorded(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was found: counts of what happened, and every fault, told, by its verdict."""
+    """Counts of events, and descriptions of faults by verdict."""
 
     counts: Mapping[str, int]
     faults: Mapping[str, Sequence[str]]
@@ -42,19 +42,19 @@ def judge(
     *,
     prefetch: int,
 ) -> Report:
-    """Compare what was done with what the queue says, after it was drained.
+    """Compare the events with the state of the empty queue.
 
-    An enqueue's note is the number of the call, which is its result; then its unique key.
+    An enqueue's note is the number of the call, which is its result, then its unique key.
 
-    Returns: faults under the checker's verdicts, and under
-      doubled: one call under two ids. phantom: done, never started. wrong: the result is
-      another job's. recorded twice: the queue's history has two ends of a job. beside: two jobs
-      with one unique key were alive at once.
+    Returns: faults by the checker's verdicts, and by
+      doubled: one call with two ids. phantom: done, never started. wrong: the result of another
+      job. recorded twice: two ends of a job in the queue's history. beside: two live jobs with
+      one unique key.
     """
-    # A row whose end is decided is claimed only to be cleared away: while it lies there its job
-    # may have been brought back to life in another, with the same fence.
-    told = [event for event in events if event.f != "claim" or event.note != DECIDED]
-    report = check(told, {job: final.state for job, final in finals.items()}, prefetch=prefetch)
+    # An ended row is claimed only for cleanup. Meanwhile its job may be redriven in another row,
+    # with the same fence.
+    known = [event for event in events if event.f != "claim" or event.note != DECIDED]
+    report = check(known, {job: final.state for job, final in finals.items()}, prefetch=prefetch)
     numbers = {
         event.id: number_in(event) for event in events if event.f == "enqueue" and event.note
     }
@@ -74,7 +74,7 @@ def judge(
 
 
 def _doubled(events: Sequence[Event], numbers: Mapping[str, int]) -> list[str]:
-    """Pick the calls that were stored, or ran, under more than one id."""
+    """Return the calls that were stored, or ran, with more than one id."""
     ids: dict[int, set[str]] = defaultdict(set)
     for event in events:
         if event.id in numbers and (
@@ -85,9 +85,9 @@ def _doubled(events: Sequence[Event], numbers: Mapping[str, int]) -> list[str]:
 
 
 def _beside(events: Sequence[Event]) -> list[str]:
-    """Pick the jobs that were stored while another of their key was sure to be alive.
+    """Return the jobs that were stored while another with their key was certainly live.
 
-    A job is sure to be alive from the acknowledgement to the first try to end it.
+    A job is certainly live from its acknowledgement to the first attempt to end it.
     """
     keys = {event.id: _key_in(event) for event in events if _key_in(event)}
     asked: dict[str, int] = {}
@@ -115,7 +115,7 @@ def _beside(events: Sequence[Event]) -> list[str]:
 
 
 def number_in(event: Event) -> int:
-    """Read the number of a call off the note of its enqueue."""
+    """Return the number of a call from the note of its enqueue."""
     return int(event.note.partition(" ")[0])
 
 

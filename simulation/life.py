@@ -1,4 +1,4 @@
-"""One life, from a seed to a verdict."""
+"""One run, from a seed to a verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from simulation.people import Town
 from simulation.scenario import Scenario, scenario_of
 from simulation.shop import RunLog, Shop, opened
 from simulation.tape import Tape
-from simulation.verdict import Judged, judged, stalled, told
+from simulation.verdict import Judged, judged, raised_by, stalled
 from simulation.world import BEGIN_US, Endless, World
 
 DRAINED_WITHIN_US = 300 * SECOND_US
-"""Once everything is well again, so long may it take until everything has ended."""
+"""Maximum time from the end of the faults until everything has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What came of a seed. faults: stories by verdict, only those there are."""
+    """Result of a seed. faults: descriptions by verdict."""
 
     seed: int
     digest: str
@@ -37,7 +37,7 @@ class Life:
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
-    """Lead one life; the same seed, or the same tape with it, is the same life."""
+    """Run one seed; the same seed, or the same tape with it, gives the same run."""
     tape = Tape(seed, given)
     scenario = scenario_of(seed, tape)
     world = World(tape, trace=trace)
@@ -63,11 +63,9 @@ def lived(
     judge: Callable[[RunLog, dict[str, list[str]]], None] = lambda _diary, _faults: None,
     open_shop: Callable[[World, RunLog], Shop] = Shop,
 ) -> Life:
-    """Lead a life from how it begins to its verdict.
+    """Run from the start to the verdict, and close the data.
 
-    The data is closed at the end.
-
-    Args: judge: has the last word on the faults. open_shop: makes what the jobs run in.
+    Args: judge: decides on the faults. open_shop: creates the environment of the jobs.
     """
     diary = RunLog()
     world.on_death = lambda process: diary.events.append(
@@ -83,7 +81,7 @@ def lived(
                 found.faults.setdefault("stalled", []).append(stalled(data, diary))
             judge(diary, found.faults)
         except Endless:
-            found = Judged({}, {"endless": ["It takes far too many steps."]})
+            found = Judged({}, {"endless": ["The run takes too many steps."]})
         finally:
             world.close()
             data.close()
@@ -98,11 +96,11 @@ def told_of(
     seed: int,
     lasts_us: int,
 ) -> Life:
-    """Say what came of a life whose world is closed; what raised in it is a fault, too."""
+    """Return the result of a closed run; unexpected exceptions are faults."""
     if world.denials:
         faults["denied"] = list(world.denials)
     for who, error in world.failures:
-        faults.setdefault("broken", []).append(told(who, error))
+        faults.setdefault("broken", []).append(raised_by(who, error))
     simulated_us = world.now_us - BEGIN_US
     return Life(
         seed, world.digest(), world.steps, world.calls, simulated_us, simulated_us - lasts_us,
@@ -111,7 +109,7 @@ def told_of(
 
 
 def lead(world: World, lasts_us: int, has_ended: Callable[[], bool]) -> bool:
-    """Go on through all accidents, then let all be well; tell whether everything has ended."""
+    """Run with faults, then without; return whether everything has ended."""
     is_drained = False
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""A process's way to the store, and what befalls calls on it."""
+"""A process's connection to the store, and faults of its calls."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -24,7 +24,7 @@ _BEFORE = (Fault.PAUSED_BEFORE, Fault.SUSPENDED, Fault.JUMP)
 
 
 class _Pending:
-    """A call that seems lost. skips: how many calls of its fiber come before it happens."""
+    """A call without a response. skips: number of calls of its fiber before it takes effect."""
 
     def __init__(self, fiber: Fiber | None, skips: int, land: Callable[[], object]) -> None:
         self.fiber = fiber
@@ -33,14 +33,14 @@ class _Pending:
 
 
 class Link:
-    """Carries out one process's calls: each may be late, lost, answered by nobody.
+    """Executes the calls of one process: each may be late, lost, or have no response.
 
-    faults: what this life draws from; empty for none. Each call makes one choice, and more only
-    where something befalls it.
+    faults: the faults of this run; may be empty. Each call makes one choice, and more only if it
+    has a fault.
     """
 
     def __init__(self, world: World, process: Process, faults: tuple[Fault, ...]) -> None:
-        """Take the world, who calls, and what may go wrong."""
+        """Take the world, the calling process, and its faults."""
         self._world = world
         self.process = process
         self._faults = faults
@@ -48,7 +48,7 @@ class Link:
         self._overtakes = Fault.LATE in faults
 
     def deny(self, what: str) -> None:
-        """Note that a caller was told of a write that it does not hold, and it does."""
+        """Record that a write was reported as rejected although it took effect."""
         self._world.say(f"denied: {what}")
         self._world.denials.append(f"{self.process.name}: {what}")
 
@@ -60,12 +60,11 @@ class Link:
         lands: bool = True,
         decides: bool = False,
     ) -> Answer:
-        """Have a call happen at the store, some time from now.
+        """Execute a call at the store, after some time.
 
         Args:
-          lands: it may happen after its caller gave up; False: then it has happened, or never
-            does.
-          decides: it is a conditional write, whose repeat it may overtake.
+          lands: whether it may take effect after its caller gave up.
+          decides: whether it is a conditional write, which may overtake its retry.
         """
         world, process = self._world, self.process
         if process.is_dead:
@@ -96,7 +95,7 @@ class Link:
         return answer
 
     def _happen(self, apply: Callable[[], Answer]) -> Answer:
-        """Have a call happen, and just before it those that are to overtake it."""
+        """Execute a call, and just before it those that overtake it."""
         if self._pending:
             fiber = self._world.fiber
             for one in [one for one in self._pending if one.fiber is fiber]:
@@ -110,7 +109,7 @@ class Link:
     def _befall(
         self, fault: Fault, name: str, apply: Callable[[], Answer], *, lands: bool
     ) -> Answer:
-        """Have something go wrong with a call."""
+        """Inject a fault into a call."""
         world, process = self._world, self.process
         world.tell(process.name, name, fault.value)
         match fault:
@@ -150,7 +149,7 @@ class Link:
         return answer
 
     def _give_up(self, fault: Fault, name: str, *, is_told: bool = True) -> None:
-        """Wait for an answer in vain."""
+        """Wait for a response that does not arrive."""
         world = self._world
         world.sleep(TIMEOUTS_US[world.tape.pick(len(TIMEOUTS_US)) if is_told else 0])
         raise Unknown(f"{name} {fault.value}")
@@ -159,9 +158,9 @@ class Link:
         return SPANS_US[self._world.tape.pick(len(SPANS_US))]
 
     def _land(self, name: str, apply: Callable[[], object]) -> Callable[[], object]:
-        """Have a call happen whenever it gets there, whoever is alive then.
+        """Let a call take effect later, whichever processes live then.
 
-        Returns: what makes it happen before that; it happens once.
+        Returns: a function that lets it take effect earlier; it does so once.
         """
         world, who = self._world, self.process.name
         has_landed = False
@@ -170,7 +169,7 @@ class Link:
             nonlocal has_landed
             if not has_landed:
                 has_landed = True
-                world.say(f"lands: {name} of {who}")
+                world.say(f"arrives: {name} of {who}")
                 world.landing -= 1
                 apply()
 

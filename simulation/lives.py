@@ -1,7 +1,7 @@
-"""Lives of all kinds, told apart by their seeds.
+"""Kinds of runs, distinguished by their seeds.
 
-One below 0 is a stream's, one from RECURRING on a schedule's, one from LIMITED on one of a queue
-whose jobs are limited, one from FLOWING on one with workflows, all others are a plain queue's.
+Negative seeds are runs of streams, seeds from RECURRING runs of schedules, from LIMITED runs with
+limits, from FLOWING runs with workflows. All others are runs of a plain queue.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ from simulation.life import Life
 from simulation.streams import life as stream_life
 
 ONE_IN = 16
-"""Of so many lives two are a stream's, one is a schedule's, one has limits, one workflows."""
+"""Of this many runs two are of streams, one of a schedule, one with limits, one with workflows."""
 
 RECURRING = 1 << 60
-"""Above all seeds that come of a commit."""
+"""Above all seeds that are derived from a commit."""
 
 LIMITED = 1 << 61
 """Above those of schedules."""
@@ -26,7 +26,7 @@ FLOWING = 1 << 62
 def live(
     seed: int, given: Sequence[int] | None = None, *, trace: Callable[[str], object] | None = None
 ) -> Life:
-    """Lead one life; the same seed, or the same tape with it, is the same life."""
+    """Run one seed; the same seed, or the same tape with it, gives the same run."""
     if seed >= FLOWING:
         return flowing.live(seed, given, trace=trace)
     if seed >= LIMITED:
@@ -38,7 +38,7 @@ def live(
 
 
 def seeds_from(base: int, count: int) -> list[int]:
-    """Name the seeds of so many lives of all kinds."""
+    """Return the seeds of a number of runs of all kinds."""
     return [
         _of_a_kind(seed, place % ONE_IN) for place, seed in enumerate(range(base, base + count))
     ]
@@ -47,6 +47,6 @@ def seeds_from(base: int, count: int) -> list[int]:
 def _of_a_kind(seed: int, place: int) -> int:
     if place in (7, 15):
         return -seed
-    if place in (3, 11):  # an odd place, and the last bit says which kind of store it is
+    if place in (3, 11):  # odd indexes, because the last bit selects the kind of store
         seed = seed & ~1 | seed >> 4 & 1
     return seed + {3: LIMITED, 11: RECURRING, 13: FLOWING}.get(place, 0)

@@ -1,7 +1,4 @@
-"""Each call in turn fails.
-
-and each way in which a call can fail.
-"""
+"""Fail each call of a script in turn, in each possible way."""
 
 import multiprocessing
 import os
@@ -22,11 +19,11 @@ KINDS: Sequence[Kind] = ("memory", "steps", "sqlite")
 WAYS = (Fault.DROPPED, Fault.UNANSWERED, Fault.LATE, Fault.OVERTAKES, Fault.KILLED_AFTER)
 
 POINTS_MAX = 2_000
-"""No script has more calls."""
+"""Maximum number of calls of a script."""
 
 
 class Point(NamedTuple):
-    """A call that fails: whose, which, how."""
+    """A failing call: script, number, kind of fault."""
 
     script: str
     kind: Kind
@@ -38,7 +35,7 @@ class Point(NamedTuple):
 
 
 def played(script: str, kind: Kind, planned: dict[int, Fault]) -> Life:
-    """Lead the life of a script, in which some calls fail."""
+    """Run a script in which some calls fail."""
     world = World(Tape(0, ()))
     world.planned = planned
     one = SCRIPTS[script]
@@ -47,7 +44,7 @@ def played(script: str, kind: Kind, planned: dict[int, Fault]) -> Life:
 
 
 def points(script: str, kind: Kind, ways: Sequence[Fault] = WAYS) -> Iterator[Point]:
-    """List the points of a script, on a kind of store."""
+    """Return the points of a script on a kind of store."""
     count = played(script, kind, {}).calls
     assert 0 < count < POINTS_MAX, f"{script} has {count} calls"
     for number in range(1, count + 1):
@@ -55,12 +52,12 @@ def points(script: str, kind: Kind, ways: Sequence[Fault] = WAYS) -> Iterator[Po
 
 
 def fail(point: Point) -> tuple[Point, Life]:
-    """Lead the life of a point."""
+    """Run a point."""
     return point, played(point.script, point.kind, {point.number: point.way})
 
 
 def failed(chunk: Sequence[Point]) -> list[tuple[Point, dict[str, str]]]:
-    """Lead the lives of some points; give for each its first story of each verdict."""
+    """Run some points; return the first description of each verdict for each."""
     return [
         (point, {verdict: stories[0] for verdict, stories in life.faults.items()})
         for point, life in map(fail, chunk)
@@ -68,7 +65,7 @@ def failed(chunk: Sequence[Point]) -> list[tuple[Point, dict[str, str]]]:
 
 
 def every(scripts: Sequence[str], kinds: Sequence[Kind], *, processes: int | None = None) -> int:
-    """Lead the lives of all points; tell the counts, and what went wrong. Answers how many did."""
+    """Run all points, and print counts and faults; return the number of failed points."""
     context = multiprocessing.get_context("forkserver")
     counts: Counter[str] = Counter()
     wrong = 0
@@ -81,6 +78,8 @@ def every(scripts: Sequence[str], kinds: Sequence[Kind], *, processes: int | Non
                 wrong += bool(faults)
                 for verdict, story in faults.items():
                     print(f"{point}: {verdict}\n{story}", flush=True)
-    told = ", ".join(f"{count} on {kind}" for kind, count in sorted(counts.items()))
-    print(f"{counts.total()} calls failed in {len(scripts)} scripts: {told}; {wrong} ended wrong")
+    by_kind = ", ".join(f"{count} on {kind}" for kind, count in sorted(counts.items()))
+    print(
+        f"{counts.total()} calls failed in {len(scripts)} scripts: {by_kind}; {wrong} with faults"
+    )
     return wrong

@@ -1,4 +1,4 @@
-"""What came of lives, in words."""
+"""Reports about runs."""
 
 import time
 from collections.abc import Callable
@@ -21,12 +21,12 @@ JUDGED = (
     "broken", "endless", "denied", *STREAM_VERDICTS, *RECURRING_VERDICTS,
     *LIMITED_VERDICTS, *FLOW_VERDICTS,
 )  # fmt: skip
-"""All that can be wrong with a life: the checker's verdicts, the judge's, a life's, a stream's."""
+"""All verdicts: those of the checker, the judge, and each kind of run."""
 
 
 def story(life: Life, *, at: str) -> str:
-    """Tell what went wrong in a life. at: the commit."""
-    lines = [f"seed {life.seed} at commit {at}: {', '.join(sorted(life.faults)) or 'all well'}"]
+    """Return a report about a run. at: the commit."""
+    lines = [f"seed {life.seed} at commit {at}: {', '.join(sorted(life.faults)) or 'no fault'}"]
     lines.append(
         f"  {sum(map(bool, life.tape))} of {len(life.tape)} choices are not 0; {life.steps} steps, "
         f"{life.simulated_us / 1e6:.1f} s"
@@ -40,31 +40,31 @@ def story(life: Life, *, at: str) -> str:
 
 
 def summary(total: Sum, took_s: float) -> str:
-    """Tell what many lives came to."""
+    """Return a report about many runs."""
     events = ", ".join(f"{count} {name}" for name, count in sorted(total.counts.items()) if count)
     befell = "\n".join(f"  {count:8} {what}" for what, count in total.befell.most_common())
     wrong = dict.fromkeys(JUDGED, 0)
     for names in total.failed.values():
         for name in names:
             wrong[name] = wrong.get(name, 0) + 1
-    verdicts = "all verdicts zero"
+    verdicts = "no faults"
     if total.failed:
         seeds = ", ".join(f"{seed}" for seed in sorted(total.failed))
         verdicts = f"{len(total.failed)} FAILED: {seeds}"
     return (
         f"{events}\n{befell}\n"
-        f"{total.lives} lives, {total.steps} steps, {total.calls} calls of the store, "
+        f"{total.lives} runs, {total.steps} steps, {total.calls} store calls, "
         f"{total.simulated_us / HOUR_US:.1f} simulated hours, "
-        f"{sum(total.befell.values())} accidents; drained at most "
+        f"{sum(total.befell.values())} faults; drained at most "
         f"{total.drained_us_max / 1e6:.0f} s after the last; {total.cpu_s:.0f} CPU s, "
         f"{took_s:.0f} s, {total.steps / max(took_s, 0.1):.0f} steps a second\n"
-        f"lives with a verdict: {', '.join(f'{count} {name}' for name, count in wrong.items())}\n"
+        f"runs with a verdict: {', '.join(f'{count} {name}' for name, count in wrong.items())}\n"
         f"{verdicts}"
     )
 
 
 class Progress:
-    """Says once a minute how far many lives are."""
+    """Reports the progress of many runs once a minute."""
 
     def __init__(
         self,
@@ -72,25 +72,25 @@ class Progress:
         say: Callable[[str], object],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin. first: the place of the first life among the seeds."""
+        """Start. first: index of the first seed."""
         self._first = first
         self._say = say
         self._now_s = now_s
         self._began_s = self._told_s = now_s()
 
     def tell(self, total: Sum) -> None:
-        """Say how far it is, if that was not said for a minute."""
+        """Report the progress, at most once a minute."""
         now_s = self._now_s()
         if now_s - self._told_s < PROGRESS_S:
             return
         self._told_s = now_s
         took_s = now_s - self._began_s
         self._say(
-            f"{took_s:.0f} s: {total.lives} lives, {total.steps} steps, "
+            f"{took_s:.0f} s: {total.lives} runs, {total.steps} steps, "
             f"{total.steps / took_s:.0f} a second, {len(total.failed)} failed; "
-            f"what is left begins at --from {self._first + total.lives}"
+            f"continue with --from {self._first + total.lives}"
         )
 
     def took_s(self) -> float:
-        """Tell how long it has taken."""
+        """Return the elapsed time."""
         return self._now_s() - self._began_s

@@ -1,8 +1,8 @@
-"""The shortest tape that still goes wrong.
+"""Reduction of a failing run to the simplest tape with the same verdict.
 
-A tape of zeros is a life without accidents, so a choice is undone by setting it to 0: first the
-tail goes, by halves, then blocks of choices, then single ones are lowered. A candidate is kept
-if the same verdict remains.
+A tape of zeros is a run without faults, so setting a choice to 0 removes it. First the tail is cut
+by halves, then blocks of choices are zeroed, then single choices are lowered. A candidate is kept
+if the verdict remains.
 """
 
 import time
@@ -16,7 +16,7 @@ SECONDS_MAX = 120.0
 
 
 class Shrinker:
-    """Looks for simpler tapes of one seed, within a number of lives and seconds."""
+    """Searches for simpler tapes of one seed, within a number of runs and seconds."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Shrinker:
         seconds_max: float = SECONDS_MAX,
         lead: Callable[[int, Sequence[int]], Life] = live,
     ) -> None:
-        """Take a life that went wrong, and what about it is to remain."""
+        """Take a failing run, and the verdict to keep."""
         self.life = life
         self.lives = 0
         self._tape = list(life.tape)
@@ -37,7 +37,7 @@ class Shrinker:
         self._lead = lead
 
     def shrink(self) -> Life:
-        """Give the simplest life that was found."""
+        """Return the simplest run that was found."""
         self._cut()
         size = max(1, len(self._tape) // 2)
         while size:
@@ -60,7 +60,7 @@ class Shrinker:
         return True
 
     def _cut(self) -> None:
-        """Drop the tail, by halves."""
+        """Cut the tail, by halves."""
         size = len(self._tape) // 2
         while size:
             if not self._try(self._tape[:-size]):
@@ -71,7 +71,7 @@ class Shrinker:
             self._tape.pop()
 
     def _zero(self, size: int) -> None:
-        """Undo choices, block by block, the last first."""
+        """Zero choices, block by block, the last first."""
         end = len(self._tape)
         while end > 0:
             start = max(0, end - size)

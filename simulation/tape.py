@@ -1,14 +1,14 @@
-"""Every choice of a life, in order."""
+"""All choices of a run, in order."""
 
 import random
 from collections.abc import Sequence
 
 
 class Tape:
-    """Gives choices: those of a given tape while it lasts, or made from a seed.
+    """Source of choices: those of a given tape, or derived from a seed.
 
-    0 is always the dull choice, so that a tape of zeros is a life without accidents, and a
-    shorter tape is a simpler one.
+    0 is always the choice without a fault, so a tape of zeros is a run without faults, and a
+    shorter tape is a simpler run.
     """
 
     def __init__(self, seed: int, given: Sequence[int] | None = None) -> None:
@@ -28,5 +28,5 @@ class Tape:
         return chosen
 
     def is_rare(self, one_in: int) -> bool:
-        """Say yes once in so many times."""
+        """Return True once in `one_in` times on average."""
         return self.pick(one_in) == one_in - 1

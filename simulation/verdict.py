@@ -1,4 +1,4 @@
-"""What was wrong with a life."""
+"""Verdicts on a run."""
 
 import traceback
 from collections import Counter
@@ -20,9 +20,9 @@ PREFETCH = 1000
 
 
 class Judged(NamedTuple):
-    """Counts of what happened, and stories of what was wrong, by verdict.
+    """Counts of events, and descriptions of faults by verdict.
 
-    Those of the judge, and: twice: started twice in a queue that delivers at most once.
+    Verdicts of the judge, and twice: started twice in an at-most-once queue.
     """
 
     counts: Mapping[str, int]
@@ -30,7 +30,7 @@ class Judged(NamedTuple):
 
 
 def judged(data: Data, diary: RunLog, scenario: Scenario) -> Judged:
-    """Compare what was written down with what is stored, once all has ended."""
+    """Compare recorded events with the store after the run."""
     rows: dict[str, Job] = {}
     for row in data.rows({event.id for event in diary.events if event.f == "enqueue"}):
         rows[row.id.hex()] = row
@@ -44,17 +44,17 @@ def judged(data: Data, diary: RunLog, scenario: Scenario) -> Judged:
         finals[job] = _final(data.store, job, rows.get(job))
         is_kept = scenario.settings.keep_us > 0
         if not is_kept and finals[job].state == "gone" and job in tried:
-            # Nothing was to be kept of it: that somebody tried to end it must do.
+            # No result is kept, so an attempt to end the job must suffice.
             ended = Final("done", number_in(event)) if job in started else Final("cancelled")
             finals[job] = ended
-        elif not is_kept and finals[job] == Final("done"):  # decided, and its row is there yet
+        elif not is_kept and finals[job] == Final("done"):  # ended, but its row still exists
             finals[job] = Final("done", number_in(event))
     recorded = [
         Recorded(one.job, one.fence, one.outcome)
         for one in attempts(data.store, QUEUE, scenario.settings.shards)
     ]
     report = judge(diary.events, finals, recorded, prefetch=PREFETCH)
-    faults = {verdict: list(told) for verdict, told in report.faults.items() if told}
+    faults = {verdict: list(found) for verdict, found in report.faults.items() if found}
     if scenario.settings.is_once:
         twice = _twice(diary)
         if twice:
@@ -63,7 +63,7 @@ def judged(data: Data, diary: RunLog, scenario: Scenario) -> Judged:
 
 
 def _final(store: Store, job: str, row: Job | None) -> Final:
-    """Say how a job ended, as its queue would."""
+    """Return how a job ended according to its queue."""
     if row is not None:
         if row.outcome:
             outcome = stored(row).finish.outcome
@@ -76,28 +76,28 @@ def _final(store: Store, job: str, row: Job | None) -> Final:
 
 
 def _number(value: str) -> int | None:
-    """Read a result; None for one of no call: there is none, or it gathers others."""
+    """Return a result as a number; None for no result, or a collected one."""
     return int(value) if value.isdecimal() else None
 
 
 def _twice(diary: RunLog) -> list[str]:
-    """Pick the jobs of a queue that delivers at most once which were started more often."""
+    """Return the jobs of an at-most-once queue that started more than once."""
     revived = {event.id for event in diary.events if event.f == "carry"}
     starts = Counter(event.id for event in diary.events if event.f == "start")
     return [job for job, count in starts.items() if count > 1 and job not in revived]
 
 
 def stalled(data: Data, diary: RunLog) -> str:
-    """Say what has not ended in time."""
+    """Describe the jobs that have not ended in time."""
     rows = data.living(diary)
     if not rows:
-        return "Somebody is still calling."
+        return "A producer is still running."
     row = rows[0]
-    told = f"at {(row.at_us - BEGIN_US) / 1e6:.6f} s, claim {row.fence}, state {row.state}"
-    return f"{len(rows)} jobs have not ended, the first of them {row.id.hex()}: {told}, {row.lane}"
+    first = f"at {(row.at_us - BEGIN_US) / 1e6:.6f} s, claim {row.fence}, state {row.state}"
+    return f"{len(rows)} jobs have not ended, the first of them {row.id.hex()}: {first}, {row.lane}"
 
 
-def told(who: str, error: BaseException) -> str:
-    """Say what somebody raised whom nothing should make raise it."""
+def raised_by(who: str, error: BaseException) -> str:
+    """Describe an unexpected exception of a process."""
     lines = traceback.format_exception(error)
     return f"{who}: {''.join(lines)[-3000:]}"

@@ -75,11 +75,11 @@ def test_progress_is_told_once_a_minute_and_says_where_to_go_on() -> None:
         total.steps += 70_000
         progress.tell(total)
     assert len(said) == 3
-    assert "begins at --from 280" in said[0]
-    assert "63 s: 180 lives, 630000 steps, 10000 a second, 0 failed" in said[0]
+    assert "continue with --from 280" in said[0]
+    assert "63 s: 180 runs, 630000 steps, 10000 a second, 0 failed" in said[0]
 
 
 def test_every_verdict_is_counted_in_the_end() -> None:
     told = summary(Sum(), 1.0)
     assert all(f"0 {verdict}" in told for verdict in JUDGED)
-    assert told.endswith("all verdicts zero")
+    assert told.endswith("no faults")
