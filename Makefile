@@ -35,7 +35,7 @@ GUARD_DIR := .cache/cassandra/guard
 GUARD_FIRST := 131
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test test-spark check structure models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities docs docs-serve words clean
+.PHONY: help demo demo-spark test test-spark check structure models mutants simulate calls guard kills versions products bench bench-spark cassandra-up cassandra-down lock vulnerabilities docs docs-serve pictures words clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -151,6 +151,10 @@ docs: $(DOCS_VENV)/.lock ## build the documentation into site/, strictly
 
 docs-serve: $(DOCS_VENV)/.lock ## show the documentation at http://127.0.0.1:8000, rebuilt when a page changes
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs serve
+
+pictures: $(VENV)/.project ## draw the pictures of README and docs; run the commands that they show
+	$(PY) -m tools.pictures
+	$(PY) -m tools.terminal_pictures
 
 vulnerabilities: $(AUDIT_VENV)/.lock ## compare the pinned dependencies with published advisories (needs the index's API)
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/dev.txt

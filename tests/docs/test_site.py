@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.harness.markdown import ROOT
+from tools.pictures import IMAGES, PICTURES
 from tools.site_hooks import expanded, paths, with_plain_fences, with_source_links
 
 NOT_YET = {"cli.md", "spark.md"}
@@ -52,3 +55,14 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
         page for page in pages - named if f"{page.rpartition('/')[0]}/*" not in named
     } - NOT_YET
     assert left_out == set()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_charts_are_those_that_the_script_draws(name: str) -> None:
+    assert (IMAGES / f"{name}.svg").read_text(encoding="utf-8") == PICTURES[name]()
+
+
+def test_pictures_load_nothing() -> None:
+    for path in IMAGES.glob("*.svg"):
+        addresses = re.findall(r"https?://[^\s\"'<)]+", path.read_text(encoding="utf-8"))
+        assert set(addresses) <= {"http://www.w3.org/2000/svg", "https://www.textualize.io"}, path
