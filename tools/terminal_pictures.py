@@ -51,8 +51,12 @@ def resize(name: str) -> int:
 
 @app.task(queue="reports")
 def load(day: int) -> int:
-    time.sleep(2.5 if day > 3 else 0.2)
+    time.sleep(60 if day > 3 else 0.2)
     return day
+
+@app.task(queue="reports")
+def rates(currency: str) -> int:
+    return len(currency)
 
 @app.task(queue="reports")
 def total(days: list[int]) -> int:
@@ -66,7 +70,7 @@ if __name__ == "__main__":
     send.enqueue_many([(f"user{n}@example.org",) for n in range(2000)])
     send.using(after=600).enqueue_many([(f"later{n}@example.org",) for n in range(250)])
     resize.enqueue_many([(f"photo{n}.jpg",) for n in range(400)])
-    days = group(*[load.step(day) for day in range(1, 6)])
+    days = group(rates.step("EUR"), *[load.step(day) for day in range(1, 6)])
     print(app.start(pipeline(days, total.step(), publish.step(to="boss")), name="weekly report").id)
 """
 
@@ -137,7 +141,7 @@ def shop() -> None:
             time.sleep(WORK_S)
             seen = run([program, "--app", "shop:app", "top"], folder)
         finally:
-            worker.terminate()
+            worker.kill()
             worker.wait()
     save("workflow", "dueline flows show ID", tree)
     save("top", "dueline top", seen)
