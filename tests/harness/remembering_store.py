@@ -21,7 +21,7 @@ LAWS = _OF_PROCESSES | {
     "test_a_job_is_due_again_when_its_lease_ends",
     "test_a_job_that_was_given_back_did_not_die",
     "test_a_lane_gives_its_jobs_by_time_and_then_by_id",
-    "test_a_late_verdict_on_a_claim_that_nobody_took_over_holds",
+    "test_a_late_outcome_is_accepted_without_another_claim",
     "test_a_lease_taken_ahead_counts_from_the_jobs_time",
     "test_a_moved_job_stands_where_its_new_time_puts_it",
     "test_a_scenario_is_the_same_in_any_year",

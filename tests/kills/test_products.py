@@ -7,7 +7,7 @@ from tests.kills.products import Products
 KILLS = 30
 
 
-def test_each_product_is_there_once_whoever_is_killed(tmp_path: Path) -> None:
+def test_each_product_exists_once_despite_kills(tmp_path: Path) -> None:
     report = Products(tmp_path, kills=KILLS, seed=1).run()
     assert report.faults == []
     assert sum(report.stages.values()) == KILLS

@@ -23,7 +23,7 @@ BY_MODEL = "test_any_life_is_the_models"
 
 BROKEN: dict[type[MemoryStore], str] = {
     stores.AnyToken: "test_a_verdict_on_a_claim_that_was_taken_over_changes_nothing",
-    stores.LateIsStale: "test_a_late_verdict_on_a_claim_that_nobody_took_over_holds",
+    stores.LateIsStale: "test_a_late_outcome_is_accepted_without_another_claim",
     stores.ExtendRenews: "test_an_extension_keeps_the_token",
     stores.ExtendForgetsTheStart: "test_a_job_once_started_stays_so_until_its_verdict",
     stores.FenceStays: "test_a_fence_grows_by_one_with_each_claim_and_never_falls",

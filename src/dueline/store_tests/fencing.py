@@ -91,7 +91,7 @@ class FencingLaws:
         for verdict_on in VERDICTS:
             assert_changes_nothing(store, verdict_on(new_job(2)._replace(token=held.token)))
 
-    def test_a_late_verdict_on_a_claim_that_nobody_took_over_holds(self, store: Store) -> None:
+    def test_a_late_outcome_is_accepted_without_another_claim(self, store: Store) -> None:
         put_in(store, *new_jobs(3))
         extended, moved, dropped = claim(store, lane_of()).jobs
         claim(store, lane_of(), now_us=NOW_US + 1, token=2)

@@ -30,7 +30,7 @@ def test_a_handler_that_does_not_end_is_killed(
     worker.stop()
 
 
-def test_what_ran_beside_a_killed_handler_is_given_back(world: World) -> None:
+def test_jobs_next_to_a_killed_handler_are_released(world: World) -> None:
     # R9: the kill was the worker's own, so nothing else is suspected
     beside = [world.put("hold", f"beside {number}") for number in range(2)]
     worker = world.worker(processes=1, concurrency=3)
@@ -58,7 +58,7 @@ def test_a_limit_that_cannot_hold_is_told_once(world: World) -> None:
     assert "deaf, endless, spin_all can only be interrupted" in warned[0]
 
 
-def test_children_are_replaced_after_so_many_jobs_and_no_job_is_given_back(world: World) -> None:
+def test_children_are_replaced_after_a_number_of_jobs_without_releasing_any(world: World) -> None:
     # R10
     worker = world.worker("--recycle-jobs", "20", processes=2, concurrency=4)
     jobs: list[Job[Any]] = []

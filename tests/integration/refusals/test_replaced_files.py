@@ -50,7 +50,7 @@ def app(path: Path, clock: HandClock) -> Iterator[Dueline]:
 
 
 @BOTH
-def test_no_job_is_acknowledged_into_a_file_that_is_gone(
+def test_no_job_is_acknowledged_into_a_removed_file(
     app: Dueline, path: Path, change: Callable[[Path], None]
 ) -> None:
     work = app.task(name="work")(lambda: None)
@@ -130,7 +130,9 @@ def test_the_log_of_a_replaced_file_is_not_copied_into_the_new_one(
 
 
 @BOTH
-def test_a_worker_ends_when_its_file_is_gone(world: World, change: Callable[[Path], None]) -> None:
+def test_a_worker_exits_when_its_file_is_removed(
+    world: World, change: Callable[[Path], None]
+) -> None:
     worker = world.worker()
     world.until_it_serves(worker)
     change(world.folder / "queue.db")

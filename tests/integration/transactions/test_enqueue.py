@@ -45,7 +45,7 @@ def test_a_commit_leaves_the_jobs_and_their_handles_are_good(app: Dueline, send:
     assert [job.result(timeout=0) for job in (one, *more)] == [1, 2, 3]
 
 
-def test_an_exception_leaves_no_job_and_goes_on(app: Dueline, send: Send) -> None:
+def test_an_exception_leaves_no_job_and_is_raised(app: Dueline, send: Send) -> None:
     kept = send.enqueue(1)
     with pytest.raises(Stop), app.transaction() as tx:  # noqa: PT012
         gone = [send.using(tx=tx).enqueue(2), *send.using(tx=tx).enqueue_many([(3,), (4,)])]

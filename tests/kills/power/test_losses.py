@@ -48,9 +48,7 @@ def test_with_normal_flushes_what_is_left_is_whole_and_has_no_gap(tmp_path: Path
 
 
 @pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
-def test_a_disk_that_lies_about_flushes_is_found_out(
-    tmp_path: Path, synchronous: Synchronous
-) -> None:
+def test_a_disk_that_ignores_flushes_is_detected(tmp_path: Path, synchronous: Synchronous) -> None:
     recorded = record(folder(tmp_path, "life"), seed=3, synchronous=synchronous, flushes=False)
     left = fail(recorded, folder(tmp_path, "images"), images=IMAGES_OF_A_LIE, seed=3)
     assert judge(recorded, left, may_lose="all").faults != []

@@ -141,7 +141,7 @@ def is_found_out(tmp_path: Path, fault: str) -> bool:
     return False
 
 
-def test_a_restart_contradicts_nothing_that_anybody_was_told(tmp_path: Path) -> None:  # rule P8
+def test_a_restart_contradicts_no_response(tmp_path: Path) -> None:  # rule P8
     faults = set[str]()
     for seed in range(LIVES_MAX):
         folder = tmp_path / f"{seed}"

@@ -112,7 +112,7 @@ def test_a_lane_is_scanned_past_many_deleted_rows(fresh: CassandraStore) -> None
     assert ids_of(rows_in(fresh, lane_of(), page_size=1)) == LEFT
 
 
-def test_a_claimer_that_comes_late_claims_past_many_deleted_rows(fresh: CassandraStore) -> None:
+def test_a_new_claimer_claims_past_many_deleted_rows(fresh: CassandraStore) -> None:
     now_us = NOW_US + 4 * SECOND_US
     (first, *_) = claim(fresh, lane_of(), most=1, limit=1, now_us=now_us).jobs
     assert first.id == LEFT[0]

@@ -202,7 +202,7 @@ VERDICTS: tuple[Callable[[Job], Verdict], ...] = (
 
 @pytest.mark.parametrize("lose", [lose_answer, lose_request])
 @pytest.mark.parametrize("number", range(len(VERDICTS)))
-def test_a_verdict_whose_outcome_was_lost_is_settled(
+def test_an_outcome_without_a_response_is_settled(
     store: CassandraStore,
     monkeypatch: pytest.MonkeyPatch,
     number: int,

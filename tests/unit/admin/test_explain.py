@@ -272,7 +272,7 @@ def test_a_ready_job_waits_for_permits_that_others_hold(world: World) -> None:
     why(world, job_id, "waiting")  # w2's have lapsed
 
 
-def test_the_permits_of_a_key_are_told_apart_and_one_is_all_that_nobody_set(world: World) -> None:
+def test_each_key_has_its_own_permits_and_one_by_default(world: World) -> None:
     mine, others = (world.put(limits=[f"host:{host}", "any"]) for host in ("a", "b"))
     world.live()
     world.hold("host:a")

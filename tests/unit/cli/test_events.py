@@ -22,7 +22,7 @@ def test_events_are_printed_in_order(shell: Shell) -> None:
     assert shell.app("events", "-q", "nothing").code == 4
 
 
-def test_a_missed_deadline_is_told() -> None:
+def test_a_missed_deadline_is_reported() -> None:
     # T6
     def shown(ended_us: int, *, priority: int, claimed_us: int = NOW_US) -> object:
         one = Attempt("", "", "", "", priority, 0, 0, claimed_us, 0, ended_us, "done", "", "", 1)

@@ -170,7 +170,7 @@ def test_known_instants(instant: datetime, us: int | None) -> None:
     assert to_us(instant) == (us if us is not None else round(instant.timestamp()) * SECOND_US)
 
 
-def test_the_hour_that_comes_twice_is_told_apart_by_its_fold() -> None:
+def test_fold_selects_the_repeated_hour() -> None:
     first = datetime(2026, 10, 25, 3, 30, tzinfo=ZoneInfo("Europe/Vilnius"))
     assert to_us(first.replace(fold=1)) - to_us(first) == 3600 * SECOND_US
 

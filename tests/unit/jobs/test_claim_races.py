@@ -10,7 +10,7 @@ from tests.harness.job_runs import STEPS_MAX
 from tests.harness.lives import Stopped
 
 
-def test_two_who_claim_hold_each_job_once() -> None:
+def test_two_claimers_hold_each_job_once() -> None:
     cases.two_who_claim_hold_each_job_once()
 
 

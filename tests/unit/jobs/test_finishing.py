@@ -71,7 +71,7 @@ def test_an_end_has_all_its_effects_with_or_without_transactions(
 @pytest.mark.parametrize("state", ["done", "cancelled"])
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("step", range(1, 5))
-def test_whoever_dies_at_any_step_the_next_claimer_sees_it_through(
+def test_the_next_claimer_completes_an_end_that_died_at_any_step(
     queues: Queues, clock: HandClock, state: FinalState, fault: Fault, step: int
 ) -> None:
     # rule P5: the handler never runs again once the outcome is stored

@@ -43,7 +43,7 @@ def test_a_job_has_one_end_wherever_two_are_stopped(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LIVES)
-def test_a_worker_that_wakes_up_late_changes_no_end(name: str) -> None:
+def test_a_worker_that_resumes_late_changes_no_end(name: str) -> None:
     """It is paused before one step; others see the job through, then it goes on."""
     life = LIVES[name]
     for number in range(1, STEPS_MAX):

@@ -118,7 +118,7 @@ def test_what_a_redrive_left_behind_is_no_job_once_it_has_ended() -> None:
     raise AssertionError("the redrive never runs through")
 
 
-def test_two_who_run_a_dead_job_again_make_one_job() -> None:
+def test_two_redrives_of_a_dead_job_make_one_job() -> None:
     def lead(turns: Turns) -> None:
         stage = bury_one()
         both = [stage.queues(), stage.queues()]
@@ -159,7 +159,7 @@ def test_a_job_that_was_done_is_not_run_again_when_it_is_added_again() -> None:
     cases.a_job_that_was_done_is_not_run_again_when_it_is_added_again()
 
 
-def test_a_late_job_is_listed_whatever_a_sweep_does_meanwhile() -> None:
+def test_a_late_job_is_listed_despite_concurrent_cleanup() -> None:
     cases.a_late_job_is_listed_whatever_a_sweep_does_meanwhile()
 
 

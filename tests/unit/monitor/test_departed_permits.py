@@ -11,7 +11,7 @@ from tests.harness.dead_workers import LONG_US, SHORT_S, beat, free_all
 from tests.harness.world import World
 
 
-def test_permits_of_a_dead_worker_are_free_long_before_they_lapse(
+def test_permits_of_a_dead_worker_are_free_long_before_they_expire(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F1, M3
@@ -77,7 +77,7 @@ def test_what_another_changes_meanwhile_stays_changed(world: World) -> None:
     cases.what_another_changes_meanwhile_stays_changed(world)
 
 
-def test_one_that_only_stood_still_takes_what_is_left_and_loses_the_other_jobs(
+def test_a_paused_worker_takes_the_remaining_permits_and_loses_other_jobs(
     world: World,
 ) -> None:
     # P2

@@ -173,7 +173,7 @@ def test_in_whatever_order_two_see_to_it_one_job_lives() -> None:
 # --- what is told, and when it is looked at -----------------------------------------------------
 
 
-def test_what_is_left_out_is_told_where_the_history_is_of_everything(world: World) -> None:
+def test_skipped_occurrences_are_reported_in_a_full_history(world: World) -> None:
     cases.what_is_left_out_is_told_where_the_history_is_of_everything(world)
 
 

@@ -35,7 +35,7 @@ WAIT_S = 90.0
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "wait", "replace"])
-def test_without_any_monitor_no_time_is_decided_late(world: World, overlap: Overlap) -> None:
+def test_without_any_monitor_no_occurrence_is_late(world: World, overlap: Overlap) -> None:
     cases.without_any_monitor_no_time_is_decided_late(world, overlap)
 
 

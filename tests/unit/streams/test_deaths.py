@@ -42,7 +42,7 @@ def let_leases_lapse(app: Dueline) -> None:
 
 
 @pytest.mark.sqlite
-def test_an_event_that_kills_its_process_is_set_aside(tmp_path: Path) -> None:
+def test_an_event_that_kills_its_process_is_dead_lettered(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db?synchronous=NORMAL"
     app = Dueline(url)
     events = app.stream("events", shards=1)

@@ -116,7 +116,7 @@ def test_a_note_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(("batch", "deaths"), [(1, 4), (10, 5)])
-def test_an_event_that_kills_its_process_is_set_aside(
+def test_an_event_that_kills_its_process_is_dead_lettered(
     stage: Stage, batch: int, deaths: int
 ) -> None:
     cases.an_event_that_kills_its_process_is_set_aside(stage, batch, deaths)

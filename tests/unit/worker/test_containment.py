@@ -222,7 +222,7 @@ def test_ctrl_c_passes_through_hooks_of_a_caller() -> None:
             app.task_named("quiet").enqueue()
 
 
-def test_a_consumer_goes_on_whatever_its_handler_raises() -> None:
+def test_a_consumer_continues_after_any_exception_of_its_handler() -> None:
     handled: set[str] = set()
     seen_before: set[str] = set()
     words = [f"{word} {kind}" for word in ("always", "once", "never") for kind in KINDS]

@@ -155,7 +155,7 @@ def test_who_dies_gives_back_what_it_held_by_its_lease(kind: str, tmp_path: Path
     cases.who_dies_gives_back_what_it_held_by_its_lease(kind, tmp_path)
 
 
-def test_what_one_limit_refuses_is_given_back_in_the_others() -> None:
+def test_permits_of_other_limits_are_released_when_one_refuses() -> None:
     cases.what_one_limit_refuses_is_given_back_in_the_others()
 
 
@@ -174,7 +174,7 @@ def test_no_more_jobs_with_limits_are_held_than_there_are_slots() -> None:
     assert (none.jobs, set(none.lacking)) == (0, {SLOTS})
 
 
-def test_who_is_refused_is_next_and_more_urgent_jobs_before_it() -> None:
+def test_a_refused_worker_is_next_after_more_urgent_jobs() -> None:
     cases.who_is_refused_is_next_and_more_urgent_jobs_before_it()
 
 

@@ -45,7 +45,7 @@ def test_who_waits_is_woken_for_what_a_job_needed_and_not_for_what_none_did() ->
     assert bell.woken == ["w2"]
 
 
-def test_a_permit_that_comes_back_wakes_one_of_those_who_wait() -> None:
+def test_a_released_permit_notifies_one_waiting_worker() -> None:
     # F3: no herd, and nobody in vain
     world, bell = world_on("memory", Path()), Bell()
     swap(world.queues, wakeups=bell)

@@ -259,7 +259,7 @@ def test_a_worker_outlasts_a_store_that_is_away(store: Store, clock: HandClock) 
     assert clock.slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
 
 
-def test_no_job_is_held_for_ever_when_the_store_goes_away_after_a_claim(
+def test_no_job_is_held_forever_when_the_store_fails_after_a_claim(
     store: Store, clock: HandClock
 ) -> None:
     # invariant 1: never stalled
@@ -344,7 +344,7 @@ def test_handlers_that_run_for_a_while_are_marked_as_started(
     assert words(queues) == ["done"]
 
 
-def test_a_job_of_an_unknown_task_goes_back_for_others(queues: Queues, clock: HandClock) -> None:
+def test_a_job_of_an_unknown_task_is_released_for_others(queues: Queues, clock: HandClock) -> None:
     (job,) = put(queues, call(0, task="of.another"))
     bench = Bench(queues, clock)
 

@@ -59,7 +59,7 @@ def test_a_callback_whose_last_child_s_worker_died_right_after_its_end_runs_once
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_worker_that_dies_while_it_lets_go_on_what_waited_leaves_nothing_behind(
+def test_a_worker_that_dies_while_it_releases_steps_leaves_none_behind(
     app: Dueline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = app.start(pipeline(step(app, "add", 1), group(step(app, "add"), step(app, "add"))))
@@ -120,7 +120,7 @@ def test_of_a_workflow_whose_caller_is_killed_no_step_runs_early_or_twice(
 
 
 @pytest.mark.parametrize("cut", range(7))
-def test_a_caller_who_was_not_told_makes_sure_and_nothing_is_doubled(
+def test_a_start_with_unknown_outcome_is_repeated_without_duplicates(
     app: Dueline, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
     app.queues.engine.catalog.settings("default")  # known before the store fails

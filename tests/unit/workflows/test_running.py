@@ -56,7 +56,7 @@ def test_a_wait_for_a_signal_takes_no_slot_and_gives_its_value(app: Dueline) -> 
     cases.a_wait_for_a_signal_takes_no_slot_and_gives_its_value(app)
 
 
-def test_nobody_signals_in_time(app: Dueline) -> None:
+def test_a_wait_expires_without_a_signal(app: Dueline) -> None:
     cases.nobody_signals_in_time(app)
 
 
