@@ -165,7 +165,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Told(Attempt):
+class EnqueuedEvent(Attempt):
     """A row of a history that holds arguments: the row of a job that was enqueued has them.
 
     codec: how the payload is written (codec.py). size: of the payload, in bytes. payload: the

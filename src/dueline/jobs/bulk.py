@@ -1,7 +1,7 @@
 """Changes to many jobs.
 
-Each page of jobs is changed by itself: what was changed stays so if the rest is not come to, and
-whoever repeats the call goes on with the rest.
+Each page of jobs is changed by itself. If a call is interrupted, the changed jobs stay changed, and
+a repeat continues with the rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,14 +25,16 @@ from dueline.workflows.release import advance
 PAGE = 500
 COUNT_EVERY_S = 0.5
 COUNT_SHARE = 5
-"""Who waits for an empty queue counts its jobs for a fifth of the time at most."""
+"""Waiting for an empty queue spends at most 1/COUNT_SHARE of the time on counting its jobs."""
 
 
 class BulkResult(NamedTuple):
     """What became of a page of jobs.
 
-    done: changed. asked: they run, and their handlers are asked to stop. left: they ended, or
-    were changed by somebody else, before they were come to.
+    Attributes:
+      done: They were changed.
+      asked: They run, and their handlers were asked to stop.
+      left: They ended, or were changed by another process, before.
     """
 
     done: int = 0
@@ -40,12 +42,12 @@ class BulkResult(NamedTuple):
     left: int = 0
 
     def plus(self, other: "BulkResult") -> "BulkResult":
-        """Add what became of another page."""
+        """Add the result of another page."""
         return BulkResult(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
 def cancel_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
-    """End jobs that wait, and ask for the end of those that run; page by page."""
+    """End waiting jobs, and request the end of running ones, page by page."""
     for page in _pages(rows):
         now_us = queues.engine.time.latest_us()
         running = [row for row in page if status_of(row, now_us) == "running"]
@@ -78,7 +80,7 @@ def _cancel_running(queues: Queues, row: Job) -> BulkResult:
 
 
 def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
-    """Run waiting or dead jobs as soon as possible; page by page."""
+    """Run waiting or dead jobs as soon as possible, page by page."""
     for page in _pages(rows):
         now_us = queues.engine.time.latest_us()
         some = [row for row in page if status_of(row, now_us) not in ("running", "expired")]
@@ -87,10 +89,11 @@ def retry_all(queues: Queues, rows: Iterable[Job]) -> Iterator[BulkResult]:
 
 
 def reschedule_all(queues: Queues, rows: Iterable[Job], at_us: int) -> Iterator[BulkResult]:
-    """Let jobs that wait be due at another time; page by page.
+    """Change when waiting jobs are due, page by page.
 
-    Raises: BadInput: the time is out of range, or behind the expiry of a job; those before it
-    are changed.
+    Raises:
+        BadInput: The time is out of range, or after the expiry of a job; jobs before it are
+        changed.
     """
     for page in _pages(rows):
         done = sum(_is_rescheduled(queues, row, at_us) for row in page)
@@ -106,7 +109,7 @@ def _is_rescheduled(queues: Queues, row: Job, at_us: int) -> bool:
 
 
 def drop_dead(engine: Engine, rows: Iterable[Job]) -> Iterator[BulkResult]:
-    """Forget dead jobs: they cannot be retried any more; page by page."""
+    """Delete dead-letter jobs, page by page; they cannot be retried any more."""
     for page in _pages(rows):
         done = sum(engine.store.settle([Drop(row) for row in page]))
         yield BulkResult(done=done, left=len(page) - done)
@@ -119,16 +122,17 @@ def _pages(rows: Iterable[Job]) -> Iterator[list[Job]]:
 
 
 def waiting_in(engine: Engine, queue: str) -> Iterator[Job]:
-    """Read the jobs of a queue that wait: all but those that run, or have ended."""
+    """Yield the waiting jobs of a queue: all except those that run or have ended."""
     for row in engine.jobs_of(queue):
         if not row.outcome and status_of(row, engine.time.latest_us()) != "running":
             yield row
 
 
 def dead_before(engine: Engine, queue: str | None, before_us: int) -> Iterator[Job]:
-    """Read the jobs that died before an instant, of one queue or of all.
+    """Yield the jobs that died before a time, of one queue or of all.
 
-    Raises: NotFound: no such queue.
+    Raises:
+        NotFound: There is no such queue.
     """
     names = engine.catalog.chosen(queue)
     rows = chain.from_iterable(engine.jobs_of(dead_queue(name)) for name in names)
@@ -143,12 +147,17 @@ def drain(
     timeout_us: int | None,
     tell: Callable[[Counts], None],
 ) -> Counts:
-    """Wait until a queue holds no job that waits or runs; answer the last count.
+    """Wait until a queue holds no waiting or running job; return the last count.
 
     Args:
-      timeout_us: how long to wait at most. tell: is called with each count.
+        engine: The engine.
+        queue: The queue.
+        clock: The machine's clock.
+        timeout_us: Maximum duration.
+        tell: Called with each count.
 
-    Returns: what was left when the time ran out; nothing that lives otherwise.
+    Returns:
+        What was left when the time was over; otherwise a count without live jobs.
     """
     began_us = clock.monotonic_us()
     while True:

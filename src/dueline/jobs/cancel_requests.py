@@ -1,7 +1,7 @@
-"""Which running jobs shall end.
+"""Requests to cancel running jobs.
 
-A wish is written twice: under the job, where whoever claims it next looks before running it, and
-under the worker that holds it, which reads its own while it runs anything.
+A request is written twice: under the job, where the next worker that claims it reads it before
+running it, and under the worker that holds the job, which reads its requests while it runs jobs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,17 +13,17 @@ from dueline.core.pagination import records_in
 from dueline.core.store import Delete, Put, Records
 
 KEEP_US = 7 * DAY_US
-"""How long a wish holds for later claims."""
+"""How long a request applies to later claims."""
 
 HELD_US = DAY_US
-"""How long a worker's copy is kept: no claim outlives it without a beat."""
+"""How long a worker's copy is kept: no claim lasts longer without a heartbeat."""
 
 _HOUR_US = 3600 * 1_000_000
 _PAGE = 1000
 
 
 def _place(job_id: JobId) -> str:
-    """Name the partition of an hour's jobs: few of them are ever cancelled while they run."""
+    """Return the partition of an hour's jobs: few of them are ever cancelled while they run."""
     return f"cancels/{born_us(job_id) // _HOUR_US}"
 
 
@@ -32,7 +32,7 @@ def _desk(worker: str) -> str:
 
 
 def ask(records: Records, job: Job, *, now_us: int, version: bytes) -> None:
-    """Wish for the end of a claimed job. version: random, for the records."""
+    """Request the end of a claimed job. version: random, for the records."""
     key = job.id.hex()
     put = Put(key, version, b"1", expires_us=now_us + KEEP_US)
     records.commit(_place(job.id), (put,))
@@ -41,7 +41,7 @@ def ask(records: Records, job: Job, *, now_us: int, version: bytes) -> None:
 
 
 def asked(records: Records, job_ids: Iterable[JobId]) -> set[JobId]:
-    """Find the jobs among these whose end is wished for."""
+    """Return those of the jobs whose end was requested."""
     by_place: dict[str, dict[str, JobId]] = {}
     for job_id in job_ids:
         by_place.setdefault(_place(job_id), {})[job_id.hex()] = job_id
@@ -54,13 +54,13 @@ def asked(records: Records, job_ids: Iterable[JobId]) -> set[JobId]:
 
 
 def withdraw(records: Records, job_ids: Iterable[JobId]) -> None:
-    """Forget such wishes: somebody wants the jobs to run again."""
+    """Delete requests, so that the jobs can run again."""
     for job_id in sorted(asked(records, job_ids)):
         records.commit(_place(job_id), (Delete(job_id.hex()),))
 
 
 def of_worker(records: Records, worker: str) -> list[Claim]:
-    """Read which claims of a worker shall end, as far as it has not taken note of them."""
+    """Return the claims of a worker that were cancelled and that it has not noted."""
     claims = []
     for record in records.read(_desk(worker), after=None, limit=_PAGE):
         job_id, _, fence = record.key.partition("/")
@@ -69,6 +69,6 @@ def of_worker(records: Records, worker: str) -> list[Claim]:
 
 
 def note(records: Records, worker: str, claims: Sequence[Claim]) -> None:
-    """Clear a worker's desk of what it has taken note of."""
+    """Delete a worker's requests that it has noted."""
     deletes = [Delete(f"{claim.job_id.hex()}/{claim.fence}") for claim in claims]
     records.commit(_desk(worker), deletes)

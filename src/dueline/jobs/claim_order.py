@@ -1,4 +1,4 @@
-"""In which order workers claim ready jobs."""
+"""The order in which workers claim ready jobs."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -23,8 +23,11 @@ _PAGE: Final = 500
 class Ahead(NamedTuple):
     """The ready jobs that a worker claims before one job.
 
-    by_queue: how many, for each queue that has some. is_capped: there may be more. has_turns:
-    tenants take turns, so the numbers are upper bounds; estimates where jobs age as well.
+    Attributes:
+      by_queue: How many, for each queue that has some.
+      is_capped: There may be more.
+      has_turns: Tenants take turns, so the numbers are upper bounds; estimates in queues with
+          aging.
     """
 
     by_queue: Mapping[str, int]
@@ -33,7 +36,7 @@ class Ahead(NamedTuple):
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are in all queues."""
+        """Return the number of jobs in all queues."""
         return sum(self.by_queue.values())
 
 
@@ -63,7 +66,7 @@ def jobs_before(engine: Engine, job: Job, names: Collection[str], now_us: int) -
             earlier[queue] += 1
             own += 1
     for tenant, counts in others.items():
-        # The tenant that came last has its turn last, so the other one is taken to be first.
+        # The newest tenant has its turn last, so the other one is assumed to be first.
         turns = own * ready.weight(tenant) // ready.weight(mine) + 1
         for queue, count in counts.items():
             earlier[queue] += min(turns, count)
@@ -101,7 +104,12 @@ def _in_turns(tenants: Mapping[str, list["_Row"]], ready: "_Ready") -> Iterator[
 
 
 class _Row(NamedTuple):
-    """A ready job. rank: its priority as it has aged. place: among those of its tenant."""
+    """A ready job.
+
+    Attributes:
+      rank: Its priority, raised by aging.
+      place: Its place among those of its tenant.
+    """
 
     rank: int
     place: tuple[int, Lane, int, bytes]
@@ -113,7 +121,7 @@ def _place_of(row: _Row) -> tuple[int, Lane, int, bytes]:
 
 
 class _Ready:
-    """The ready jobs of some queues, as `planner` orders them.
+    """The ready jobs of some queues, in the order of `lane_planner`.
 
     is_capped: not all rows were read.
     """
@@ -138,12 +146,12 @@ class _Ready:
         return aged(row.lane.priority, self._now_us - row.at_us, aging_us)
 
     def rows(self, mine: Lane | None, least: int) -> Iterator[_Row]:
-        """Yield the rows of a rank of at least `least`; a lane of one's own is read anyway."""
+        """Yield the rows with a rank of at least `least`; those of the lane `mine` in any case."""
         for lane, listing in self._lanes(mine, least):
             for row in self._scan(lane):
                 rank = self.rank(row)
                 if rank < least:
-                    break  # as are all behind it: they wait for less long
+                    break  # and so are all behind it, which have waited less
                 if self._is_claimable(row):
                     yield _Row(rank, (listing, lane, row.at_us, row.id), row)
 

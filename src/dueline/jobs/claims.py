@@ -1,4 +1,4 @@
-"""Which jobs are claimed now, as their rows say."""
+"""Jobs that are claimed now, according to their rows."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -29,7 +29,7 @@ def lanes_with_claims(engine: Engine, queue: str) -> Iterator[Lane]:
 
 
 def claims_in(engine: Engine, lane: Lane) -> Iterator[Sequence[Job]]:
-    """Yield the claims in a lane that have not lapsed, page by page."""
+    """Yield the claims in a lane that have not expired, page by page."""
     now_us = engine.time.earliest_us()
     until_us = now_us + engine.catalog.settings(lane.queue).lease_us + SECOND_US
     after: tuple[int, JobId] | None = (now_us, JobId(b""))

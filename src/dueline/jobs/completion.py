@@ -1,10 +1,10 @@
-"""Ending a job for good: verdict and effects.
+"""Ends jobs for good: verdicts and effects.
 
-Effects are what an ending leaves behind: its result, its row among the dead, its history row.
-Where `together` is a transaction, they and the `Drop` are one. Elsewhere the outcome comes
-first: written into the row under the claim's token, it decides who finished; then the effects,
-from the stored outcome, under derived ids; then the `Drop`. Whoever finds a row with an outcome
-repeats the effects, which adds nothing, and drops the row; the handler never runs again (rule P5).
+The effects of an ending are its result, its dead-letter row and its history row. If `together` is
+a transaction, they and the `Drop` are one. Otherwise the outcome comes first: it is written into
+the row under the claim's token, and decides who finished. Then the effects follow from the stored
+outcome, under derived ids, and then the `Drop`. A process that finds a row with an outcome repeats
+the effects, which adds nothing, and drops the row. The handler never runs again (rule P5).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,17 +27,20 @@ from dueline.jobs.history import happened, row_of, rows_of_done
 from dueline.workflows import records
 
 OUTCOME_LEASE_US = 30_000_000
-"""How long the finisher has for the effects before others may repeat them."""
+"""How long the finisher has for the effects before another process may repeat them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """All that the effects of an ending depend on, beside the job's birth cells.
+    """All that the effects of an ending depend on, besides what the job was enqueued with.
 
-    attempt: what history says, None for nothing. keep_us: how long the result is kept.
-    bucket: of the dead row. errors, crashes: with the last attempt counted. fence, claimed_us:
-    of the claim that ended; whoever repeats the effects has another. successor: the whole row
-    of a job that is born by this ending, and takes over its unique key.
+    Attributes:
+      attempt: Its history row, None for none.
+      keep_us: How long the result is kept.
+      bucket: Bucket of the dead-letter row.
+      errors, crashes: With the last attempt counted.
+      fence, claimed_us: Of the claim that ended; a process that repeats the effects has another.
+      successor: The row of a job that this ending inserts, and that takes over its unique key.
     """
 
     outcome: Outcome
@@ -61,7 +64,7 @@ class Finished(NamedTuple):
 def finish_of(
     job: Job, outcome: Outcome, attempt: Attempt | None, settings: QueueSettings
 ) -> Finish:
-    """Gather what the effects depend on; `job` with its last attempt counted."""
+    """Return what the effects depend on; `job` with its last attempt counted."""
     if attempt is None and settings.tells_all:  # it ends without having been claimed
         attempt = happened(job, outcome.state, outcome.ended_us, error=outcome.error)
     return Finish(
@@ -77,13 +80,17 @@ def finish_of(
 
 
 def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> list[bool]:
-    """End jobs, and apply other groups beside them.
+    """End jobs, and apply other groups with them.
 
-    Args: others: groups of one verdict each, with rows to be appended before it.
+    Args:
+        store: The store.
+        ends: The jobs that end.
+        others: Groups of one verdict each, with rows to append before it.
 
-    Returns: per end, then per other group, whether its verdict held. Where it did not, nothing
-    of it was recorded, but for rows of other groups where there is no transaction: those are
-    told of once, by their ids, whoever else tells of them.
+    Returns:
+        For each end, then for each other group, whether its verdict held. If not, nothing of it was
+        recorded, except for rows of other groups on stores without transactions: readers
+        deduplicate those by their ids.
     """
     if store.transactional:
         held = list(store.together([*map(end_of, ends), *others]))
@@ -105,7 +112,7 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> l
         if sure and isinstance(verdict, Move)
     ]
     if decided:
-        with suppress(StoreUnavailable):  # decided all the same: the next claimer repeats this
+        with suppress(StoreUnavailable):  # they are decided: the next claimer repeats this
             complete(store, decided)
     if any(outright):
         gone = zip(ends, outright, held, strict=False)
@@ -115,7 +122,7 @@ def finish(store: Store, ends: Sequence[Finished], others: Sequence[Group]) -> l
 
 
 def _decide(job: Job, end: Finish) -> Move:
-    """Write an outcome, under a token by which every repeat of it knows its own (rule U5)."""
+    """Return the write of an outcome, with a token by which each repeat finds its own (rule U5)."""
     outcome = encode(end)
     token = Token(derived(job.token + outcome, 0))
     at_us = max(job.at_us, end.outcome.ended_us + OUTCOME_LEASE_US)
@@ -124,21 +131,21 @@ def _decide(job: Job, end: Finish) -> Move:
 
 
 def stored(job: Job) -> Finished:
-    """Read how a row with an outcome ended."""
+    """Return how a row with an outcome ended."""
     return Finished(job, decode(job.outcome, Finish))
 
 
 def complete(store: Store, ends: Sequence[Finished]) -> None:
-    """Repeat the effects of outcomes that are stored, then drop their rows."""
+    """Repeat the effects of stored outcomes, then drop their rows."""
     groups = [effects(job, end) for job, end in ends]
-    # First, so that who reads that a job has ended also reads who follows it.
+    # First, so that a reader of a job's end also finds its successor.
     for job, end in ends:
         for commit in _takes(job, end):
             store.commit(commit.partition, commit.writes)
     for commit in results.merged([commit for group in groups for commit in group.commits]):
         store.commit(commit.partition, commit.writes)
-    graves = [grave for group in groups for grave in group.jobs]
-    if graves and not all(store.add(graves)):
+    added = [row for group in groups for row in group.jobs]
+    if added and not all(store.add(added)):
         return  # unknown: the rows stay, and their next claimer repeats this
     rows = [row for group in groups for row in group.rows]
     if rows and None in store.append(rows):
@@ -148,21 +155,21 @@ def complete(store: Store, ends: Sequence[Finished]) -> None:
 
 
 def effects(job: Job, end: Finish) -> Group:
-    """Make what an ending leaves behind; the same for every repeat."""
+    """Return what an ending leaves behind; the same for every repeat."""
     commits: tuple[Commit, ...] = ()
-    graves: tuple[Job, ...] = () if end.successor is None else (end.successor,)
+    added: tuple[Job, ...] = () if end.successor is None else (end.successor,)
     if end.outcome.state == "dead":
-        graves = (*graves, _dead_row(job, end))
+        added = (*added, _dead_row(job, end))
     elif end.keep_us:
         commits = (results.keep(job.id, end.outcome, keep_us=end.keep_us),)
-    if job.opts:  # it may be a workflow's (rule W2)
+    if job.opts:  # it may be a workflow step (rule W2)
         commits = (*commits, *records.record(job, end.outcome))
     rows = () if end.attempt is None else (row_of(end.attempt, job),)
-    return Group(commits=commits, jobs=graves, rows=rows)
+    return Group(commits=commits, jobs=added, rows=rows)
 
 
 def end_of(finished: Finished) -> Group:
-    """Make the group that ends a job, for a store where a group is a transaction."""
+    """Return the group that ends a job, for stores where a group is a transaction."""
     group = effects(*finished)
     return group._replace(
         verdicts=(Drop(finished.job),), commits=(*group.commits, *_takes(*finished))
@@ -170,18 +177,20 @@ def end_of(finished: Finished) -> Group:
 
 
 def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> Group:
-    """Make one group of jobs that are done, for a store where a group is a transaction.
+    """Return one group of successful jobs, for stores where a group is a transaction.
 
-    The very effects that `finish` makes of each, without a Finish around each (10 us against
-    40 a job, November 2026). All or nothing: where it is refused, end each by itself.
+    The effects are those that `finish` makes of each, at less cost. If the group is refused,
+    nothing was stored: end each job separately then.
 
-    Args: settings: of each queue among them.
+    Args:
+        done: The successful attempts.
+        settings: Settings of each queue among them.
     """
-    told = {queue for queue, one in settings.items() if one.history != "off"}
+    with_history = {queue for queue, one in settings.items() if one.history != "off"}
     kept = {queue: one.keep_us for queue, one in settings.items() if one.keep_us}
-    telling = done
-    if len(told) < len(settings):
-        telling = [one for one in done if one.job.lane.queue in told]
+    recorded = done
+    if len(with_history) < len(settings):
+        recorded = [one for one in done if one.job.lane.queue in with_history]
     commits: list[Commit] = []
     of_steps: list[tuple[Job, int, str]] = []
     if kept or any(map(_opts_of, map(_job_of, done))):
@@ -193,7 +202,7 @@ def successes(done: Sequence[Ended], settings: Mapping[str, QueueSettings]) -> G
                 of_steps.append((job, one.ended_us, _value(one)))
     commits += records.record_done(of_steps)
     drops = made(Drop, [(one.job,) for one in done])
-    return Group(drops, commits, rows=rows_of_done(telling))
+    return Group(drops, commits, rows=rows_of_done(recorded))
 
 
 _job_of, _opts_of = field(Ended, "job"), field(Job, "opts")
@@ -206,9 +215,10 @@ def finish_together(
     ends: Sequence[Finished],
     others: Sequence[Group],
 ) -> bool:
-    """End jobs that are done, end others, and apply groups, in one transaction.
+    """End successful jobs, end others, and apply groups, in one transaction.
 
-    Returns: whether all their claims held; otherwise nothing was recorded.
+    Returns:
+        Whether all their claims held; otherwise nothing was recorded.
     """
     group = joined([successes(done, settings), *map(end_of, ends), *others])
     if not store.together([group])[0]:
@@ -220,7 +230,7 @@ def finish_together(
 
 
 def joined(groups: Sequence[Group]) -> Group:
-    """Make one group of several: all or nothing, where they were independent of each other."""
+    """Join groups to one, which holds or fails as a whole."""
     if len(groups) == 1:
         return groups[0]._replace(commits=results.merged(groups[0].commits))
     return Group(
@@ -241,7 +251,7 @@ def _value(ended: Ended) -> str:
 
 
 def _takes(job: Job, end: Finish) -> Sequence[Commit]:
-    """Give the job's unique key to its successor; once: a repeat finds another version."""
+    """Give the job's unique key to its successor, once: a repeat finds another version."""
     if end.successor is None or (rule := _rule_of(end.successor)) is None:
         return ()
     return (unique_records.take(end.successor, rule, expect=job.id),)
@@ -252,10 +262,10 @@ def _release(store: Store, ends: Sequence[Finished]) -> None:
 
 
 def release(store: Store, jobs: Sequence[Job]) -> None:
-    """Let go of the unique keys of jobs that ended.
+    """Release the unique keys of jobs that ended.
 
-    No part of their endings, since it must not stop one: a key is released while it is held by
-    this very job. One that stays behind is stale, and the next call for it sees that.
+    This is not part of their endings, since it must not stop one. A key is released if this very
+    job holds it. A key that is left behind is stale, and the next call for it notices.
     """
     groups = []
     for job in jobs:
@@ -277,7 +287,7 @@ def _rule_of(job: Job) -> Rule | None:
 
 
 def _dead_row(job: Job, end: Finish) -> Job:
-    """Make the row of a dead job: in the reserved queue, at the time of its death."""
+    """Return the dead-letter row of a job: in the reserved queue, at the time of its death."""
     lane = job.lane._replace(queue=dead_queue(job.lane.queue), bucket=end.bucket)
     return job._replace(
         lane=lane,

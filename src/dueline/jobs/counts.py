@@ -1,4 +1,4 @@
-"""How many jobs are where."""
+"""Counts the jobs of a queue by state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dueline.core.job_status import status_of
 from dueline.core.lane import dead_queue
 
 SCAN_MAX = 100_000
-"""Rows of one queue that are read for a count."""
+"""Maximum number of rows of one queue that are read for a count."""
 
 WAITING_STATES = ("ready", "running", "scheduled", "retrying", "expired")
 
@@ -19,10 +19,11 @@ WAITING_STATES = ("ready", "running", "scheduled", "retrying", "expired")
 class Counts:
     """The jobs of one queue, by state.
 
-    expired: those that wait past their expiry; the next worker ends them.
-    oldest_ready_us: since when the one that waits longest has been ready; None without one.
-    workers: live ones that serve the queue.
-    is_capped: there are more jobs than were counted.
+    Attributes:
+      expired: Waiting jobs past their expiry; the next worker ends them.
+      oldest_ready_us: Since when the oldest ready job has been ready; None without one.
+      workers: Live workers that serve the queue.
+      is_capped: There are more jobs than were counted.
     """
 
     queue: str
@@ -37,24 +38,21 @@ class Counts:
     is_capped: bool
 
     def living(self) -> int:
-        """Tell how many jobs wait or run."""
+        """Return how many jobs wait or run."""
         return self.ready + self.running + self.scheduled + self.retrying + self.expired
 
 
 def count(
     engine: Engine, queue: str, workers: Sequence[Presence], *, most: int = SCAN_MAX
 ) -> Counts:
-    """Count a queue's jobs by reading them, at most `most` of the living and of the dead.
-
-    Args: workers: all live ones.
-    """
+    """Count a queue's jobs by reading them, at most `most` live and `most` dead ones."""
     now_us = engine.time.latest_us()
     by_state = dict.fromkeys(WAITING_STATES, 0)
     oldest_us: int | None = None
     read = 0
     for job in islice(engine.jobs_of(queue), most):
         read += 1
-        if job.outcome:  # it has ended; its row is about to go
+        if job.outcome:  # it has ended; its row is about to be deleted
             continue
         state = status_of(job, now_us)
         by_state[state] += 1

@@ -52,9 +52,9 @@ _NAMED_MAX: Final = 5
 
 
 def explain(queues: Queues, job_id: JobId) -> Explanation:
-    """Say why a job is not running, from the state of its queue now.
+    """Explain why a job is not running, from the state of its queue now.
 
-    A job that is not known is explained too, as `unknown`.
+    An unknown job is explained too, as `unknown`.
     """
     try:
         found = queues.find(job_id)
@@ -72,7 +72,7 @@ def explain(queues: Queues, job_id: JobId) -> Explanation:
 def _of_row(queues: Queues, job: Job, now_us: int) -> Explanation:
     if job.state == State.DEAD:
         return explain_dead(job.at_us, read_epitaph(job.error)[0], now_us)
-    queues.engine.catalog.forget(job.lane.queue)  # as it is set now, not some seconds ago
+    queues.engine.catalog.forget(job.lane.queue)  # read the settings as they are now
     workers = [one for one in live_workers(queues.engine) if job.lane.queue in one.queues]
     status = status_of(job, now_us)
     if status == "running":
@@ -138,7 +138,7 @@ def _claimed(queues: Queues, job: Job, workers: Sequence[Presence], now_us: int)
 
 
 def _start_us(queues: Queues, job: Job) -> int:
-    """Return when a job that was claimed before its time is to start; 0: its time had come."""
+    """Return when a prefetched job is to start; 0 if it was due when it was claimed."""
     lease_us = queues.engine.catalog.settings(job.lane.queue).lease_us
     last_us = job.claimed_us + PREFETCH_US_MAX
     times = [us for us in (job.at_us - lease_us, job.due_us) if job.claimed_us < us <= last_us]
@@ -194,7 +194,7 @@ def _waiting_for_time(job: Job, workers: Sequence[Presence], at: str, facts: Fac
 
 
 def _put_back_by(job: Job) -> str:
-    """Return how the last attempt put a job back; empty where it is not known to have."""
+    """Return how the last attempt released a job; empty if it is not known to have."""
     with suppress(StoreCorrupt):  # whatever runs it says so
         put_back = read_options(job.opts).put_back
         if put_back is not None and put_back[1] == job.at_us:
@@ -206,7 +206,7 @@ def _put_back_by(job: Job) -> str:
 
 
 class _Pause(NamedTuple):
-    """What of a queue is paused, and the command that ends it."""
+    """What is paused, and the command that resumes it."""
 
     clause: str
     facts: Facts
@@ -328,9 +328,9 @@ class _Load(NamedTuple):
 
 
 def _load(queues: Queues, workers: Sequence[Presence], now_us: int) -> _Load:
-    """Count what workers hold, by the rows: what a worker says of itself is some seconds old.
+    """Count what workers hold, by the rows: their own reports are some seconds old.
 
-    A job that was claimed before its time takes no slot yet, and a batch takes one.
+    A prefetched job takes no slot yet, and a batch takes one.
     """
     by_name = {one.worker: one for one in workers}
     names = sorted(set(chain.from_iterable(one.queues for one in workers)))
@@ -368,9 +368,9 @@ def _limited_by(engine: Engine, job: Job, now_us: int) -> Explanation | None:
 
 
 def _parked_step(engine: Engine, job: Job, now_us: int) -> Explanation | None:
-    """Say what a step waits for; None: for nothing that its workflow knows of.
+    """Explain what a step waits for; None if its workflow knows of nothing.
 
-    One that needs nothing does not ask its workflow.
+    A step that needs nothing does not ask its workflow.
     """
     found, place = records.step_of(job), records.place_of(job)
     if found is None or place is None or (job.task and not place.parked_us):

@@ -66,12 +66,12 @@ class Explanation:
 
 
 def when(instant_us: int, now_us: int) -> str:
-    """Write an instant, and how far it lies from now."""
+    """Format a timestamp, and its distance from now."""
     return f"{instant_text(instant_us)} ({distance_text(instant_us, now_us)})"
 
 
 def line(error: str) -> str:
-    """Give an error's first line, cut."""
+    """Return an error's first line, cut."""
     first = error.strip().partition("\n")[0]
     return first if len(first) <= _ERROR_CHARACTERS else f"{first[:_ERROR_CHARACTERS]}..."
 

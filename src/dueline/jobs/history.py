@@ -1,11 +1,19 @@
-"""What happened, as a stream."""
+"""The history of jobs, as a stream."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby, islice
 from typing import Any
 
-from dueline.core.attempt import ARGUMENTS_BYTES_MAX, Attempt, Crashed, Done, Ended, Told, digest_of
+from dueline.core.attempt import (
+    ARGUMENTS_BYTES_MAX,
+    Attempt,
+    Crashed,
+    Done,
+    Ended,
+    EnqueuedEvent,
+    digest_of,
+)
 from dueline.core.clock import SECOND_US, Clock, StoreTime
 from dueline.core.codec import encode
 from dueline.core.ids import derived
@@ -20,23 +28,23 @@ from dueline.log.reader import ShardReader
 
 HISTORY_SUFFIX = "!history"
 _PAGE = 1000
-_TOLD_MAX = 100_000
-"""How far back repeats are known, in rows."""
+_SEEN_MAX = 100_000
+"""Maximum number of rows in which repeats are recognized."""
 
 _NO_CLAIM = -1
 
 Key = bytes | tuple[str, int, int]
 
 LATE_US = 5 * SECOND_US
-"""Who follows a history reads so far back again: rows are written some time after their end."""
+"""How far back a follower reads again: rows are written some time after their end."""
 
 
 def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
-    """Say what history keeps of an attempt that a verdict ends."""
+    """Return the history's row of an attempt that a verdict ends."""
     job, ending, started_us, ended_us = ended
     lane = job.lane
     digest = digest_of(ending.value) if isinstance(ending, Done) else ""
-    return Attempt(  # in the order of its fields: by name takes three times as long
+    return Attempt(  # by position: keyword arguments take three times as long
         job.id.hex(), job.task, lane.queue, tenant_of(lane), lane.priority, job.enqueued_us,
         job.due_us, job.claimed_us, started_us, ended_us, outcome, error, job.worker, job.fence,
         digest,
@@ -44,7 +52,7 @@ def attempt_of(ended: Ended, *, outcome: str, error: str) -> Attempt:
 
 
 def row_of(attempt: Attempt, job: Job) -> Row:
-    """Make an attempt's row: one for each claim, the same for every repeat."""
+    """Encode an attempt's row: one for each claim, the same for every repeat."""
     if not attempt.worker:
         return row_of_event(attempt, job, _once_enqueued(job))
     stream = attempt.queue + HISTORY_SUFFIX
@@ -53,7 +61,7 @@ def row_of(attempt: Attempt, job: Job) -> Row:
 
 
 def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
-    """Say what history keeps of something that is no attempt: it has no worker."""
+    """Return the history's row of an event that is not an attempt: it has no worker."""
     lane = job.lane
     return Attempt(
         job.id.hex(), job.task, living_queue(lane.queue), tenant_of(lane), lane.priority,
@@ -62,44 +70,43 @@ def happened(job: Job, what: str, at_us: int, *, error: str = "") -> Attempt:
 
 
 def row_of_enqueue(job: Job, *, with_arguments: bool) -> Row:
-    """Make the row of a job that was enqueued; its size is bounded, whatever the arguments' is."""
-    born = happened(job, "enqueued", job.enqueued_us)
-    if not with_arguments:
-        return row_of_event(born, job, _once_enqueued(job))
-    told = Told(*astuple(born))
-    told.codec, told.size = job.codec, len(job.body)
-    told.payload = job.body if told.size <= ARGUMENTS_BYTES_MAX else None
-    return row_of_event(told, job, _once_enqueued(job))
+    """Return the row of an enqueued job; its size is bounded for any size of arguments."""
+    event = happened(job, "enqueued", job.enqueued_us)
+    if with_arguments:
+        event = enqueued = EnqueuedEvent(*astuple(event))
+        enqueued.codec, enqueued.size = job.codec, len(job.body)
+        enqueued.payload = job.body if enqueued.size <= ARGUMENTS_BYTES_MAX else None
+    return row_of_event(event, job, _once_enqueued(job))
 
 
 def _once_enqueued(job: Job) -> bytes:
-    """Return what tells this run of a job id from one that was enqueued again after its end."""
+    """Return what identifies one run of a job id, which may be enqueued again after its end."""
     return job.id + instants(job.enqueued_us, 1)
 
 
-def row_of_event(told: Attempt, job: Job, cause: bytes) -> Row:
-    """Make its row: one for each cause, the same for every repeat."""
-    row_id = derived(cause + told.outcome.encode(), _NO_CLAIM)
-    return Row(told.queue + HISTORY_SUFFIX, job.lane.shard, told.ended_us, row_id, encode(told))
+def row_of_event(event: Attempt, job: Job, cause: bytes) -> Row:
+    """Encode an event's row: one for each cause, the same for every repeat."""
+    row_id = derived(cause + event.outcome.encode(), _NO_CLAIM)
+    return Row(event.queue + HISTORY_SUFFIX, job.lane.shard, event.ended_us, row_id, encode(event))
 
 
-def _key_of(row_id: bytes, told: Attempt) -> Key:
-    """Return what tells apart the claims, and the enqueue events, of a history; else the row's id.
+def _key_of(row_id: bytes, event: Attempt) -> Key:
+    """Return what identifies a claim or an enqueue event in a history; otherwise the row's id.
 
-    Versions that ran side by side may have given rows of one claim different ids, and an older
-    one the same ids to those of two runs of a job.
+    Versions that ran at the same time may have given rows of one claim different ids, and an older
+    version may have given rows of two runs of a job the same ids.
     """
-    if told.worker:
-        return told.job, told.enqueued_us, told.fence
-    if told.outcome == "enqueued":
-        return told.job, told.enqueued_us, _NO_CLAIM
+    if event.worker:
+        return event.job, event.enqueued_us, event.fence
+    if event.outcome == "enqueued":
+        return event.job, event.enqueued_us, _NO_CLAIM
     return row_id
 
 
 def rows_of_done(done: Sequence[Ended]) -> list[Row]:
-    """Make the rows of attempts that succeeded, for a store where a group is a transaction.
+    """Return the rows of successful attempts, for stores where a group is a transaction.
 
-    They tell what `row_of` tells of each; attempts that were claimed at once share rows.
+    They contain what `row_of` does; attempts that were claimed together share rows.
     """
     return [
         _row_of_some(same[start : start + ATTEMPTS_MAX])
@@ -109,7 +116,7 @@ def rows_of_done(done: Sequence[Ended]) -> list[Row]:
 
 
 def _alike(done: Sequence[Ended]) -> Collection[Sequence[Ended]]:
-    """Put attempts together that may share a row."""
+    """Group attempts that may share a row."""
     jobs = list(map(_job_of, done))
     kinds = zip(map(_claim_of, jobs), map(_shard_of, map(_lane_of, jobs)), strict=True)
     alike: dict[tuple[Any, ...], list[Ended]] = {}
@@ -134,9 +141,12 @@ def _row_of_some(done: Sequence[Ended]) -> Row:
 def died(
     before: Job, *, outcome: str = "crashed", error: str = "The worker died, or lost its lease."
 ) -> Attempt:
-    """Say what history keeps of an attempt whose worker died: the next claimer writes it.
+    """Return the history's row of an attempt whose worker died; the next claimer writes it.
 
-    Args: before: the row as the dead worker's claim left it; the attempt ended with its lease.
+    Args:
+        before: The row as the dead worker's claim left it; the attempt ended with its lease.
+        outcome: Its outcome in the history.
+        error: Its error.
     """
     ended = Ended(before, Crashed(error), started_us=0, ended_us=before.at_us)
     return attempt_of(ended, outcome=outcome, error=error)
@@ -150,32 +160,42 @@ def attempts(
     since_us: int | None = None,
     everything: bool = False,
 ) -> Iterator[Attempt]:
-    """Read a queue's attempts, shard by shard, each in the order of their ends.
+    """Yield a queue's attempts, shard by shard, each in the order of their ends.
 
-    Args: everything: with what is no attempt, in queues whose history is `all`.
+    A claim is yielded once (rule F3): a worker that ended it too late may have recorded it in
+    addition to the next claimer.
 
-    A claim is told of once (rule F3): who ended it too late may have told of it beside its next
-    claimer.
+    Args:
+        streams: The store.
+        queue: The queue.
+        shards: Number of its shards.
+        since_us: Ends before this time are skipped.
+        everything: Include other events, in queues whose history is `all`.
     """
     for shard in range(shards):
-        told: set[Key] = set()
+        seen: set[Key] = set()
         after = None if since_us is None else (since_us, b"")
         for row in rows_in(streams, queue + HISTORY_SUFFIX, shard, after=after):
             for row_id, one in attempts_in(row):
                 key = _key_of(row_id, one)
-                if key in told:
+                if key in seen:
                     continue
-                if len(told) >= _TOLD_MAX:
-                    told.clear()
-                told.add(key)
+                if len(seen) >= _SEEN_MAX:
+                    seen.clear()
+                seen.add(key)
                 if everything or one.worker:
                     yield one
 
 
 def forget(store: Store, queue: str, shards: int, *, before_us: int, version: bytes) -> None:
-    """Let go of a queue's history below an instant, in whole buckets; anyone may call this.
+    """Delete a queue's history before a time, in whole buckets; any process may call this.
 
-    Args: version: random, for what says so.
+    Args:
+        store: The store.
+        queue: The queue.
+        shards: Number of its shards.
+        before_us: The time.
+        version: Random, for the record of this.
     """
     for shard in range(shards):
         trimming.trim(store, queue + HISTORY_SUFFIX, shard, before_us=before_us, version=version)
@@ -184,23 +204,24 @@ def forget(store: Store, queue: str, shards: int, *, before_us: int, version: by
 class Follower:
     """Reads the attempts of queues as they end.
 
-    An attempt that is told of more than LATE_US after its end is missed: that of a worker which
-    died, or could not reach the store for so long.
+    An attempt that is recorded more than LATE_US after its end is missed: its worker died, or could
+    not reach the store for that long.
     """
 
     def __init__(self, streams: Streams, *, since_us: int) -> None:
         self._streams = streams
         self._since_us = since_us
         self._newest_us = since_us
-        self._told: dict[Key | tuple[int, bytes], int] = {}
+        self._seen: dict[Key | tuple[int, bytes], int] = {}
 
     def read(self, shards: Mapping[str, int]) -> list[Attempt]:
-        """Read what ended, and was not told of before, in the order of the ends.
+        """Return what ended and was not returned before, in the order of the ends.
 
-        Args: shards: of each queue to be read.
+        Args:
+            shards: Number of shards of each queue to read.
         """
         after_us = max(self._since_us, self._newest_us - LATE_US)
-        self._told = {key: at_us for key, at_us in self._told.items() if at_us >= after_us}
+        self._seen = {key: at_us for key, at_us in self._seen.items() if at_us >= after_us}
         found: list[Attempt] = []
         for queue, number in shards.items():
             for shard in range(number):
@@ -214,18 +235,18 @@ class Follower:
 
     def _new(self, row: Row) -> list[Attempt]:
         place = row.at_us, row.id
-        if place in self._told:
+        if place in self._seen:
             return []
         each = {_key_of(row_id, one): one for row_id, one in attempts_in(row)}
-        new = [one for key, one in each.items() if one.worker and key not in self._told]
-        self._told |= dict.fromkeys((place, *each), row.at_us)
+        new = [one for key, one in each.items() if one.worker and key not in self._seen]
+        self._seen |= dict.fromkeys((place, *each), row.at_us)
         return new
 
 
 class Events:
-    """Reads all that happens to the jobs of queues, each thing once, and misses none.
+    """Reads all events of the jobs of queues, each once, and misses none.
 
-    It reads up to the marks: what is written late comes to lie behind it.
+    It reads up to the watermarks: rows that are written late are placed after them.
     """
 
     def __init__(self, store: Store, *, since_us: int, time: StoreTime, clock: Clock) -> None:
@@ -236,9 +257,10 @@ class Events:
         self._readers: dict[tuple[str, int], ShardReader] = {}
 
     def read(self, shards: Mapping[str, int]) -> list[Attempt]:
-        """Read what is new, in the order in which it happened.
+        """Return what is new, in the order in which it happened.
 
-        Args: shards: of each queue to be read.
+        Args:
+            shards: Number of shards of each queue to read.
         """
         found: list[Attempt] = []
         for queue, number in shards.items():

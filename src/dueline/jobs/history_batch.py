@@ -1,12 +1,11 @@
-"""Rows of a history that tell of many attempts.
+"""History rows of many attempts.
 
-What a worker ends in one transaction is told of in one row for up to ATTEMPTS_MAX attempts: a row
-for each took 4.5 us a job, this takes 1.2 (SQLite, November 2026). A bundle is a row like an
-attempt's; its body begins with how many it tells of, says once what is the same for all of them,
-and the rest of each. Readers take it apart: `unbundled` makes the very rows of each.
+A worker records the attempts that it ends in one transaction in one row for up to ATTEMPTS_MAX
+attempts. The body of such a row, a bundle, begins with their number, has equal values once, and
+the others for each. Readers take it apart: `unbundled` returns the rows of each.
 
-Where a verdict and its row are no transaction each attempt has a row of its own, since each may be
-told of twice.
+On stores where a verdict and its row are not one transaction, each attempt has a row of its own,
+since each may be recorded twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from dueline.core.store import Row
 from dueline.core.tuples import field
 
 ATTEMPTS_MAX: Final = 100
-"""A reader that asks for few rows gets no more than so many attempts with each."""
+"""Maximum number of attempts in a row, which bounds what a reader of few rows gets."""
 
 _ID_BYTES: Final = 16
 _TIME_BYTES: Final = 8
@@ -39,10 +38,12 @@ _PLACE = len(_OPENING)
 
 
 class Bundle(Cells, frozen=True, gc=False):
-    """What a row tells of many attempts: cells as an attempt's, one for all or one of each.
+    """The body of a row of many attempts: fields as an attempt's, one for all or one for each.
 
-    many: how many. job: the ids of their jobs, in hexadecimal digits, see `ids_in`.
-    enqueued_us, due_us, started_us, ended_us: as text those of each, see `instants`.
+    Attributes:
+      many: How many.
+      job: The ids of their jobs, in hexadecimal digits; see `ids_in`.
+      enqueued_us, due_us, started_us, ended_us: As strings those of each; see `instants`.
     """
 
     many: int
@@ -72,9 +73,11 @@ _value_of = field(Done, "value")
 
 
 def bundle_of(done: Sequence[Ended], stream: str) -> Row:
-    """Make the row that tells of attempts that succeeded: it lies at the end of the last.
+    """Return the row of successful attempts, at the end of the last.
 
-    Args: done: of one queue, shard and task, with fence, worker and time of their claims the same.
+    Args:
+        done: Attempts of one queue, shard and task, with equal fence, worker and time of claim.
+        stream: The stream of the history.
     """
     jobs, endings, started_us, ended_us = zip(*done, strict=True)
     first: Job = jobs[0]
@@ -108,7 +111,7 @@ def bundle_of(done: Sequence[Ended], stream: str) -> Row:
 
 
 def _digests_of(values: list[bytes]) -> str | list[str]:
-    """Return the digests of results; most often all results are the same, as `null` is."""
+    """Return the digests of results; usually all results are equal, such as `null`."""
     one = _one_or_each(values)
     return digest_of(one) if isinstance(one, bytes) else list(map(digest_of, values))
 
@@ -120,42 +123,41 @@ def _one_or_each(column: Sequence[Any]) -> Any:  # noqa: ANN401  (a cell of any 
 
 
 def _instants_of(column: tuple[int, ...]) -> int | str:
-    """Write instants: as one number, or 16 hexadecimal digits of each, one behind the other.
-
-    As few as decimal digits, and read without a look at each: 1.2 us a row on Spark against 2.0.
-    """
+    """Encode timestamps: as one number, or 16 hexadecimal digits for each, concatenated."""
     one = _one_or_each(column)
     return one if isinstance(one, int) else pack(f">{len(column)}q", *column).hex()
 
 
 def instants(cell: int | str, many: int) -> bytes:
-    """Read what instants are written as: 8 bytes of each, the highest first.
+    """Decode timestamps to 8 bytes each, big-endian.
 
-    Raises: ValueError: it is no such text.
+    Raises:
+        ValueError: The string is damaged.
     """
     return bytes.fromhex(cell) if isinstance(cell, str) else cell.to_bytes(8, signed=True) * many
 
 
 def ids_in(digits: str) -> list[str]:
-    """Tell ids that are written one behind the other, each in ID_DIGITS digits."""
+    """Return ids that are concatenated, each with ID_DIGITS digits."""
     return [digits[start : start + ID_DIGITS] for start in range(0, len(digits), ID_DIGITS)]
 
 
 def row_ids(jobs: bytes, fence: int, enqueued: bytes) -> bytes:
-    """Make the row ids of the claims with one fence of some jobs: the same for every repeat.
+    """Return the row ids of the claims with one fence of some jobs: the same for every repeat.
 
-    A row's id is the job's id XOR the digest of the fence XOR the scattered enqueue time: a job
-    id that is enqueued again after its job ended starts again at the first fence. Computed for
-    all jobs at once, because a digest for each job took 1.2 us.
+    A row's id is the job's id XOR the digest of the fence XOR the scattered enqueue time. A job id
+    that is enqueued again after its job ended starts again at the first fence. The ids are computed
+    for all jobs at once, because a digest for each is slow.
 
     Args:
-      jobs: the ids of the jobs, concatenated, as the result is.
-      enqueued: when each was enqueued, 8 bytes each, in the same order; see `instants`.
+        jobs: The ids of the jobs, concatenated, as the result is.
+        fence: The fence.
+        enqueued: When each was enqueued, 8 bytes each, in the same order; see `instants`.
     """
     digest = sha1(b"attempt %d" % fence, usedforsecurity=False).digest()[:_ID_BYTES]
     over = digest * (len(jobs) // _ID_BYTES)
-    # Each time is multiplied by _SCATTER, 16 bytes each, where no product overflows into the next:
-    # ids that are counted up, and times that follow each other, would otherwise cancel out.
+    # Each time is multiplied by _SCATTER in 16 bytes, so no product overflows into the next one.
+    # Otherwise sequential ids and sequential times would cancel out.
     wide = bytearray(2 * len(enqueued))
     for place in range(_TIME_BYTES):
         wide[place + _TIME_BYTES :: _ID_BYTES] = enqueued[place::_TIME_BYTES]
@@ -164,14 +166,19 @@ def row_ids(jobs: bytes, fence: int, enqueued: bytes) -> bytes:
 
 
 def ids_of_bundle(row: Row, digits: str, fence: int, enqueued_us: int | str) -> bytes:
-    """Make the row ids of the attempts of a bundle, concatenated.
+    """Return the row ids of the attempts of a bundle, concatenated.
 
-    A bundle whose own id leaves the enqueue times out was written by a version whose ids of
-    attempts did so too: they stay as they are, since copies of the history hold them.
+    If a bundle's own id does not depend on the enqueue times, an older version wrote it, and the
+    ids of its attempts do not either. They stay, since copies of the history hold them.
 
-    Args: digits, fence, enqueued_us: as its body has them.
+    Args:
+        row: The row of the bundle.
+        digits: Its job ids.
+        fence: Its fence.
+        enqueued_us: Its enqueue times.
 
-    Raises: ValueError: the body is damaged.
+    Raises:
+        ValueError: The body is damaged.
     """
     jobs = bytes.fromhex(digits)
     many = len(jobs) // _ID_BYTES
@@ -181,56 +188,57 @@ def ids_of_bundle(row: Row, digits: str, fence: int, enqueued_us: int | str) -> 
 
 
 def is_bundle(row: Row) -> bool:
-    """Tell whether a row of a history stands for many."""
+    """Return whether a row of a history contains many attempts."""
     return row.body.startswith(_OPENING)
 
 
 def size_of(row: Row) -> int:
-    """Tell how many rows a row of a history stands for: 1 where it is no bundle."""
+    """Return how many rows a row of a history represents: 1 if it is not a bundle."""
     body = row.body
     return int(body[_PLACE : body.index(b",")]) if is_bundle(row) else 1
 
 
 def attempts_in(row: Row) -> list[tuple[bytes, Attempt]]:
-    """Read what a row of a history tells: the id of each attempt's row, and the attempt.
+    """Return the attempts in a row of a history, each with the id of its row.
 
-    Raises: StoreCorrupt: it tells of none.
+    Raises:
+        StoreCorrupt: The row cannot be read.
     """
     if not is_bundle(row):
         return [(row.id, decode(row.body, Attempt))]
-    told = decode(row.body, Bundle)
+    bundle = decode(row.body, Bundle)
     try:
-        return _apart(row, told)
+        return _apart(row, bundle)
     except (ValueError, StructError) as error:
         raise StoreCorrupt(
-            f"The row {row.id.hex()} of {row.stream} tells of no {told.many} attempts: {error}.",
+            f"The row {row.id.hex()} of {row.stream} lacks {bundle.many} attempts: {error}.",
             hint="Was it written by another program, or a newer dueline?",
         ) from error
 
 
-def _apart(row: Row, told: Bundle) -> list[tuple[bytes, Attempt]]:
-    jobs = ids_in(told.job)
+def _apart(row: Row, bundle: Bundle) -> list[tuple[bytes, Attempt]]:
+    jobs = ids_in(bundle.job)
     enqueued_us, due_us, started_us, ended_us = (
-        unpack(f">{told.many}q", instants(cell, told.many))
-        for cell in (told.enqueued_us, told.due_us, told.started_us, told.ended_us)
+        unpack(f">{bundle.many}q", instants(cell, bundle.many))
+        for cell in (bundle.enqueued_us, bundle.due_us, bundle.started_us, bundle.ended_us)
     )
     columns = (
-        jobs, told.task, told.queue, told.tenant, told.priority, enqueued_us, due_us,
-        told.claimed_us, started_us, ended_us, told.outcome, told.error, told.worker, told.fence,
-        told.digest,
+        jobs, bundle.task, bundle.queue, bundle.tenant, bundle.priority, enqueued_us, due_us,
+        bundle.claimed_us, started_us, ended_us, bundle.outcome, bundle.error, bundle.worker,
+        bundle.fence, bundle.digest,
     )  # fmt: skip
-    each = [one if isinstance(one, list | tuple) else repeat(one, told.many) for one in columns]
+    each = [one if isinstance(one, list | tuple) else repeat(one, bundle.many) for one in columns]
     attempts = [Attempt(*cells) for cells in zip(*each, strict=True)]
-    if len(told.job) != told.many * ID_DIGITS:
+    if len(bundle.job) != bundle.many * ID_DIGITS:
         raise ValueError("ids are cut")
-    ids = ids_in(ids_of_bundle(row, told.job, told.fence, told.enqueued_us).hex())
+    ids = ids_in(ids_of_bundle(row, bundle.job, bundle.fence, bundle.enqueued_us).hex())
     return list(zip(map(bytes.fromhex, ids), attempts, strict=True))
 
 
 def unbundled(row: Row) -> Iterator[Row]:
-    """Make the rows that a row of a history stands for: itself where it is no bundle.
+    """Yield the rows that a row of a history represents: itself if it is not a bundle.
 
-    Those of a bundle lie where it lies.
+    They have the position of the bundle.
     """
     if not is_bundle(row):
         yield row

@@ -1,9 +1,8 @@
-"""Tells the history of births, changes.
+"""Records enqueued and changed jobs in the history.
 
-A wrapper of a store, for queues whose history is of everything: what puts jobs in and changes
-them writes its row beside that, in the same transaction where there is one, and before it answers
-elsewhere.
-Ends are told by `finishing`, in every queue that keeps a history.
+It wraps a store, for queues whose history is `all`. Each insert and change of jobs appends a
+history row: in the same transaction if the store has transactions, otherwise before the call
+returns. Ends are recorded by `completion`, in every queue with a history.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ _lane_of = field(Job, "lane")
 
 
 class RecordingStore:
-    """Passes calls on to a store, and tells what they did."""
+    """Passes calls on to a store, and records what they changed."""
 
     def __init__(
         self, store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
@@ -36,7 +35,7 @@ class RecordingStore:
         self._settings = settings
         self._now_us = now_us
 
-    # What is told
+    # Recorded calls
 
     def add(self, jobs: Sequence[Job]) -> Sequence[bool]:
         """Store jobs, and that they were enqueued."""
@@ -52,71 +51,70 @@ class RecordingStore:
         return sure
 
     def settle(self, verdicts: Sequence[Verdict]) -> Sequence[bool]:
-        """Apply verdicts, and store which jobs they changed."""
+        """Apply verdicts, and record which jobs they changed."""
         rows = [self._rows_of_changed([verdict]) for verdict in verdicts]
         if not any(rows):
             return self._store.settle(verdicts)
         if self.transactional:
             groups = zip(verdicts, rows, strict=True)
-            return self._store.together([Group([one], rows=told) for one, told in groups])
+            return self._store.together([Group([one], rows=some) for one, some in groups])
         held = self._store.settle(verdicts)
-        told = [row for some, sure in zip(rows, held, strict=True) if sure for row in some]
-        self._store.append(told)
+        applied = zip(rows, held, strict=True)
+        self._store.append([row for some, sure in applied if sure for row in some])
         return held
 
     def together(self, groups: Sequence[Group]) -> Sequence[bool]:
-        """Apply groups, and tell in each what it does."""
-        told = [
+        """Apply groups, and record in each what it changes."""
+        added = [
             [*self._rows_of_enqueued(group.jobs), *self._rows_of_changed(group.verdicts)]
             for group in groups
         ]
         return self._store.together(
             [
                 group._replace(rows=[*group.rows, *rows]) if rows else group
-                for group, rows in zip(groups, told, strict=True)
+                for group, rows in zip(groups, added, strict=True)
             ]
         )
 
     def _rows_of_enqueued(self, jobs: Sequence[Job]) -> list[Row]:
         queues = {lane.queue for lane in set(map(_lane_of, jobs))}
         found = {queue: self._settings(living_queue(queue)) for queue in queues}
-        recording = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
-        if not recording:
+        kept = {queue: one.keeps_arguments for queue, one in found.items() if one.tells_all}
+        if not kept:
             return []
         return [
-            row_of_enqueue(job, with_arguments=recording[job.lane.queue])
+            row_of_enqueue(job, with_arguments=kept[job.lane.queue])
             for job in jobs
-            if job.lane.queue in recording and not job.hop
+            if job.lane.queue in kept and not job.hop
         ]
 
     def _rows_of_changed(self, verdicts: Sequence[Verdict]) -> list[Row]:
         rows = []
         for move in verdicts:
-            if (
-                isinstance(move, Move)
-                and not move.outcome
-                and self._keeps_everything(move.job.lane.queue)
-            ):
+            if isinstance(move, Move) and not move.outcome and self._is_kept(move.job.lane.queue):
                 lane = move.to or move.job.lane
                 job = move.job._replace(lane=lane, at_us=move.at_us)
-                told = happened(job, "changed", self._now_us())
-                rows.append(row_of_event(told, job, move.token))
+                event = happened(job, "changed", self._now_us())
+                rows.append(row_of_event(event, job, move.token))
         return rows
 
-    def _keeps_everything(self, queue: str) -> bool:
+    def _is_kept(self, queue: str) -> bool:
         return self._settings(living_queue(queue)).tells_all
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the store has)
-        """Pass everything else on."""
+        """Pass all other attributes on."""
         return getattr(self._store, name)
 
 
 def recording(
     store: Store, settings: Callable[[str], QueueSettings], now_us: Callable[[], int]
 ) -> Store:
-    """Make a store that tells, for what puts jobs in and changes them.
+    """Return a store that records inserts and changes of jobs.
 
-    Args: settings: of living queues. now_us: the store's time.
+    Args:
+        store: The store.
+        settings: Returns the settings of a queue.
+        now_us: Returns the store's time.
     """
     return cast(Store, RecordingStore(store, settings, now_us))
 
@@ -124,12 +122,14 @@ def recording(
 def open_engine(
     store: Store, *, clock: Clock, ids: Ids, defaults: QueueSettings, wakeups: Wakeups | None = None
 ) -> Engine:
-    """Return an engine on a store; reads nothing yet.
+    """Return an engine on a store, without reading anything yet.
 
     Args:
-      clock: This machine's clock.
-      defaults: Settings of a new queue.
-      wakeups: Wakes workers of the store; None where they cannot be reached.
+        store: The store.
+        clock: This machine's clock.
+        ids: The source of ids.
+        defaults: Settings of a new queue.
+        wakeups: Wakes workers of the store; None if they cannot be reached.
     """
     catalog = Catalog(store, clock=clock, ids=ids, defaults=defaults)
     time = StoreTime(store.clock_us, clock)

@@ -1,4 +1,4 @@
-"""Which lane to visit next."""
+"""Decides which lanes to claim from next."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,14 +13,14 @@ from dueline.core.tuples import field, made
 from dueline.jobs.tenant_weights import TenantWeights
 
 SHARD_SHARE_MIN = 100
-"""Wants for fewer jobs are not spread over a queue's shards: a claim from each would cost more."""
+"""Smaller wants are not spread over a queue's shards: a claim from each would cost more."""
 
 
 class Prospect(NamedTuple):
-    """The oldest lane of a (queue, shard, priority, tenant) that may hold jobs that are due.
+    """The oldest lane of a (queue, shard, priority, tenant) that may hold due jobs.
 
     Jobs of a tenant with other limits have lanes, and so a prospect, of their own.
-    priority: the lane's, raised by what its head has waited where its queue lets jobs age.
+    priority: the lane's, raised by the wait of its head in queues with aging.
     """
 
     priority: int
@@ -34,22 +34,25 @@ NOT_KEPT: Mapping[Lane, int] = MappingProxyType({})
 
 
 def aged(priority: int, waited_us: int, aging_us: int) -> int:
-    """Raise a priority by a step for each `aging_us` waited; 0: never. At most the largest."""
+    """Raise a priority by one step for each `aging_us` waited; 0: never. At most the largest."""
     if not aging_us:
         return priority
     return min(PRIORITY_MAX, priority + max(0, waited_us) // aging_us)
 
 
 def wait_bound(lower: int, higher: int, aging_us: int) -> int:
-    """Tell how much later jobs of a higher priority may become due and still go first.
+    """Return how much later jobs of a higher priority may become due and still go first.
 
-    Whatever of priority `higher` becomes due so many microseconds, or more, after a job of
-    priority `lower` did, is visited after it. So an endless load of more urgent jobs that a
-    worker keeps up with delays a job by no more than this, beside what the worker holds already
-    and the 250 ms that a lane list may be old; and a load that it cannot keep up with, until it
-    has done what became due before.
+    A job of priority `higher` that becomes due this long or more after a job of priority `lower` is
+    claimed after it. So an endless load of more urgent jobs that a worker keeps up with delays a
+    job by no more than this, besides the jobs that the worker holds already and the 250 ms that a
+    lane list may be old. A load that it cannot keep up with delays the job until what became due
+    before is done.
 
-    Args: aging_us: how long a job waits to gain one step, > 0.
+    Args:
+        lower: Priority of the job that waits.
+        higher: Priority of the more urgent jobs.
+        aging_us: How long a job waits to gain one step, > 0.
     """
     assert aging_us > 0, "without aging there is no bound"
     return (higher - lower + 1) * aging_us
@@ -62,17 +65,18 @@ def prospects(
     aging_us: Mapping[str, int] = NO_AGING,
     since_us: Mapping[Lane, int] = NOT_KEPT,
 ) -> list[Prospect]:
-    """Pick the lanes worth a visit: one for each (queue, shard, priority, tenant).
+    """Return the lanes worth a claim: one for each (queue, shard, priority, tenant).
 
-    A lane whose last visit said that nothing is due, or that it is empty, hides no other. Where
-    one hides a younger lane, prospects of lower priorities are left out: if the older lane turns
-    out to be empty, the younger one must be claimed before them. The caller plans again.
+    A lane that is known to be empty, or to hold no due job, hides no other. If one hides a younger
+    lane, prospects of lower priorities are left out: if the older lane turns out to be empty, the
+    younger one must be claimed before them. The caller plans again.
 
     Args:
-      pointers: the lane list, in any order.
-      next_at_us: what visits since the last reading said; a lane not in it is unknown.
-      aging_us: for queues whose jobs age, how long a job waits to gain one step of priority.
-      since_us: of lanes that were let be, when their first jobs became due.
+        pointers: The lane list, in any order.
+        next_at_us: What claims found out since the last read; other lanes are unknown.
+        now_us: The store's time.
+        aging_us: For queues with aging, how long a job waits to gain one step of priority.
+        since_us: For lanes that were postponed, when their first jobs became due.
     """
     oldest: dict[tuple[str, int, int, str], Pointer] = {}
     hiding: set[tuple[str, int, int, str]] = set()
@@ -116,17 +120,15 @@ def plan(
 ) -> list[Want]:
     """Order lanes into wants: larger priority first, then tenants in turn, then older lanes.
 
-    A queue's shards share what is wanted of it if it is much: they are claimed from at once.
+    If many jobs of a queue are wanted, its shards share them, since they are claimed from at once.
 
     Args:
-      found: the prospects, one for each (queue, shard, priority, tenant).
-      limit: jobs wanted in all.
-      room: for queues with slots of their own, how many jobs each may still take. A lane may
-        turn out to be empty, so each of a queue's lanes wants as much as there is room for:
-        whoever claims keeps to the room in all.
-      turn: grows with each plan; tenants of one priority start at another one each time.
-      others: a queue and a shard of each that other workers see to: of lanes that are as old,
-        those come last.
+        found: The prospects, one for each (queue, shard, priority, tenant).
+        limit: Number of jobs wanted in all.
+        room: Free slots of queues with their own slots. A lane may be empty, so each lane of a
+            queue wants as many jobs as there are slots: the claimer keeps to the total.
+        turn: Grows with each plan; tenants of one priority start at another one each time.
+        others: Queues and shards that other workers prefer: of equally old lanes, those come last.
     """
     wants: list[tuple[Lane, int]] = []
     order: Callable[[Prospect], Any] = partial(_order_beside, others) if others else _order_of
@@ -136,7 +138,7 @@ def plan(
         share = -(-limit // len(tenants))
         start = turn % len(tenants)
         for lanes in tenants[start:] + tenants[:start]:
-            if len(lanes) == 1:  # most tenants, where there are many
+            if len(lanes) == 1:  # as for most tenants, if there are many
                 lane = lanes[0].lane
                 wants.append((lane, min(share, room.get(lane.queue, share)) if room else share))
                 continue
@@ -152,10 +154,10 @@ def _order_beside(others: Collection[tuple[str, int]], one: Prospect) -> tuple[o
 
 
 def weighed(found: Iterable[Prospect], weights: TenantWeights, limit: int) -> list[Want]:
-    """Order lanes into wants as `plan` does, but by what tenants weigh.
+    """Order lanes into wants as `plan` does, but by the weights of tenants.
 
-    A lane may hold less than its tenant's share, so each wants all of it; whoever claims keeps
-    to the limit, and asks again.
+    A lane may hold less than its tenant's share, so each wants all of it. The claimer keeps to the
+    limit, and plans again.
     """
     found = list(found)
     ordered = sorted(sorted(found, key=_order_of), key=_priority_of, reverse=True)

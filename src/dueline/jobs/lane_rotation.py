@@ -1,4 +1,4 @@
-"""Which lanes a claim looks at."""
+"""The lanes that a claim considers."""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,15 +10,17 @@ from dueline.jobs.tenant_round_robin import RoundRobin
 
 _priority_of = itemgetter(0)  # of a Kind
 Kind = tuple[int, str]
-"""A priority, and a tenant with what limits its jobs: those of one priority have turns."""
+"""A priority, and a tenant with the limits of its jobs: those of one priority take turns."""
 
 
 class LaneRotation:
-    """The lanes of a lane list, in turns: a claim looks at no more of them than it may take.
+    """The lanes of a lane list, in rotation: a claim considers no more of them than it may take.
 
-    A hundred thousand tenants with a job each would otherwise be sorted at every claim.
-    lanes: how many there are. next_at_us: what visits said since the list was read; a lane not
-    in it is unknown.
+    Otherwise 100,000 tenants with a job each would be sorted at every claim.
+
+    Attributes:
+      lanes: How many there are.
+      next_at_us: What claims found out since the list was read; other lanes are unknown.
     """
 
     def __init__(self) -> None:
@@ -26,14 +28,16 @@ class LaneRotation:
         self.next_at_us: dict[Lane, int | None] = {}
         self._lanes: dict[Kind, list[Pointer]] = {}
         self._turns: dict[int, RoundRobin] = {}
-        self._asleep: list[tuple[int, Kind]] = []  # a heap: from when a kind may have a turn again
+        self._asleep: list[tuple[int, Kind]] = []  # a heap: when a kind may have a turn again
 
     def renew(self, pointers: Iterable[Pointer], heads: Mapping[Lane, int | None]) -> None:
-        """Take the lane list as it was just read, and forget what visits said.
+        """Take the lane list as it was just read, and drop what claims found out.
 
-        Turns go on: who had none for longest is next, whoever is new comes last.
+        Turns continue: the tenant whose turn was longest ago is next, a new one is last.
 
-        Args: heads: the least `at_us` of lanes of which the list told it, None of empty ones.
+        Args:
+            pointers: The lane list.
+            heads: The least `at_us` of lanes, as far as the list has it; None for empty ones.
         """
         self.next_at_us = dict(heads)
         self._asleep = []
@@ -41,7 +45,7 @@ class LaneRotation:
         self.lanes = 0
         for pointer in pointers:
             lane = pointer.lane
-            if heads.get(lane, 0) is not None:  # or nothing is in it while this list is looked at
+            if heads.get(lane, 0) is not None:  # otherwise it is empty
                 self._lanes.setdefault((lane.priority, lane.tenant), []).append(pointer)
                 self.lanes += 1
         before, self._turns = self._turns, {}
@@ -53,7 +57,7 @@ class LaneRotation:
             self._turns.setdefault(priority, RoundRobin()).add(tenant for _, tenant in same)
 
     def visited(self, next_at_us: Mapping[Lane, int | None]) -> None:
-        """Learn what visits to lanes said; their tenants have had their turn."""
+        """Take what claims found out about lanes; their tenants have had their turn."""
         self.next_at_us.update(next_at_us)
         for lane, at_us in next_at_us.items():
             _, _, _, priority, tenant = lane
@@ -61,7 +65,7 @@ class LaneRotation:
             turns = self._turns.get(priority)
             if turns is not None and tenant in turns:
                 if at_us is None and len(self._lanes[kind]) == 1:
-                    turns.remove(tenant)  # its only one is empty
+                    turns.remove(tenant)  # its only lane is empty
                 else:
                     turns.had(tenant)
             elif at_us is not None and kind in self._lanes:
@@ -70,12 +74,13 @@ class LaneRotation:
     def first(
         self, count: int, now_us: int, room: Mapping[str, int], *, of_each: bool = False
     ) -> list[Pointer]:
-        """List lanes that may hold jobs that are due, of the first kinds in turn.
+        """Return lanes that may hold due jobs, of the first kinds in turn.
 
         Args:
-          count: of how many kinds, larger priorities first.
-          room: for queues with slots of their own, how many are free: full ones are left out.
-          of_each: so many kinds of each priority, since where jobs age any may be the first.
+            count: Number of kinds, larger priorities first.
+            now_us: The store's time.
+            room: Free slots of queues with their own slots: full ones are left out.
+            of_each: This many kinds of each priority, since with aging any may be the first.
         """
         self._wake(now_us)
         most = count
@@ -100,7 +105,7 @@ class LaneRotation:
         return found
 
     def unknown(self, most: int) -> list[Lane]:
-        """List lanes of which nothing is known yet, those of the first in turn first."""
+        """Return lanes without a known head, those of the first in turn first."""
         kinds = (
             self._lanes[priority, tenant]
             for priority, turns in self._turns.items()
@@ -110,12 +115,12 @@ class LaneRotation:
         return list(islice(unknown, most))
 
     def has_due(self, now_us: int) -> bool:
-        """Tell whether some lane may hold jobs that are due."""
+        """Return whether some lane may hold due jobs."""
         return bool(self.first(1, now_us, {}))
 
     def _due(self, priority: int, tenant: str, now_us: int) -> list[Pointer]:
         mine = self._lanes[priority, tenant]
-        if len(mine) == 1:  # as of most tenants, where there are many
+        if len(mine) == 1:  # as for most tenants, if there are many
             at_us = self.next_at_us.get(mine[0].lane, now_us)
             return mine if at_us is not None and at_us <= now_us else []
         return [
@@ -125,7 +130,7 @@ class LaneRotation:
         ]
 
     def _put_to_sleep(self, priority: int, tenants: Sequence[str]) -> None:
-        """Give no more turns to tenants without a lane to look at, until a job of theirs is due."""
+        """Skip tenants without a lane to claim from until a job of theirs is due."""
         for tenant in tenants:
             self._turns[priority].remove(tenant)
             known = [self.next_at_us[pointer.lane] for pointer in self._lanes[priority, tenant]]

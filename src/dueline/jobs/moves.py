@@ -1,4 +1,4 @@
-"""Where jobs that wait come to lie."""
+"""Changes that move waiting jobs."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -14,10 +14,12 @@ from dueline.core.store import Move
 
 
 class Change(NamedTuple):
-    """What becomes of a job that waits; None keeps what it has.
+    """A change to a waiting job; None keeps a value.
 
-    at_us: when it is due; the `due` of its call stays. tags: in place of its own; another
-    priority is another lane, to which a row is carried as it is (rule P6), so not with one.
+    Attributes:
+      at_us: When it is due; the `due` of its call stays.
+      tags: Replace its own. Another priority is another lane, to which the row is moved unchanged
+          (rule P6), so it cannot be combined with tags.
     """
 
     at_us: int | None = None
@@ -26,9 +28,13 @@ class Change(NamedTuple):
 
 
 def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
-    """Make the verdict that changes a waiting job.
+    """Return the verdict that changes a waiting job.
 
-    Args: row: as it was read. token: fresh. width_us: of the queue's buckets.
+    Args:
+        row: As it was read.
+        change: The change.
+        token: A fresh token.
+        width_us: Width of the queue's buckets.
     """
     at_us, priority, tags = change
     assert not row.outcome, "what has ended accepts nothing but its completion"
@@ -48,7 +54,7 @@ def changed(row: Job, change: Change, *, token: Token, width_us: int) -> Move:
 
 
 def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
-    """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+    """Return the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
     assert not row.outcome, "what has ended accepts nothing but its completion"
     bucket = bucket_of(now_us, width_us)
     if row.state != State.DEAD:
@@ -60,7 +66,7 @@ def redriven(row: Job, now_us: int, *, token: Token, width_us: int) -> Move:
 
 
 def conflict_error(job_id: JobId, word: str, status: str) -> Conflict:
-    """Say that a job cannot be changed in its present state."""
+    """Return the error for a job that cannot be changed in its present state."""
     return Conflict(
         f"The job {job_id.hex()} is {status} and cannot be {word}.",
         hint="See `dueline jobs explain`.",
@@ -68,7 +74,7 @@ def conflict_error(job_id: JobId, word: str, status: str) -> Conflict:
 
 
 def changeable(job_id: JobId, word: str, status: str, row: Job | None) -> Job:
-    """Let a job that waits pass, or say that it cannot be changed."""
+    """Return the row of a waiting job; raise if it cannot be changed."""
     if row is None or status in ("dead", "running", "expired"):
         raise conflict_error(job_id, word, status)
     if row.is_claimed():
@@ -77,14 +83,14 @@ def changeable(job_id: JobId, word: str, status: str, row: Job | None) -> Job:
 
 
 def was_called(row: Job) -> bool:
-    """Tell whether a handler was called for a job, and it may have to be called again."""
+    """Return whether a job's handler was called, and may have to be called again."""
     return row.state == State.STARTED or (row.crashes > 0 and row.state != State.DEAD)
 
 
 def lanes_of_new_jobs(
     home: Lane, job_ids: Sequence[JobId], shards: int, limits: Sequence[Sequence[str]]
 ) -> Iterable[Lane]:
-    """Name the lanes of jobs that are to be born, alike but for their limits, by their ids."""
+    """Return the lanes of new jobs that are alike except for their limits, by their ids."""
     lanes: Iterable[Lane] = repeat(home)
     if shards > 1:
         lanes = [home._replace(shard=shard_of(one, shards)) for one in job_ids]
@@ -95,12 +101,12 @@ def lanes_of_new_jobs(
 
 
 def spread(job: Job, window_us: int, *, width_us: int) -> Job:
-    """Put a job that is to be born somewhere into its window, evenly, by what its id draws."""
+    """Place a new job at random in its window; its id is the source of randomness."""
     chance = int.from_bytes(blake2b(job.id, digest_size=8).digest())
     return with_position(job, job.pos_us + (chance * window_us >> 64), width_us=width_us)
 
 
 def with_position(job: Job, pos_us: int, *, width_us: int) -> Job:
-    """Put a job that is to be born somewhere else in time."""
+    """Place a new job at another time."""
     lane = job.lane._replace(bucket=bucket_of(pos_us, width_us))
     return job._replace(lane=lane, pos_us=pos_us, at_us=pos_us)

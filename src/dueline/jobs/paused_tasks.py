@@ -1,9 +1,9 @@
-"""Jobs of paused tasks: out of the way of those that they share lanes with.
+"""Defers jobs of paused tasks, out of the way of other jobs in their lanes.
 
-A lane is claimed from its front, so a job of a paused task that is due is set aside: `at` moves
-ASIDE_US ahead, and the options say from where. The end of the pause brings it back to its place.
-Nothing hangs on that: whoever dies first, the job is due again by itself, and is set aside once
-more while the pause lasts. No attempt is spent, and no row of history is written (rule P9).
+A lane is claimed from its front, so a due job of a paused task is deferred: `at` moves ASIDE_US
+ahead, and the options keep where it came from. The end of the pause requeues it there. Correctness
+does not depend on that: if the process dies first, the job becomes due by itself, and is deferred
+again while the pause lasts. No attempt is used, and no history row is written (rule P9).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,20 +20,20 @@ from dueline.core.store import Move
 from dueline.core.wakeup import place_of
 
 ASIDE_US: Final = 600 * SECOND_US
-"""So long after the end of a pause a job runs that nobody brought back."""
+"""How long after the end of a pause a job runs that was not requeued."""
 
 PAGE: Final = 500
 
 
 def is_deferred(row: Job) -> bool:
-    """Tell whether a row lies where it was set aside: whatever else moved it has undone that."""
+    """Return whether a row is still where it was deferred to: every other move undoes that."""
     return _place(row) is not None
 
 
 def _place(row: Job) -> int | None:
-    """Tell where a row that is set aside belongs; None: it is not."""
+    """Return where a deferred row belongs; None if it is not deferred."""
     if row.opts and not row.is_claimed() and not row.outcome:
-        with suppress(StoreCorrupt):  # whoever runs it says so
+        with suppress(StoreCorrupt):  # reported when the job runs
             aside = read_options(row.opts).aside
             if aside is not None and aside[1] == row.at_us:
                 return aside[0]
@@ -41,12 +41,12 @@ def _place(row: Job) -> int | None:
 
 
 def defer(engine: Engine, claimed: Iterable[Job]) -> int:
-    """Put claimed jobs back, out of the way; answer how many."""
+    """Defer claimed jobs; return how many."""
     return _settle(engine, [_aside(engine, job, _stood(job)) for job in claimed])
 
 
 def move_to_limits(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]]) -> int:
-    """Put claimed jobs back into lanes with limits, each with its own; answer how many."""
+    """Move claimed jobs to lanes with limits, each with its own; return how many."""
     moves = []
     for job, names in claimed:
         move = _move(engine, job, _stood(job), None)
@@ -58,12 +58,12 @@ def move_to_limits(engine: Engine, claimed: Iterable[tuple[Job, Sequence[str]]])
 
 
 def _stood(job: Job) -> int:
-    """Tell where a job stood before it was claimed, as `policy` does of one that is given back."""
+    """Return where a job was before it was claimed, as `retry` does for a released one."""
     return job.claimed_us if job.errors or job.crashes else job.pos_us
 
 
 def clear(engine: Engine, lane: Lane, tasks: Collection[str]) -> int:
-    """Set aside what waits at the front of a lane and is of paused tasks; answer how many."""
+    """Defer jobs of paused tasks at the front of a lane; return how many."""
     page = engine.store.scan(lane, after=None, until_us=engine.time.earliest_us(), limit=PAGE)
     due = [row for row in page.jobs if row.task in tasks and _waits(row)]
     return _settle(engine, [_aside(engine, row, row.at_us) for row in due])
@@ -88,9 +88,13 @@ def _aside(engine: Engine, job: Job, from_us: int) -> Move:
 
 
 def requeue(engine: Engine, lanes: Iterable[Lane], tasks: Collection[str], since_us: int) -> int:
-    """Bring jobs of tasks that are paused no more back to their places; answer how many.
+    """Requeue deferred jobs of tasks that are no longer paused; return how many.
 
-    Args: since_us: those that were set aside from then on.
+    Args:
+        engine: The engine.
+        lanes: The lanes.
+        tasks: The tasks.
+        since_us: Only jobs that were deferred from then on.
     """
     count = 0
     for lane in lanes:

@@ -1,8 +1,8 @@
-"""Pauses of a queue, and of some of its jobs.
+"""Pauses a queue, or some of its tenants or tasks.
 
-A pause is a setting of its queue, which every worker reads with the lane lists: it claims nothing
-of what is paused from its next look on, and sets aside what is in the way. What it holds already
-runs to its end.
+A pause is a setting of its queue, which every worker reads with the lane lists. From its next poll
+on a worker claims nothing that is paused, and defers jobs that are in the way. Jobs that it holds
+already run to their end.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,10 @@ from dueline.jobs.paused_tasks import ASIDE_US, requeue
 def pause(
     engine: Engine, queue: str, *, tenants: Sequence[str] = (), tasks: Sequence[str] = ()
 ) -> QueueSettings:
-    """Let no job of a queue be claimed, or none of some tenants, or run none of some tasks.
+    """Pause a queue, or some of its tenants or tasks: workers stop claiming their jobs.
 
-    Raises: BadInput: that is no name, or too many are paused; nothing was changed.
+    Raises:
+        BadInput: A name is invalid, or too many are paused; nothing was changed.
     """
     for tenant in tenants:
         check_tenant(tenant)
@@ -36,17 +37,17 @@ def pause(
         )
 
     settings = engine.catalog.change(queue, change)
-    engine.wakeups.wake([queue])  # who is idle reads the settings when it looks
+    engine.wakeups.wake([queue])  # idle workers poll, and read the settings
     return settings
 
 
 def resume(
     engine: Engine, queue: str, *, tenants: Sequence[str] = (), tasks: Sequence[str] = ()
 ) -> QueueSettings:
-    """End the pause of a queue, or that of some tenants or tasks; each is ended by itself.
+    """End the pause of a queue, or of some tenants or tasks; each is ended by itself.
 
-    Jobs of the tasks are brought back to their places. What this does not come to comes back by
-    itself, and a repeat goes on with the rest.
+    Deferred jobs of the tasks are requeued. If this is interrupted, the other jobs become due by
+    themselves, and a repeat continues with the rest.
     """
 
     def change(old: QueueSettings) -> QueueSettings:

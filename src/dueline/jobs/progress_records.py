@@ -1,7 +1,7 @@
-"""How far running jobs have come, kept for a while.
+"""Progress of running jobs, kept for a limited time.
 
-One record for each job. It names the fence of the claim under which it was written, and each
-write is conditional on what was there: what an older claim says is refused once a later claim has
+There is one record for each job. It names the fence of the claim that wrote it, and each write is
+conditional on the previous version: reports of an older claim are refused once a later claim has
 opened the record (rule L2).
 """
 
@@ -15,14 +15,14 @@ from dueline.core.store import NO_VERSION, Commit, Group, Put, Records
 from dueline.tasks.progress import Progress
 
 KEEP_US = DAY_US
-"""How long the last report of a job is kept, whether it has ended or waits to be tried again."""
+"""How long the last report of a job is kept, whether it has ended or waits for a retry."""
 
 _KEY = "last"
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A report as it is stored; at_us is 0 where the record was only opened."""
+    """A stored report; at_us is 0 if the record was only opened."""
 
     done: float
     total: float
@@ -32,7 +32,7 @@ class _Record:
 
 
 class Known(NamedTuple):
-    """A job's record as it was read: 0, NO_VERSION and None where there is none."""
+    """A job's record as it was read; 0, NO_VERSION and None if it does not exist."""
 
     progress: Progress | None
     fence: int
@@ -40,12 +40,12 @@ class Known(NamedTuple):
 
 
 def _place(job_id: JobId) -> str:
-    """Name a partition of the job's own: workers that report at once never wait for each other."""
+    """Return a partition for the job alone: workers that report at the same time do not contend."""
     return f"progress/{job_id.hex()}"
 
 
 def look(records: Records, job_id: JobId) -> Known:
-    """Read how far a job has come, under which claim it said so, and the record's version."""
+    """Return a job's progress, the claim that reported it, and the record's version."""
     for record in records.read(_place(job_id), after=None, limit=1):
         found = decode(record.value, _Record)
         progress = Progress(found.done, found.total, found.note, found.at_us)
@@ -54,7 +54,7 @@ def look(records: Records, job_id: JobId) -> Known:
 
 
 def read(records: Records, job_id: JobId) -> Progress | None:
-    """Read how far a job has come; None where it has not said so, or long ago."""
+    """Return a job's progress; None if it has not reported any, or long ago."""
     return look(records, job_id).progress
 
 
@@ -67,9 +67,15 @@ def written(
     expect: bytes,
     version: bytes,
 ) -> Group:
-    """Make the write of a report under a claim; without one it only opens the record.
+    """Return the write of a report under a claim; without a report it only opens the record.
 
-    Args: expect: the version that the record has; version: the one that it gets.
+    Args:
+        job_id: The job.
+        progress: The report.
+        fence: The fence of the claim.
+        now_us: The store's time.
+        expect: The version that the record has.
+        version: The version that it gets.
     """
     said = progress or Progress(0, 0, "", 0)
     value = encode(_Record(said.done, said.total, said.note, said.at_us, fence))

@@ -1,4 +1,4 @@
-"""Queues: putting jobs in, finding, changing them."""
+"""Queues: enqueue, find and change jobs."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,7 +32,7 @@ _when_of = field(Job, "lane", "at_us")
 _PAGE = 500
 _ROUNDS_MAX = 5
 _LOOKS = 2
-"""One look may overlook a row that is on its way to another place."""
+"""Number of reads for a row: one read may miss a row that is moving to another place."""
 
 
 Send = Callable[[Store, Sequence[Job]], Sequence[bool]]
@@ -46,11 +46,13 @@ def send(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
 def send_again(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
     """Add rows with the keys they were given, except those that are known to have ended.
 
-    A row whose insert was not answered may have been stored, run and ended since. Where keys stay
-    dead a second insert changes nothing (rules E5, B1). Where `together` is a transaction an ended
-    job leaves its outcome, unless its queue keeps none, or its row among the dead jobs.
+    A row whose insert got no answer may have been stored, run and ended since. If a store remembers
+    deleted keys, a second insert changes nothing (rules E5, B1). If `together` is a transaction, an
+    ended job leaves its outcome, unless its queue keeps none, or its row among the dead-letter
+    jobs.
 
-    Returns: as `add`.
+    Returns:
+        As `Store.add`.
     """
     if not store.transactional:
         return store.add(jobs)
@@ -59,11 +61,14 @@ def send_again(store: Store, jobs: Sequence[Job]) -> Sequence[bool]:
 
 
 class EnqueueRequest(NamedTuple):
-    """Calls to be stored, alike but for their arguments, and maybe their limits.
+    """Calls to be stored, alike except for their arguments, and maybe their limits.
 
-    due_us: None for now. opts: see `CallOptions`. window_us: starts are spread over so long from
-    the due time on. limits: of each call, what limits it; nothing where none has any.
-    wait_us: how long to wait for room where a quota leaves none.
+    Attributes:
+      due_us: When they are due; None for now.
+      opts: See `CallOptions`.
+      window_us: Jitter: starts are spread over this duration from the due time on.
+      limits: Limits of each call; empty if none has any.
+      wait_us: How long to wait for room in a quota.
     """
 
     queue: str
@@ -80,7 +85,7 @@ class EnqueueRequest(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A job, by its id: its row while it has one, its outcome once it has ended."""
+    """A job by its id: its row while it has one, its outcome once it has ended."""
 
     status: str
     row: Job | None
@@ -88,13 +93,16 @@ class Found(NamedTuple):
 
 
 class Queues:
-    """All queues of one store: the engine below the application's faces.
+    """All queues of one store, below the application.
 
     Threads may share it.
+
+    Args:
+      engine: The engine.
+      lends: Jobs may be taken from quotas ahead of calls; not inside a transaction.
     """
 
     def __init__(self, engine: Engine, *, lends: bool = True) -> None:
-        """Take the engine. lends: quotas may be drawn ahead; not inside a transaction."""
         self.engine = engine
         self._store = engine.store
         self._recording = engine.recording_store
@@ -107,7 +115,7 @@ class Queues:
         )
 
     def inside(self, store: Store, wakeups: Wakeups) -> "Queues":
-        """Make the same queues on the store as an open transaction sees it."""
+        """Return the same queues on the store as an open transaction sees it."""
         return Queues(inside_engine(self.engine, store, wakeups), lends=False)
 
     # Enqueue
@@ -115,14 +123,15 @@ class Queues:
     def enqueue(self, calls: EnqueueRequest) -> Sequence[Job]:
         """Store calls durably, all in one write.
 
-        Returns: the rows as they were born, in the order of the bodies.
+        Returns:
+            The rows as they were inserted, in the order of the bodies.
 
         Raises:
-          BadInput: something is out of range; nothing was written.
-          Duplicate: another job has the unique key; the bodies before are stored.
-          QuotaExceeded: there is no room; nothing was written.
-          EnqueueUnknown: some may or may not be stored; its `jobs` can be enqueued again.
-          StoreUnavailable: nothing was written.
+            BadInput: A value is out of range; nothing was written.
+            Duplicate: Another job has the unique key; the bodies before it are stored.
+            QuotaExceeded: There is no room; nothing was written.
+            EnqueueUnknown: Some may or may not be stored; its `jobs` can be enqueued again.
+            StoreUnavailable: Nothing was written.
         """
         queue, task, codec, bodies, asked_us, priority, tenant, opts, window_us, limits, _ = calls
         now_us = self._time.earliest_us()
@@ -151,9 +160,9 @@ class Queues:
         return jobs
 
     def enqueue_again(self, jobs: Sequence[Job]) -> None:
-        """Send rows with the keys they were given: neither loses nor doubles those stored.
+        """Insert rows with the keys they were given: neither loses nor duplicates stored ones.
 
-        Raises: as `enqueue`.
+        Raises: As `enqueue`.
         """
         plain = [job for job in jobs if not job.opts or not rule_of(job)]
         if len(plain) < len(jobs):
@@ -179,12 +188,13 @@ class Queues:
             )
         self.engine.announce(jobs)
 
-    # Look-up
+    # Find
 
     def find(self, job_id: JobId) -> Found:
-        """Look a job up.
+        """Find a job.
 
-        Raises: NotFound: no such job, or it ended and nothing was kept of it.
+        Raises:
+            NotFound: There is no such job, or it ended and no result was kept.
         """
         for _ in range(_LOOKS):
             row = self._store.find([job_id])[0]
@@ -205,7 +215,7 @@ class Queues:
         return Found(status_of(row, self._time.latest_us()), row, None)
 
     def peek(self, queue: str, limit: int) -> Sequence[Job]:
-        """Read the next jobs that are due, in the order in which a worker would claim them."""
+        """Return the next due jobs, in the order in which a worker would claim them."""
         now_us = self._time.earliest_us()
         settings = self._catalog.settings(living_queue(queue))
         pages = list(self.engine.pages_of(queue, bucket_of(now_us, settings.width_us)))
@@ -214,14 +224,15 @@ class Queues:
     # Changes: verdicts given with the token that was read
 
     def cancel(self, job_id: JobId) -> bool:
-        """End a job that waits; ask for the end of one that runs.
+        """End a waiting job; request the end of a running one.
 
-        Returns: True: it has ended, and never runs again. False: it runs, and its handler is
-        told; it runs no other time, unless it is retried by hand.
+        Returns:
+            True if it has ended and never runs again. False if it runs: its handler is notified,
+            and it does not run again unless it is retried by hand.
 
         Raises:
-          NotFound: no such job.
-          Conflict: it is dead or has ended; nothing was changed.
+            NotFound: There is no such job.
+            Conflict: It is dead or has ended; nothing was changed.
         """
         was_asked = False
         for _ in range(_ROUNDS_MAX):
@@ -244,9 +255,9 @@ class Queues:
         raise conflict_error(job_id, "cancelled", "changing")
 
     def _ask_to_end(self, row: Job) -> bool:
-        """Wish for the end of a job that runs; tell whether the same claim still held then.
+        """Request the end of a running job; return whether the same claim still held then.
 
-        If so, every later claim finds the wish. If not, it may be too late for this wish.
+        If so, every later claim finds the request. If not, it may be too late.
         """
         cancel_requests.ask(
             self._store, row, now_us=self._time.latest_us(), version=self._ids.token()
@@ -257,7 +268,7 @@ class Queues:
     def retry(self, job_id: JobId) -> None:
         """Run a job as soon as possible: a dead one anew, a retrying or scheduled one now.
 
-        Raises: as `cancel`.
+        Raises: As `cancel`.
         """
         for _ in range(_ROUNDS_MAX):
             self._see_through(job_id)
@@ -287,11 +298,12 @@ class Queues:
         return is_moved
 
     def reschedule(self, job_id: JobId, at_us: int) -> None:
-        """Let a waiting job be due at another time; the `due` of its call stays what it was.
+        """Change when a waiting job is due; the `due` of its call stays.
 
         Raises:
-          NotFound: no such job. BadInput: the time is out of range, or not before its expiry.
-          Conflict: it runs, is dead, or has ended; nothing was changed.
+            NotFound: There is no such job.
+            BadInput: The time is out of range, or not before the job's expiry.
+            Conflict: It runs, is dead, or has ended; nothing was changed.
         """
         now_us = self._time.latest_us()
         check_due(at_us, now_us=now_us)
@@ -300,9 +312,9 @@ class Queues:
     def change(
         self, job_id: JobId, *, priority: int | None = None, tags: Sequence[str] | None = None
     ) -> None:
-        """Give a waiting job another priority, other tags, or both: the tags first.
+        """Change the priority or the tags of a waiting job, or both: the tags first.
 
-        Raises: as `reschedule`. BadInput: nothing is to be changed.
+        Raises: As `reschedule`, and BadInput if there is nothing to change.
         """
         if priority is not None:
             check_priority(priority)
@@ -328,15 +340,16 @@ class Queues:
         raise conflict_error(job_id, word, "changing")
 
     def _see_through(self, job_id: JobId) -> None:
-        """Complete what a finisher decided about a job and did not see through."""
+        """Apply the effects of an outcome that another process stored."""
         row = self._store.find([job_id])[0]
         if row is not None and row.outcome:
             complete(self._store, [stored(row)])
 
     def retry_all(self, rows: Sequence[Job]) -> int:
-        """Run waiting or dead jobs as soon as possible; others, or changed ones, are left.
+        """Run waiting or dead jobs as soon as possible; running and changed ones are left.
 
-        Returns: how many will.
+        Returns:
+            How many will run.
         """
         undecided = [row for row in rows if not row.outcome and not self._is_spent(row)]
         plain = [row for row in undecided if not row.opts or row.state != State.DEAD]
@@ -355,7 +368,7 @@ class Queues:
         return count
 
     def redrive(self, row: Job) -> Move:
-        """Make the verdict that runs a waiting or dead job now; a dead one counts from 0 again."""
+        """Return the verdict that runs a waiting or dead job now; a dead one starts anew."""
         width_us = self._catalog.settings(living_queue(row.lane.queue)).width_us
         token = self._ids.token()
         return changes.redriven(row, self._time.latest_us(), token=token, width_us=width_us)
@@ -364,10 +377,14 @@ class Queues:
 def peek(
     store: Jobs, pages: Sequence[LanePage], aging_us: int, *, now_us: int, limit: int
 ) -> Sequence[Job]:
-    """Read jobs that are due, in the order in which a worker would claim them.
+    """Return due jobs, in the order in which a worker would claim them.
 
     Args:
-      pages: the lane list of one queue. aging_us: how long its jobs wait to gain a priority.
+        store: The store.
+        pages: The lane list of one queue.
+        aging_us: How long its jobs wait to gain one step of priority.
+        now_us: The store's time.
+        limit: Maximum number of jobs.
     """
     rota = LaneRotation()
     pointers = [pointer for page in pages for pointer in page.pointers]

@@ -1,6 +1,6 @@
-"""How jobs ended, kept for a while.
+"""Outcomes of ended jobs, kept for a limited time.
 
-An outcome has a time to live; what has not ended never has one (rule A5).
+An outcome has a time to live; a live job never has one (rule A5).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,16 +18,16 @@ _PAGE = 200
 
 
 def _place(job_id: JobId) -> tuple[str, str]:
-    """Find a result by the job's id alone: partitions hold a quarter of a minute's jobs each."""
+    """Return where a result is stored; a partition holds a quarter of a minute's jobs."""
     minute = born_us(job_id) // _SLICE_US
     return f"results/{minute}/{job_id[-1] % _SLICES}", job_id.hex()
 
 
 def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
-    """Make the write that keeps an outcome until `keep_us` after the job ended.
+    """Return the write that keeps an outcome until `keep_us` after the job ended.
 
-    Its version tells when that was: a job that was brought back from the dead ends at another
-    time, and a repeat writes the same.
+    Its version depends on that time: a dead job that is retried ends at another time, and a repeat
+    writes the same.
     """
     partition, key = _place(job_id)
     ended_us = outcome.ended_us
@@ -36,7 +36,7 @@ def keep(job_id: JobId, outcome: Outcome, *, keep_us: int) -> Commit:
 
 
 def absent(job_id: JobId) -> Commit:
-    """Make the write that changes nothing, and holds while no outcome of a job is kept."""
+    """Return the write that changes nothing, and holds while no outcome of a job is kept."""
     partition, key = _place(job_id)
     return Commit(partition, (Delete(key, expect=NO_VERSION),))
 
@@ -50,7 +50,7 @@ def merged(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def read(records: Records, job_id: JobId) -> Outcome | None:
-    """Read how a job ended; None where that is not kept, or it has not."""
+    """Return how a job ended; None if it has not ended or no outcome is kept."""
     partition, key = _place(job_id)
     # Keys are hexadecimal, so nothing sorts between the key less its last digit and the key
     # but its neighbours: a read past it that is limited to 16 rows always holds the key.
@@ -61,9 +61,9 @@ def read(records: Records, job_id: JobId) -> Outcome | None:
 
 
 def read_many(records: Records, jobs: Collection[JobId]) -> Mapping[JobId, Outcome]:
-    """Read how jobs ended, those of one time together; those of which nothing is kept are absent.
+    """Return how jobs ended; those without a kept outcome are omitted.
 
-    It reads what lies between the first and the last job of each partition.
+    Each partition is read from its first to its last job.
     """
     places: dict[str, dict[str, JobId]] = {}
     for job_id in jobs:

@@ -1,4 +1,4 @@
-"""Shards of queues: what is listed in them, how late they are."""
+"""Status of the shards of queues: what is listed in them, and their lag."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -13,19 +13,21 @@ from dueline.core.pagination import lane_pages
 from dueline.limits.usage import Waiting
 
 LANES_MAX = 10_000
-"""How many lanes of a shard are looked at."""
+"""Maximum number of lanes of a shard that are read."""
 
 LATE_US = 300 * SECOND_US
-"""A shard whose oldest ready job waits for longer is neglected, if its queue is served."""
+"""A shard whose oldest ready job waits longer than this is neglected, if its queue is served."""
 
 
 class Shard(NamedTuple):
     """One shard of a queue.
 
-    takes_new: new jobs come to it; one that is left over from a larger number is only read.
-    lanes: those listed that may hold jobs now. ready_since_us: since when its oldest job that
-    is ready waits, aside of paused tenants and of what waits for permits; None without one.
-    is_capped: there are more lanes than were looked at.
+    Attributes:
+      takes_new: New jobs are added to it; one left over from a larger number is only read.
+      lanes: Listed lanes that may hold jobs now.
+      ready_since_us: Since when its oldest ready job waits, except for paused tenants and jobs that
+          wait for permits; None without one.
+      is_capped: There are more lanes than were read.
     """
 
     queue: str
@@ -37,12 +39,12 @@ class Shard(NamedTuple):
     is_capped: bool
 
     def lag_us(self, now_us: int) -> int:
-        """Tell how late the shard is; 0 where nothing is ready."""
+        """Return the lag of the shard; 0 if no job is ready."""
         return 0 if self.ready_since_us is None else max(0, now_us - self.ready_since_us)
 
 
 def shards_of(engine: Engine, queue: str) -> Sequence[Shard]:
-    """Look at all shards of a queue."""
+    """Return the status of all shards of a queue."""
     settings = engine.catalog.settings(queue)
     today = bucket_of(engine.time.latest_us(), settings.width_us)
     return [
@@ -77,7 +79,7 @@ def _look(engine: Engine, queue: str, number: int, today: int, *, takes_new: boo
 
 
 def _head(engine: Engine, lane: Lane, heads: Mapping[Lane, int | None], now_us: int) -> int | None:
-    """Tell when the first job of a lane was due, if it is."""
+    """Return when the first job of a lane was due, if it is due."""
     if lane in heads:
         return heads[lane]
     jobs = engine.store.scan(lane, after=None, until_us=now_us, limit=1).jobs
@@ -85,7 +87,7 @@ def _head(engine: Engine, lane: Lane, heads: Mapping[Lane, int | None], now_us: 
 
 
 def neglected(engine: Engine, names: Iterable[str], workers: Sequence[Presence]) -> Iterator[Check]:
-    """Find shards of some queues that are late though workers serve them."""
+    """Yield shards of some queues with a lag although workers serve them."""
     served = {name for one in workers for name in one.queues}
     for name in sorted(served.intersection(names)):
         if engine.catalog.settings(name).is_paused:

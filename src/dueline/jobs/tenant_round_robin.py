@@ -1,4 +1,4 @@
-"""Tenants in turn, and of each its sets of limits in turn."""
+"""Round-robin over tenants, and over the sets of limits of each."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +13,10 @@ _Limits = OrderedDict[str, None]
 
 
 class RoundRobin:
-    """The tenants of one priority, as lanes name them: each with what limits its jobs.
+    """The tenants of one priority, as lanes name them: each with the limits of its jobs.
 
-    A tenant with many keys has no more turns than one with a single job; among its keys it is
-    theirs. Most tenants have no limits at all, and cost no more for those that have.
+    A tenant with many keys has no more turns than one with a single job; its keys take turns within
+    its own. Most tenants have no limits, and cost no more if others have some.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -24,19 +24,19 @@ class RoundRobin:
         self.add(names)
 
     def __bool__(self) -> bool:
-        """Tell whether anybody has turns."""
+        """Return whether there is any tenant."""
         return bool(self._tenants)
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether it has turns."""
+        """Return whether a name takes turns."""
         limits = self._tenants.get(name, _NOBODY)
-        if limits is None:  # as of most
+        if limits is None:  # as for most
             return True
         limits = self._tenants.get(name.partition(LIMIT_MARK)[0])
         return limits is not None and name in limits
 
     def __iter__(self) -> Iterator[str]:
-        """Give one of each tenant, those who had none for longest first; then one more of each."""
+        """Yield one name of each tenant, the longest waiting first; then one more of each."""
         more: list[Iterator[str]] = []
         for tenant, limits in self._tenants.items():
             if limits is None:
@@ -54,7 +54,7 @@ class RoundRobin:
             more = left
 
     def add(self, names: Iterable[str]) -> None:
-        """Give turns to those that have none, behind all others."""
+        """Add names that are not there, behind all others."""
         tenants = self._tenants
         for name in names:
             if LIMIT_MARK not in name:
@@ -70,7 +70,7 @@ class RoundRobin:
             limits.setdefault(name)
 
     def had(self, name: str) -> None:
-        """Put one that had its turn behind all others."""
+        """Move a name that had its turn behind all others."""
         if self._tenants.get(name, _NOBODY) is None:
             self._tenants.move_to_end(name)
             return
@@ -81,7 +81,7 @@ class RoundRobin:
             limits.move_to_end(name)
 
     def remove(self, name: str) -> None:
-        """Give one no more turns."""
+        """Remove a name."""
         if self._tenants.get(name, _NOBODY) is None:
             del self._tenants[name]
             return
@@ -97,12 +97,14 @@ _NOBODY: _Limits = OrderedDict()
 
 
 def interleaved(found: Sequence[T], lanes: Sequence[Lane]) -> list[T]:
-    """Let tenants of one priority take turns in what was claimed, by how many jobs each has.
+    """Let tenants of one priority take turns among claimed jobs.
 
-    A claim goes lane by lane, so without this all jobs of one tenant would start before those of
-    the next. The jobs of a tenant stay in their order.
+    A claim goes lane by lane, so otherwise all jobs of one tenant would start before those of the
+    next. The jobs of a tenant stay in their order.
 
-    Args: lanes: of each of what was found.
+    Args:
+        found: The jobs.
+        lanes: The lane of each.
     """
     kinds = {(lane.priority, tenant_of(lane)) for lane, _ in groupby(lanes)}
     if len(kinds) <= 1:

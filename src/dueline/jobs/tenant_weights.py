@@ -1,8 +1,8 @@
-"""How much of the turns each tenant has, where some have more than others.
+"""Shares of tenants with weights.
 
-Each tenant has a clock that runs by the jobs it was given, slower the more it weighs; whoever's
-clock is furthest behind is next. Who had nothing to do saves up nothing: on its return its clock
-is set to that of the furthest behind of those who had.
+Each tenant has a clock that advances with each of its jobs, more slowly the larger its weight. The
+tenant with the earliest clock is next. Idle tenants do not accumulate credit: when one returns, its
+clock is set to the earliest clock of the others.
 """
 
 import heapq
@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 Kind = tuple[int, str]
-"""A priority and a tenant: of those of one priority, each has its turns."""
+"""A priority and a tenant; tenants of one priority take turns."""
 
 LOOKED_AT: Final = 1_000
-"""Among so many tenants with jobs that are due, weights hold exactly."""
+"""Number of tenants with due jobs up to which weights hold exactly."""
 
 KNOWN_MIN: Final = 1_000
 
 
 class TenantWeights:
-    """The clocks of one worker's tenants. weights: of those that do not weigh 1."""
+    """The clocks of one worker's tenants. weights: those other than 1."""
 
     def __init__(self) -> None:
         self.weights: Mapping[str, int] = {}
@@ -28,7 +28,7 @@ class TenantWeights:
         self._here: set[Kind] = set()
 
     def present(self, kinds: Iterable[Kind]) -> None:
-        """Learn who has jobs that are due; who comes back has saved up nothing."""
+        """Set which tenants have due jobs; one that returns has no credit."""
         here = set(kinds)
         for priority in {priority for priority, _ in here}:
             self._set_clocks({kind for kind in here if kind[0] == priority})
@@ -43,11 +43,14 @@ class TenantWeights:
             self._clocks[kind] = max(floor, self._clocks.get(kind, floor))
 
     def shares(self, kinds: Iterable[Kind], limit: int) -> dict[Kind, int]:
-        """Share jobs out among present tenants of one priority; who is next is first.
+        """Share jobs among present tenants of one priority; the next one is first.
 
-        Args: limit: how many jobs there are to share.
+        Args:
+            kinds: The tenants.
+            limit: Number of jobs to share.
 
-        Returns: of each tenant that comes to have any, how many.
+        Returns:
+            The number of jobs of each tenant that gets any.
         """
         heap = [(self._clocks[kind], kind) for kind in kinds]
         heapq.heapify(heap)
@@ -59,7 +62,7 @@ class TenantWeights:
         return dict(found)
 
     def given(self, kinds: Iterable[Kind]) -> None:
-        """Learn whose jobs were taken, once for each."""
+        """Advance the clocks of tenants whose jobs were taken, once for each job."""
         for kind, count in Counter(kinds).items():
             if kind in self._clocks:
                 self._clocks[kind] += count / self._weight(kind)

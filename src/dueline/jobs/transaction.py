@@ -1,4 +1,4 @@
-"""Jobs and rows that share one fate."""
+"""Jobs and rows that are committed together."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -22,9 +22,18 @@ class Transaction:
     """An open transaction on the application's store, for the thread that opened it.
 
     Jobs that are enqueued with it, rows that are written in it, and the end of the job that is
-    finished in it are committed as one at the end of the block.
+    finished in it are committed together at the end of the block.
 
-    is_open, is_committed: how far it is; neither where it was rolled back, or nobody knows.
+    Attributes:
+      is_open: The block has not ended.
+      is_committed: It was committed. Neither is true if it was rolled back or its commit is
+          unknown.
+
+    Args:
+      owner: The application: transactions of others are refused.
+      queues: Its queues, outside the transaction.
+      tasks: Its handlers, by name.
+      inside: The store as the transaction sees it.
     """
 
     __slots__ = (
@@ -34,13 +43,6 @@ class Transaction:
     def __init__(
         self, owner: object, queues: Queues, tasks: Mapping[str, Handler], inside: TransactionView
     ) -> None:
-        """Take the store from inside the transaction.
-
-        Args:
-          owner: The application: transactions of others are refused.
-          queues: Its queues, outside the transaction.
-          tasks: Its handlers, by name.
-        """
         self.is_open = True
         self.is_committed = False
         self._owner = owner
@@ -51,23 +53,27 @@ class Transaction:
         self._thread = threading.get_ident()
 
     def execute(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
-        """Run a statement on tables of your own; answer its rows.
+        """Run a statement on your own tables; return its rows.
 
-        Args: bindings: for `?` in order, or by name for `:name`.
+        Args:
+            statement: The statement.
+            bindings: Values for `?` in order, or by name for `:name`.
 
         Raises:
-          BadInput: it is no statement, or would end the transaction or change the queue's tables.
-          Conflict: it breaks a constraint of your table. StoreUnavailable: the disk is full, or
-          the like. What the statement did is undone, and the transaction goes on, unless it is
-          gone: then the end of the block raises StoreUnavailable.
+            BadInput: It is not a statement, or would end the transaction or change the queue's
+            tables. Conflict: It violates a constraint of your table.
+            StoreUnavailable: The disk is full, for example. The statement is undone and the
+            transaction
+                continues; if it cannot, the end of the block raises StoreUnavailable.
         """
         self._expect_mine()
         return self._inside.execute(statement, bindings)
 
     def queues_of(self, owner: object) -> Queues:
-        """Give the engine inside the transaction to a task of the same application.
+        """Return the queues inside the transaction for a task of the same application.
 
-        Raises: BadInput: it is another application's, of another thread, or over.
+        Raises:
+            BadInput: It belongs to another application or thread, or has ended.
         """
         self._expect_mine()
         if owner is not self._owner:
@@ -78,9 +84,10 @@ class Transaction:
         return self._queues
 
     def finish(self, job: Job, handler: Handler, value: object, started_us: int) -> None:
-        """End a job as done, in this transaction; `Context.finish` is how handlers call this.
+        """End a job as done in this transaction; handlers call it as `Context.finish`.
 
-        Raises: LeaseLost: somebody else may hold the job; nothing may be committed beside it.
+        Raises:
+            LeaseLost: Another worker may hold the job; nothing may be committed with it.
         """
         queues, store = self.queues_of(self._owner), self._inside.store
         if self._tasks.get(handler.name) is not handler:
@@ -133,7 +140,7 @@ def transaction(
         tx.is_committed = True
         tx.wake()
     except Unknown as error:
-        if not is_ending:  # it comes out of the block
+        if not is_ending:  # raised inside the block
             raise
         raise CommitUnknown(
             "The store did not say whether the transaction was committed.",
@@ -142,9 +149,10 @@ def transaction(
 
 
 def expect_transaction(tx: object) -> Transaction:
-    """Make sure that what was given as `tx=` is one of ours.
+    """Return the transaction that was passed as `tx=`.
 
-    Raises: BadInput: it is something else.
+    Raises:
+        BadInput: It is not a transaction.
     """
     if isinstance(tx, Transaction):
         return tx

@@ -1,10 +1,10 @@
-"""One living job for a key.
+"""Unique jobs: at most one live job for a key.
 
-A record says which job holds a key (recipes/unique.py). Where `together` is a transaction, the
-record and the row are written as one. Elsewhere the record comes first, with the whole row in
-it, and decides; then the row is added. Who finds a record without its row adds that row: nothing
-happens if it was there and has ended, since a key is born once, and otherwise the call that
-stopped in between has its job. So nobody needs to know whether that caller still lives.
+A record names the job that holds a key (`unique_records.py`). If `together` is a transaction, the
+record and the row are written as one. Otherwise the record comes first, contains the whole row,
+and decides; then the row is added. A process that finds a record without its row adds that row.
+If the row was there and has ended, nothing happens, since a key is inserted once. Otherwise this
+completes the insert of a caller that stopped, whether it is still alive or not.
 """
 
 from dataclasses import replace
@@ -23,31 +23,31 @@ from dueline.jobs.completion import Finished, complete, finish, finish_of, store
 from dueline.jobs.moves import Change, changed, with_position
 
 RESEND_US_MAX = DAY_US
-"""No birth is sent again later: stores remember for a limited time which keys were dropped."""
+"""No insert is repeated later: stores remember deleted keys for a limited time."""
 
 _ROUNDS_MAX = 20
 _LOOKS = 2
 
 
 def rule_of(job: Job) -> Rule | None:
-    """Read the unique key that a job came with."""
+    """Return the unique key that a job was enqueued with."""
     return read_options(job.opts).unique
 
 
 class _Holder(NamedTuple):
-    """Who holds a key: the row as it was born, and as it is now; None: it is not alive."""
+    """The job that holds a key: its first row, and its row now; None if it has ended."""
 
-    born: Job
+    original: Job
     row: Job | None
 
     def holds(self) -> bool:
-        """Tell whether the key is still held: while the job lives, or for a period."""
-        rule = rule_of(self.born)
+        """Return whether the key is still held: while the job is live, or for a period."""
+        rule = rule_of(self.original)
         return self.row is not None or (rule is not None and rule.within_us > 0)
 
 
 class UniqueJobs:
-    """Gives keys to jobs; threads may share it."""
+    """Assigns keys to jobs; threads may share it."""
 
     def __init__(self, store: Store, *, time: StoreTime, ids: Ids, catalog: Catalog) -> None:
         self._store = store
@@ -56,56 +56,62 @@ class UniqueJobs:
         self._catalog = catalog
 
     def place(self, job: Job, *, again: bool = False) -> Job:
-        """Store a job with a unique key, or find the one that stands for it.
+        """Store a job with a unique key, or return the one that holds the key.
 
-        The same job may be placed again, as a row may be added again; again: it may have been
-        placed before, and have ended (see `sending`).
+        The same job may be placed again, as a row may be added again.
 
-        Returns: the job, or in the modes `existing` and `earliest` the one that holds the key.
+        Args:
+            job: The job.
+            again: It may have been placed before, and have ended.
+
+        Returns:
+            The job; in the modes `existing` and `earliest` the one that holds the key.
 
         Raises:
-          Duplicate: another job holds the key; nothing was written.
-          EnqueueUnknown: it may or may not be stored; place it again.
+            Duplicate: Another job holds the key; nothing was written.
+            EnqueueUnknown: It may or may not be stored; place it again.
         """
         rule = rule_of(job)
         assert rule is not None
         for _ in range(_ROUNDS_MAX):
             if again and results.read(self._store, job.id) is not None:
                 return job
-            born = unique_records.read(self._store, job.lane.queue, rule.key)
-            if born is not None and born.id == job.id:
+            original = unique_records.read(self._store, job.lane.queue, rule.key)
+            if original is not None and original.id == job.id:
                 if not self._store.transactional:
                     self._add(job)
                 return job
-            holder = None if born is None else self._holder(born)
+            holder = None if original is None else self._holder(original)
             if holder is not None and holder.holds():
                 standing = self._stand(job, rule, holder, again=again)
                 if standing is not None:
                     return standing
-            elif self._put(job, rule, NO_VERSION if born is None else born.id):
+            elif self._put(job, rule, NO_VERSION if original is None else original.id):
                 return job
         raise Conflict(f"The unique key {rule.key!r} keeps changing hands.", hint="Try again.")
 
     def retake(self, row: Job, move: Move) -> bool:
-        """Bring a dead job back to life with the key that it held while it lived.
+        """Retry a dead job with the key that it held.
 
-        Where there is no transaction, a call that takes the key at the same instant may come
-        to stand beside it.
+        On stores without transactions, a call that takes the key at the same time may be stored,
+        too.
 
-        Returns: whether the verdict held.
+        Returns:
+            Whether the verdict held.
 
-        Raises: Duplicate: another job holds the key by now; nothing was written.
+        Raises:
+            Duplicate: Another job holds the key now; nothing was written.
         """
         rule = rule_of(row)
         if rule is None or rule.within_us:
             return self._store.settle([move])[0]
-        born = unique_records.read(self._store, row.lane.queue, rule.key)
-        if born is not None and born.id != row.id:
-            holder = self._holder(born)
+        original = unique_records.read(self._store, row.lane.queue, rule.key)
+        if original is not None and original.id != row.id:
+            holder = self._holder(original)
             if holder.holds():
-                raise _duplicate(rule, holder.born)
-        expect = NO_VERSION if born is None else born.id
-        # The row as it lies among the dead: a key that was born, so adding it again is harmless.
+                raise _duplicate(rule, holder.original)
+        expect = NO_VERSION if original is None else original.id
+        # The dead-letter row: its key was inserted before, so adding it again changes nothing.
         commit = unique_records.take(row, rule, expect=expect)
         if self._store.transactional:
             return self._store.together([Group(verdicts=(move,), commits=(commit,))])[0]
@@ -114,50 +120,50 @@ class UniqueJobs:
 
     # Who holds a key
 
-    def _holder(self, born: Job) -> _Holder:
-        """See what has become of the job that a record names."""
-        found = self._look(born)
+    def _holder(self, original: Job) -> _Holder:
+        """Return what has become of the job that a record names."""
+        found = self._look(original)
         if found is not None:
             return found
-        age_us = self._time.latest_us() - born.enqueued_us
+        age_us = self._time.latest_us() - original.enqueued_us
         if not self._store.transactional and age_us < RESEND_US_MAX:
             try:
-                is_sure = self._store.add([born])[0]
+                is_sure = self._store.add([original])[0]
             except Unknown:
                 is_sure = False
             if not is_sure:
                 raise StoreUnavailable(
-                    f"The store did not say whether the job {born.id.hex()} was stored, which "
+                    f"The store did not say whether the job {original.id.hex()} was stored, which "
                     "has the unique key; nothing of this call was.",
                 )
-            found = self._look(born)
-        return found or _Holder(born, None)
+            found = self._look(original)
+        return found or _Holder(original, None)
 
-    def _look(self, born: Job) -> _Holder | None:
+    def _look(self, original: Job) -> _Holder | None:
         for _ in range(_LOOKS):
-            row = self._store.find([born.id])[0]
+            row = self._store.find([original.id])[0]
             if row is not None:
                 if row.outcome:
                     complete(self._store, [stored(row)])
                 is_over = row.outcome or row.state == State.DEAD
-                return _Holder(born, None if is_over else row)
-            if results.read(self._store, born.id) is not None:
-                return _Holder(born, None)
+                return _Holder(original, None if is_over else row)
+            if results.read(self._store, original.id) is not None:
+                return _Holder(original, None)
         return None
 
     # What becomes of a call
 
     def _stand(self, job: Job, rule: Rule, holder: _Holder, *, again: bool) -> Job | None:
-        """Do what the mode says while another job holds the key; None: it is changing."""
+        """Apply the mode while another job holds the key; None if that is changing."""
         row = holder.row
         if rule.mode == "reject":
-            raise _duplicate(rule, holder.born)
+            raise _duplicate(rule, holder.original)
         if rule.mode == "existing":
-            return row or holder.born
+            return row or holder.original
         waits = row if row is not None and not row.is_claimed() else None
         if rule.mode == "earliest":
             if waits is None or waits.at_us <= job.at_us:
-                return row or holder.born
+                return row or holder.original
             width_us = self._catalog.settings(job.lane.queue).width_us
             move = changed(
                 waits, Change(at_us=job.at_us), token=self._ids.token(), width_us=width_us
@@ -165,15 +171,15 @@ class UniqueJobs:
             return waits if self._store.settle([move])[0] else None
         if rule.mode == "last":
             if waits is None:
-                return job if self._put(job, rule, holder.born.id) else None
+                return job if self._put(job, rule, holder.original.id) else None
             if not again:  # what may have been sent keeps its key (rule E1)
                 job = self._no_later(job, waits)
         elif waits is None:
-            raise _duplicate(rule, holder.born)
+            raise _duplicate(rule, holder.original)
         return job if self._replace(waits, job) else None
 
     def _no_later(self, job: Job, waits: Job) -> Job:
-        """Let a call be due when the one was in whose place it comes, if that is sooner."""
+        """Return the job, due no later than the waiting one that it replaces."""
         at_us = max(waits.at_us, self._time.earliest_us())
         if at_us >= job.at_us:
             return job
@@ -182,7 +188,7 @@ class UniqueJobs:
         return with_position(job, at_us, width_us=width_us)._replace(due_us=due_us)
 
     def _replace(self, old: Job, job: Job) -> bool:
-        """End a waiting job, and let another be born by that: one decision."""
+        """End a waiting job, and insert its successor by the same decision."""
         outcome = Outcome(
             "cancelled", self._time.latest_us(), error=f"Replaced by the job {job.id.hex()}."
         )
@@ -194,7 +200,7 @@ class UniqueJobs:
             raise EnqueueUnknown.about([job]) from error
 
     def _put(self, job: Job, rule: Rule, expect: bytes) -> bool:
-        """Give the key to a job that comes to be; False: somebody else was quicker."""
+        """Give the key to a new job; return False if another caller was faster."""
         commit = unique_records.take(job, rule, expect=expect)
         try:
             if self._store.transactional:
@@ -208,7 +214,7 @@ class UniqueJobs:
         return True
 
     def _add(self, job: Job) -> None:
-        """Add the row of a record that is written: from there on the job may come to be."""
+        """Add the row of a record that is written: from then on the job may run."""
         try:
             is_sure = self._store.add([job])[0]
         except StoreUnavailable as error:

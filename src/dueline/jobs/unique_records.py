@@ -1,10 +1,10 @@
-"""Which job holds a unique key.
+"""Records of the jobs that hold unique keys.
 
-One record a key, at a place made of the queue and the key. Its version is the id of the job that
-holds the key, and its value that job's row as it was born: an id cannot be derived from a key, so
-it is fixed here (rule B2) before the row is added, and whoever finds the record without the row
-can add that very row. Records of keys held for a period expire; the others go when their job ends,
-and one that is left behind says of itself that it is stale: its job is not alive.
+There is one record for each queue and key. Its version is the id of the job that holds the key,
+and its value is that job's row as it was enqueued. An id cannot be derived from a key, so it is
+fixed here (rule B2) before the row is added, and a process that finds the record without the row
+can add that very row. Records of keys held for a period expire; others are deleted when their job
+ends. One that is left behind is stale if its job is not live.
 """
 
 from hashlib import blake2b
@@ -20,7 +20,7 @@ _DIGEST_BYTES = 16
 
 
 def read(records: Records, queue: str, key: str) -> Job | None:
-    """Read which job holds a key, as it was born; None: nobody does."""
+    """Return the row of the job that holds a key, as it was enqueued; None if no job does."""
     partition, place = _place(queue, key)
     # As with results: only this key's neighbours lie between it and it less its last digit.
     for record in records.read(partition, after=place[:-1], limit=16):
@@ -30,7 +30,7 @@ def read(records: Records, queue: str, key: str) -> Job | None:
 
 
 def take(job: Job, rule: Rule, *, expect: bytes) -> Commit:
-    """Make the write that gives a key to a job; expect: the id of the one that has it now."""
+    """Return the write that gives a key to a job; expect: the id of the present holder."""
     partition, place = _place(job.lane.queue, rule.key)
     expires_us = job.enqueued_us + rule.within_us if rule.within_us else None
     put = Put(place, job.id, encode(job), expect=expect, expires_us=expires_us)
@@ -38,7 +38,7 @@ def take(job: Job, rule: Rule, *, expect: bytes) -> Commit:
 
 
 def release(job: Job, rule: Rule) -> Commit:
-    """Make the write that lets go of a key, if this job still has it."""
+    """Return the write that deletes a key's record, if this job still holds the key."""
     partition, place = _place(job.lane.queue, rule.key)
     return Commit(partition, (Delete(place, expect=job.id),))
 

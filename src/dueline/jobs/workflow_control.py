@@ -1,4 +1,4 @@
-"""Changes to workflows that were started: cancel and retry."""
+"""Cancels and retries workflows."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _PAGE: Final = 500
 
 
 def cancel(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkResult:
-    """End the steps of a branch that wait, and ask for the end of those that run."""
+    """End the waiting steps of a branch, and request the end of running ones."""
     total = BulkResult()
     for changed in cancel_all(queues, look.rows(reversed(look.branch(step)))):
         total = total.plus(changed)
@@ -21,7 +21,7 @@ def cancel(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkR
 
 
 def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None:
-    """End the steps of a group that have not ended; `step` is what gathers it (rule W8)."""
+    """End the live steps of a group; `step` gathers the group (rule W8)."""
     steps = range(layout.nodes[step].cancels_from, step)
     blocks = {one // BLOCK for one in steps}
     ends = records.ends(queues.engine.store, flow, blocks, with_values=False)
@@ -35,7 +35,7 @@ def cancel_group(queues: Queues, flow: JobId, layout: Layout, step: int) -> None
 
 
 def retry(queues: Queues, look: WorkflowView, step: int | None = None) -> BulkResult:
-    """Run the dead steps of a branch anew; what waits for them goes on then."""
+    """Run the dead steps of a branch again; the steps that wait for them continue then."""
     dead = [one for one, end in look.ends().items() if not end.is_final]
     branch = set(look.branch(step))
     total = BulkResult()

@@ -29,7 +29,7 @@ class Call(Context, Generic[T]):
     of the others; the last word counts.
     """
 
-    __slots__ = ("is_told", "priority", "raised", "result", "tenant", "value")
+    __slots__ = ("is_ended", "priority", "raised", "result", "tenant", "value")
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Call(Context, Generic[T]):
         super().__init__(job, control, handler, last_progress, started_us=started_us)
         self.value = value
         self.tenant, self.priority = job.lane.tenant, job.lane.priority
-        self.is_told = False
+        self.is_ended = False
         self.raised: BaseException | None = None
         self.result: object = None
 
@@ -53,13 +53,13 @@ class Call(Context, Generic[T]):
 
     def done(self, result: object = None) -> None:
         """Say that this job is done, and what its result is."""
-        self.is_told, self.raised, self.result = True, None, result
+        self.is_ended, self.raised, self.result = True, None, result
 
     def fail(self, error: BaseException) -> None:
         """Say that this job failed: what would become of it, had it raised this by itself."""
         if not isinstance(error, BaseException):
             raise BadInput(f"fail is given {error!r:.80}.", hint='Write fail(ValueError("..")).')
-        self.is_told, self.raised = True, error
+        self.is_ended, self.raised = True, error
 
     def snooze(self, after: timedelta | float) -> None:
         """Say that this job is to run again so long later, in seconds; no attempt is spent."""
@@ -74,7 +74,7 @@ class Call(Context, Generic[T]):
         """Tell this call's result, where it was the only one and the function returned."""
         if self.raised is not None:
             raise self.raised
-        return self.result if self.is_told or returned is None else returned[0]
+        return self.result if self.is_ended or returned is None else returned[0]
 
     def finish(self, tx: Finishing, value: Any = None) -> Any:  # noqa: ANN401
         """End this job in a transaction of yours: see `Context.finish`."""

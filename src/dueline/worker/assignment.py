@@ -1,4 +1,4 @@
-"""Jobs that are to be run."""
+"""Jobs that a runner is to run."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -11,18 +11,21 @@ from dueline.tasks.handler import Context
 from dueline.tasks.progress import Progress
 
 NOTHING: Final = Done(b"")
-"""How a job ended of which no result is wanted."""
+"""How a job ends if its result is not kept."""
 
 
 class Assignment(NamedTuple):
-    """A job to run. keep: its result is wanted. alone: with nothing beside it in its process.
+    """A job to run.
 
-    last: what an earlier attempt said of its progress.
-    firm: nothing overtakes it any more, since its wait may have made it the most urgent.
-    given: the first arguments of a step of a workflow, a JSON array.
-    chunk: the jobs that are handed to one call of their function; `job` stands for all of them.
-    since_us: when the runner got it, by the monotonic clock. start_by_us: it must not start
-    later, by the store's time; 0: as long as its claim lasts.
+    Attributes:
+      keep: Its result is stored.
+      alone: Nothing else runs in its process.
+      last: The progress that an earlier attempt reported.
+      firm: No other job overtakes it, since its wait may have made it the most urgent.
+      given: First arguments of a workflow step, a JSON array.
+      chunk: The jobs that one call of a batch handler gets; `job` represents all of them.
+      since_us: When the runner got it, by the monotonic clock.
+      start_by_us: Latest start by the store's time; 0: until its claim ends.
     """
 
     job: Job
@@ -37,9 +40,9 @@ class Assignment(NamedTuple):
 
 
 def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> int:
-    """Count the first of what comes that are more urgent than all that wait.
+    """Count the first of the new jobs that are more urgent than all waiting ones.
 
-    Both are in the order of urgency.
+    Both are ordered by urgency.
     """
     try:
         bar = waiting[0].job.lane.priority
@@ -51,7 +54,7 @@ def overtaking(coming: Sequence[Assignment], waiting: Sequence[Assignment]) -> i
 
 
 def done_with(assignment: Assignment, context: Context | None, value: object) -> Ending:
-    """Say that a job is done; its result is written where it is wanted."""
+    """Return the ending of a job that is done, with its result if that is kept."""
     if not assignment.keep or (context is not None and context.is_settled):
         return NOTHING
     return Done(encode_result(value, assignment.job.task))

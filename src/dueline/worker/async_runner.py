@@ -1,4 +1,4 @@
-"""Coroutine handlers on one event loop."""
+"""Runs coroutine handlers on one event loop."""
 
 import asyncio
 import threading
@@ -18,14 +18,14 @@ from dueline.worker.execution import Execution
 from dueline.worker.interrupt import Interrupt
 
 CLEAN_UP_S = 1.0
-"""How long a loop of our own is waited for, once what runs in it was cancelled."""
+"""How long the runner waits for its own loop after cancelling what runs in it."""
 
 LEFT_WAIT_US = 5 * SECOND_US
-"""How long jobs wait for another worker whose loop was closed under this one."""
+"""Delay of jobs that are released because their loop was closed by its owner."""
 
 
 class _Run:
-    """A job and the task that it is on the loop."""
+    """A job and its task on the loop."""
 
     __slots__ = ("assignment", "interrupted", "started_us", "task")
 
@@ -37,10 +37,16 @@ class _Run:
 
 
 class CoroutineRunner:
-    """Runs the coroutine handlers of a worker beside each other, on one event loop.
+    """Runs the coroutine handlers of a worker concurrently on one event loop.
 
-    The loop is its own, in a thread, or one that runs already. Whoever gives it jobs counts
-    them: any number runs at once.
+    The loop is its own, in a thread, or one that runs already. The caller counts the jobs: the
+    runner does not limit them.
+
+    Args:
+      execution: Runs a handler.
+      clock: The machine's clock.
+      ended: Called on the loop for each attempt that ended, with monotonic times.
+      loop: A loop of a thread other than the worker's; None for one of its own.
     """
 
     def __init__(
@@ -51,11 +57,6 @@ class CoroutineRunner:
         ended: Callable[[Ended], object],
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Take what to run jobs with; starts nothing yet.
-
-        Args: ended: called on the loop for each attempt that is over, with monotonic times.
-        loop: one that runs in another thread than the worker's; None for one of our own.
-        """
         self._execution = execution
         self._clock = clock
         self._ended = ended
@@ -70,11 +71,11 @@ class CoroutineRunner:
         self.offset_us = 0
 
     def __len__(self) -> int:
-        """Count the jobs that were begun and are not over."""
+        """Count the jobs that run."""
         return len(self._runs)
 
     def start(self) -> None:
-        """Start the loop, if it is our own."""
+        """Start the loop, if it is the runner's own."""
         if self._given is not None:
             return
         is_ready = threading.Event()
@@ -87,8 +88,8 @@ class CoroutineRunner:
     def _serve(self, is_ready: threading.Event) -> None:
         """Run the loop until it is stopped.
 
-        SystemExit and KeyboardInterrupt of a task that a handler started beside itself, or of a
-        callback, come out of the loop. It is sound then, and goes on for all other handlers.
+        SystemExit and KeyboardInterrupt of a task that a handler started, or of a callback, come
+        out of the loop. The loop is intact then, and continues for all other handlers.
         """
         runner = asyncio.Runner()
         self._loop = loop = runner.get_loop()
@@ -100,7 +101,7 @@ class CoroutineRunner:
         contain(runner.close)  # cancels what still runs
 
     def begin(self, assignment: Assignment) -> None:
-        """Run a job from now on; any thread may call."""
+        """Start a job; callable from any thread."""
         run = _Run(assignment)
         self._runs[id(run)] = run
         self._coming.append(run)
@@ -109,9 +110,9 @@ class CoroutineRunner:
             self._call(self._begin_all)
 
     def _call(self, function: Callable[[], object]) -> None:
-        """Have something called on the loop, if there is one still."""
+        """Call a function on the loop, unless the loop is closed."""
         assert self._loop is not None, "it was not started"
-        with suppress(RuntimeError):  # closed: see `look_after`
+        with suppress(RuntimeError):  # closed: see `cancel_overdue`
             self._loop.call_soon_threadsafe(function)
 
     def _begin_all(self) -> None:
@@ -140,14 +141,14 @@ class CoroutineRunner:
             self._ended(Ended(run.assignment.job, ending, started_us, now_us))
 
     def running(self) -> list[Job]:
-        """List the jobs whose handlers run now."""
+        """Return the jobs whose handlers run now."""
         return [run.assignment.job for run in list(self._runs.values()) if run.started_us]
 
     def cancel_overdue(self) -> None:
-        """Raise JobTimeout in a handler that keeps the loop from cancelling it at its limit.
+        """Raise JobTimeout in a handler that blocks the loop beyond its time limit.
 
-        A limit is the loop's own business while handlers await: see `Execution.arun`. Jobs that
-        were left by a loop that its owner closed are given back.
+        While handlers await, the loop enforces limits itself: see `Execution.arun`. Jobs that were
+        left by a loop that its owner closed are released.
         """
         now_us = self._clock.monotonic_us()
         if self._loop is not None and self._loop.is_closed():
@@ -160,9 +161,9 @@ class CoroutineRunner:
                 run.interrupted = self._interrupt.send(run)
 
     def close(self) -> None:
-        """Cancel what still runs, and end the loop if it is our own."""
+        """Cancel what still runs, and end the loop if it is the runner's own."""
         runs = list(self._runs.values())
-        self._runs.clear()  # nobody waits for how they end
+        self._runs.clear()  # their endings are not collected
         self._coming.clear()
         self._call(lambda: [run.task.cancel() for run in runs if run.task is not None])
         if self._thread is not None and self._loop is not None:
@@ -172,7 +173,7 @@ class CoroutineRunner:
 
 
 class _Steps:
-    """Awaits a coroutine step by step, and says when the loop is inside of it."""
+    """Awaits a coroutine step by step, and marks when the loop is inside it."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, Ending], run: _Run, interrupt: Interrupt

@@ -1,4 +1,4 @@
-"""One call of a function with the jobs of a chunk."""
+"""One call of a function with the jobs of a batch."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from dueline.worker.context_controls import Controls
 
 
 class EndingRules(Protocol):
-    """What tells how attempts end."""
+    """Decides how attempts begin and end."""
 
     controls: Controls
 
@@ -24,9 +24,10 @@ class EndingRules(Protocol):
 
 
 class BatchRun:
-    """Who takes part in a call, and how each of its jobs ended.
+    """The jobs of one call, and how each of them ended.
 
-    calls: what the function is given: those of jobs that may still run, and whose values fit.
+    Attributes:
+      calls: What the function gets: jobs that may still run, and whose values fit.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class BatchRun:
         judge, handler, job = self._judge, self._handler, one.job
         claim = job.claim()
         if not self._is_one and judge.controls.is_lost(claim):
-            self._endings[claim] = GivenBack()  # refused, as all that is said of it would be
+            self._endings[claim] = GivenBack()  # nothing could be stored for it
             return
         if (refusal := judge.begin(one, started_us)) is not None:
             self._endings[claim] = refusal
@@ -78,7 +79,7 @@ class BatchRun:
             self._end(one, call, None, result)
 
     def fail(self, error: BaseException) -> None:
-        """Take what the function raised: it is said of all of which nothing else was said."""
+        """Take what the function raised, for all jobs that have not ended."""
         for one, call in zip(self._in, self.calls, strict=True):
             self._end(one, call, error, None)
 
@@ -86,17 +87,17 @@ class BatchRun:
         self, one: Assignment, call: Call[Any], raised: BaseException | None, result: object
     ) -> None:
         judge, claim = self._judge, one.job.claim()
-        if claim in self._endings:  # what is raised was a time limit, over its results
+        if claim in self._endings:  # the time limit expired after its result
             return
-        if call.is_told:
+        if call.is_ended:
             raised, result = call.raised, call.result
         ending = Raised(raised) if raised is not None else contain(done_with, one, call, result)
-        if isinstance(ending, Raised):  # in the latter case, a result that cannot be written
+        if isinstance(ending, Raised):  # a result that cannot be encoded, say
             ending = judge.ending_of(ending.error, self._handler, one.job)
         self._endings[claim] = judge.end(one.job, call, ending)
 
     def ending(self) -> Ending:
-        """Tell how the jobs ended."""
+        """Return how the jobs ended."""
         if self._is_one:
             return self._endings[self._all[0].job.claim()]
         return Each([*self._endings.items()])

@@ -1,4 +1,4 @@
-"""Gathers jobs of tasks that take many at once, and hands them to a runner as one."""
+"""Collects jobs of batch tasks, and submits each batch to a runner as one job."""
 
 import threading
 from collections import Counter
@@ -15,25 +15,31 @@ from dueline.worker.context_controls import CANCELLED
 from dueline.worker.runner import Runner
 
 GATHERED_MAX: Final = 1_000
-"""With more jobs than these that wait for others, the oldest chunk is not waited for."""
+"""Maximum number of jobs that wait for their batch; above it, the oldest batch runs as it is."""
 
 _Kind = tuple[str, str, str]
 
 
 @dataclass(slots=True)
 class _Gathering:
-    """A chunk that waits for more. until_us: so long, by the machine's clock."""
+    """A batch that waits for more jobs, until `until_us` by the monotonic clock."""
 
     until_us: int
     jobs: list[Assignment] = field(default_factory=list)
 
 
 class BatchGatherer:
-    """A runner for a worker some of whose tasks take chunks; the real one is behind it.
+    """A runner that collects the jobs of batch tasks in front of the real runner.
 
-    That one sees a chunk as a job: it goes under the id of its most urgent member, with a fence
-    that no claim has, takes one slot, and however that job ends, they all do. The worker sees
-    its members. Those that wait for others are held, and take no slot.
+    The real runner sees a batch as one job in one slot: it has the id of the most urgent member and
+    a fence that no claim has. All members end when that job ends. The worker sees the members.
+    Members that wait for their batch are held, and take no slot.
+
+    Args:
+      runner: The real runner.
+      handlers: The batch tasks.
+      times: The machine's clock, and the store's time.
+      marked: Claims whose handlers are recorded as started: these jobs never wait for a batch.
     """
 
     def __init__(
@@ -43,12 +49,6 @@ class BatchGatherer:
         times: tuple[Clock, Callable[[], int]],
         marked: Collection[Claim],
     ) -> None:
-        """Take the real runner, and the tasks whose jobs are gathered.
-
-        Args:
-          times: the machine's clock, and the store's time. marked: claims of which the store
-            knows that their handlers were started: nothing may keep these waiting.
-        """
         self._runner = runner
         self._handlers = handlers
         self._clock, self._now_us = times
@@ -67,18 +67,18 @@ class BatchGatherer:
 
     @property
     def run_us(self) -> float:
-        """How long a call runs."""
+        """Mean run time of a call."""
         return self._runner.run_us
 
     @property
     def capacity(self) -> int:
-        """How many calls could run now if nothing else did."""
+        """Number of calls that could run now if nothing else ran."""
         return self._runner.capacity
 
     # Gather
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
-        """Take jobs to run; those of tasks with chunks wait until one is full, or long enough."""
+        """Take jobs to run; those of batch tasks wait until their batch is full or overdue."""
         ready: list[Assignment] = []
         at_once: dict[_Kind, _Gathering] = {}
         now_us = self._clock.monotonic_us()
@@ -100,7 +100,7 @@ class BatchGatherer:
             self._runner.submit(ready)
 
     def submit_overdue(self) -> None:
-        """Have the chunks run that have waited long enough."""
+        """Submit the batches that have waited long enough."""
         if not self._open:
             return
         now_us = self._clock.monotonic_us()
@@ -116,7 +116,7 @@ class BatchGatherer:
             self._runner.submit(ready)
 
     def _joined(self, gathering: _Gathering) -> Assignment:
-        """Make one of the jobs of a chunk."""
+        """Make one assignment of the jobs of a batch."""
         some = gathering.jobs
         if len(some) == 1:
             return some[0]._replace(since_us=self._clock.monotonic_us())
@@ -132,7 +132,7 @@ class BatchGatherer:
         )
 
     def wait_us(self, most_us: int) -> int:
-        """Tell how long it is, at most so long, until a chunk has waited long enough."""
+        """Return the time until a batch has waited long enough, at most `most_us`."""
         if not self._open:
             return most_us
         with self._guard:
@@ -145,14 +145,14 @@ class BatchGatherer:
 
     @property
     def slotless(self) -> int:
-        """How many jobs take no slot: those that wait for others, and all but one of a chunk."""
+        """Number of jobs without a slot: those that wait for a batch, and all but one of each."""
         gathered = self.gathered
         with self._guard:
             return gathered + sum(len(jobs) - 1 for jobs in self._begun.values())
 
     @property
     def gathered(self) -> int:
-        """How many jobs wait for more jobs of their batch."""
+        """Number of jobs that wait for more jobs of their batch."""
         with self._guard:
             return sum(len(one.jobs) for one in self._open.values())
 
@@ -168,10 +168,10 @@ class BatchGatherer:
         return counts
 
     def seen(self, taken: Iterable[Job]) -> None:
-        """Learn from what a claim brought how many jobs more than there are slots are claimed.
+        """Learn from a claim how many jobs to claim beyond the free slots.
 
-        Nobody knows beforehand of which tasks they will be. So it is up to three times as many
-        as came last, as long as all of those were of tasks with chunks.
+        The tasks of the next jobs are not known in advance. If all jobs of the last claim were of
+        batch tasks, up to three times as many are claimed.
         """
         tasks = [job.task for job in taken]
         is_all = bool(tasks) and all(task in self._handlers for task in tasks)
@@ -181,7 +181,7 @@ class BatchGatherer:
     # What the worker sees of the runner
 
     def collect(self) -> list[Ended]:
-        """Take the attempts that ended since the last call, each job's by itself."""
+        """Return the attempts that ended since the last call, one for each job."""
         with self._guard:
             found, self._ended = self._ended, []
             for one in self._runner.collect():
@@ -193,11 +193,11 @@ class BatchGatherer:
         return found
 
     def running(self) -> list[Job]:
-        """List the jobs whose handlers run now."""
+        """Return the jobs whose handlers run now."""
         return self._members(self._runner.running())
 
     def take_back(self) -> list[Job]:
-        """Take back the jobs that no handler was called for yet."""
+        """Take back the jobs that have not started."""
         taken = self._all_of(self._runner.take_back())
         with self._guard:
             taken += [one.job for line in self._open.values() for one in line.jobs]
@@ -205,11 +205,11 @@ class BatchGatherer:
         return taken
 
     def take_waiting(self) -> list[Job]:
-        """Take back the jobs that wait for a slot, and not for others of their batch."""
+        """Take back the jobs that wait for a slot, but not those that wait for their batch."""
         return self._all_of(self._runner.take_waiting())
 
     def _all_of(self, leaders: Sequence[Job]) -> list[Job]:
-        """Name the jobs of batches that were taken back, and forget these."""
+        """Return the jobs of batches that were taken back, and drop these batches."""
         taken = self._members(leaders)
         with self._guard:
             for leader in leaders:
@@ -217,7 +217,7 @@ class BatchGatherer:
         return taken
 
     def _members(self, jobs: Iterable[Job]) -> list[Job]:
-        """Name the jobs of chunks in their place."""
+        """Replace batches by their jobs."""
         found: list[Job] = []
         with self._guard:
             for job in jobs:
@@ -225,7 +225,7 @@ class BatchGatherer:
         return found
 
     def forget(self, lost: Sequence[Claim]) -> None:
-        """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
+        """Drop unstarted jobs whose claims were lost; notify the handlers of the others."""
         self._withdraw(set(lost))
         with self._guard:
             for jobs in self._begun.values():
@@ -234,7 +234,7 @@ class BatchGatherer:
         self._runner.forget(lost)
 
     def cancel(self, claims: Sequence[Claim]) -> None:
-        """End jobs that wait for others; tell the others that their end is wished for."""
+        """End jobs that wait for their batch; notify the handlers of the others."""
         gone = self._withdraw(set(claims))
         now_us = self._now_us()
         with self._guard:
@@ -242,7 +242,7 @@ class BatchGatherer:
         self._runner.cancel(claims)
 
     def _withdraw(self, claims: Collection[Claim]) -> list[Job]:
-        """Take jobs of some claims out of the chunks that wait."""
+        """Take the jobs of some claims out of the batches that wait."""
         gone: list[Job] = []
         with self._guard:
             for kind, line in [*self._open.items()]:
@@ -254,7 +254,7 @@ class BatchGatherer:
 
 
 def _apart(ended: Ended, members: Mapping[Claim, Job]) -> list[Ended]:
-    """Tell how each job of a chunk ended. Those that were lost meanwhile are not among them."""
+    """Return how each job of a batch ended; jobs whose claims were lost are omitted."""
     if isinstance(ended.ending, Each):
         endings = dict(ended.ending.endings)
         return [
@@ -275,5 +275,5 @@ def gathering(
     times: tuple[Clock, Callable[[], int]],
     marked: Collection[Claim],
 ) -> BatchGatherer | None:
-    """Make what gathers jobs before they come to a runner; None where no task takes many."""
+    """Return a gatherer in front of a runner; None without batch tasks."""
     return BatchGatherer(runner, handlers, times, marked) if handlers else None

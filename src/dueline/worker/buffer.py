@@ -8,8 +8,9 @@ from dueline.worker.runner import Runner
 from dueline.worker.start_marks import MarkedStarts
 
 WAIT_US_MAX: Final = 250_000
-"""Maximum time that a claimed job waits behind others in one worker: five times what the buffer
-is meant to hold, so that a machine that is slow for a moment releases nothing."""
+"""Maximum time that a claimed job waits behind others in one worker: five times what the buffer is
+meant to hold, so that a machine that is slow for a moment releases nothing.
+"""
 
 CHECK_EVERY_US: Final = 25_000
 
@@ -17,9 +18,9 @@ CHECK_EVERY_US: Final = 25_000
 class Buffer:
     """How many jobs a worker holds, and which of them it releases (rule H1).
 
-    A worker learns from jobs that ended how many it can run in 50 ms, and holds as many more than
-    it runs. When the next ones turn out to be slow, what waits behind them is released for other
-    workers, and until a handler has ended, only jobs that can start at once are claimed.
+    A worker learns from ended jobs how many it can run in 50 ms, and holds that many beyond the
+    running ones. If the next ones are slow, those that wait behind them are released for other
+    workers. Until a handler has ended, only jobs that can start at once are claimed then.
     """
 
     def __init__(self, runner: Runner, careful: MarkedStarts) -> None:
@@ -29,7 +30,7 @@ class Buffer:
         self._checked_us = 0
 
     def most(self) -> int:
-        """Return how many jobs may be held, running ones and others."""
+        """Return how many jobs may be held, including running ones."""
         more = 0 if self._is_full else buffer_size(self._runner.run_us, self._runner.threads)
         return self._runner.capacity + more
 

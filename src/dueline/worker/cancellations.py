@@ -1,4 +1,4 @@
-"""Which of a worker's jobs shall end."""
+"""Which of a worker's jobs were cancelled."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -11,13 +11,14 @@ from dueline.jobs import cancel_requests
 from dueline.worker.context_controls import CANCELLED, RecentClaims
 
 READ_EVERY_US = SECOND_US
-"""While a worker holds jobs, it looks this often whether one is to be cancelled."""
+"""Interval at which a worker that holds jobs reads cancel requests."""
 
 
 class Cancellations:
-    """The wishes for the end of claimed jobs: the beat's thread reads, the loop obeys.
+    """Cancel requests for claimed jobs: the heartbeat's thread reads them, the loop applies them.
 
-    known: the claims of which this process read that they are to stop.
+    Attributes:
+      known: Claims that were cancelled, as far as this process has read.
     """
 
     def __init__(self, engine: Engine, worker: str, clock: Clock) -> None:
@@ -29,7 +30,7 @@ class Cancellations:
         self._read_us = clock.monotonic_us()
 
     def read(self) -> bool:
-        """Read what is wished of this worker, at most once a second; tell whether it was news."""
+        """Read this worker's cancel requests, at most once a second; return whether any exist."""
         now_us = self._clock.monotonic_us()
         if now_us - self._read_us < READ_EVERY_US:
             return False
@@ -46,17 +47,17 @@ class Cancellations:
         return True
 
     def take(self) -> list[Claim]:
-        """Take the claims whose end was wished for since the last call."""
+        """Return the claims that were cancelled since the last call."""
         taken = []
         while self._new:
             taken.append(self._new.popleft())
         return taken
 
     def refused(self, jobs: Sequence[Job]) -> list[Ended]:
-        """End those of some freshly claimed jobs that shall not run.
+        """Return endings for those of some freshly claimed jobs that were cancelled.
 
-        A wish that was for an earlier claim holds for this one, too: it was written before this
-        claim, so that it is found now, or after it, and then the one who wished saw this claim.
+        A request for an earlier claim applies to this one, too: if it was written before this
+        claim, it is found here; if after, the one who cancelled saw this claim.
         """
         wished: set[JobId] = set()
         before = [job.id for job in jobs if job.fence > 1]
@@ -67,5 +68,5 @@ class Cancellations:
         return [self.ended(job) for job in jobs if job.id in wished or job.claim() in self.known]
 
     def ended(self, job: Job) -> Ended:
-        """End a job that no handler was called for."""
+        """Return the ending of a job whose handler was not called."""
         return Ended(job, Cancelled(CANCELLED), 0, self._engine.time.latest_us())

@@ -1,4 +1,4 @@
-"""A child process, as its parent sees it."""
+"""The parent's side of a child process."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ from dueline.worker.recycling import RecycleAfter
 
 
 class Process(Protocol):
-    """What runs somewhere."""
+    """A running process."""
 
     @property
     def pid(self) -> int: ...  # noqa: D102
@@ -38,7 +38,7 @@ class Process(Protocol):
 
 
 class Pipe(Protocol):
-    """What leads to it."""
+    """The connection to a process."""
 
     def send_bytes(self, data: bytes, /) -> None: ...  # noqa: D102
     def recv_bytes(self) -> bytes: ...  # noqa: D102
@@ -46,9 +46,11 @@ class Pipe(Protocol):
 
 
 class ChildHandle:
-    """One process, its pipe, and what it was given.
+    """A child process, its pipe, and the jobs that it was given.
 
-    is_worn: another takes its place. is_leaving: it is there, so this one gets nothing more.
+    Attributes:
+      is_worn: Another child replaces it.
+      is_leaving: Its replacement is ready, so it gets no more jobs.
     """
 
     def __init__(self, process: Process, pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
@@ -61,22 +63,22 @@ class ChildHandle:
         self.is_recalled = False
         self.is_worn = False
         self.is_leaving = False
-        self._is_told = False
+        self._is_exit_asked = False
         self._handlers = handlers
         self._kill_us: dict[Claim, int] = {}
         self._overdue: set[Claim] = set()
 
     def has_lone(self) -> bool:
-        """Tell whether it runs a job that nothing may run beside."""
+        """Return whether it runs a job that must run alone."""
         return any(one.alone for one in self.given.values())
 
     def having(self, claims: Sequence[Claim]) -> list[Claim]:
-        """List those of some claims whose jobs it was given, by themselves or in a chunk."""
+        """Return those claims whose jobs it was given, alone or in a batch."""
         members = {member.job.claim() for one in self.given.values() for member in one.chunk}
         return [claim for claim in claims if claim in self.given or claim in members]
 
     def unstarted_since_us(self) -> list[int]:
-        """List since when the jobs wait that it was given and has not started."""
+        """Return since when each of its unstarted jobs waits."""
         if len(self.given) <= len(self.started):
             return []
         return [
@@ -85,15 +87,15 @@ class ChildHandle:
             if claim not in self.started and not one.alone
         ]
 
-    # What it is told
+    # Messages to the child
 
     def give(self, offset_us: int, now_us: int, assignments: Sequence[Assignment]) -> None:
-        """Have it run jobs. offset_us: the store's time less the monotonic clock."""
+        """Send it jobs to run. offset_us: the store's time minus the monotonic clock."""
         self.given.update((one.job.claim(), one) for one in assignments)
         self.send(Run(offset_us, now_us, assignments))
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
-        """Tell it which of its claims last longer, as far as they matter to it."""
+        """Send it the new ends of those of its claims that have not started."""
         unstarted = [one for claim, one in self.given.items() if claim not in self.started]
         members = [member for one in unstarted for member in one.chunk or (one,)]
         claims = [one.job.claim() for one in members]
@@ -101,30 +103,30 @@ class ChildHandle:
             self.send(Extended(some))
 
     def recall(self) -> None:
-        """Ask for what it has not started."""
+        """Ask it to return the jobs that it has not started."""
         if not self.is_recalled and len(self.given) > len(self.started):
             self.is_recalled = True
             self.send(Recall())
 
     def ask_to_exit(self) -> None:
-        """Take back what it has not started; once it is idle, let it end."""
+        """Take back its unstarted jobs; once it is idle, ask it to exit."""
         if self.given:
             self.recall()
-        elif not self._is_told:
-            self._is_told = True
+        elif not self._is_exit_asked:
+            self._is_exit_asked = True
             self.send(Leave())
 
     def send(self, message: Message) -> None:
-        """Send a message, unless it is dead: its reader puts back what it was given."""
+        """Send a message. If the child is dead, its listener requeues its jobs."""
         try:
             self.pipe.send_bytes(dump(message))
         except OSError:
             return
 
-    # What it says
+    # Messages from the child
 
     def on_started(self, started: Started, monotonic_us: int) -> None:
-        """Note that it calls a handler, and until when that may run."""
+        """Note that it calls a handler, and when that handler must be killed."""
         self.started[started.claim] = started.started_us
         given = self.given.get(started.claim)
         handler = self._handlers.get(given.job.task) if given else None
@@ -132,13 +134,13 @@ class ChildHandle:
             self._kill_us[started.claim] = monotonic_us + handler.kill_after_us
 
     def on_finished(self, finished: Finished) -> Assignment | None:
-        """Note that a handler ended; answer what it was given, None if it was forgotten."""
+        """Note that a handler ended; return its assignment, None if its claim was lost."""
         self.ran += 1
         self.started.pop(finished.claim, None)
         self._kill_us.pop(finished.claim, None)
         return self.given.pop(finished.claim, None)
 
-    # Its limits
+    # Limits
 
     def kill_overdue(self, monotonic_us: int) -> None:
         """Kill it if a handler runs longer than its task's `kill_after`."""
@@ -150,7 +152,7 @@ class ChildHandle:
             self.process.kill()
 
     def recycle_if_due(self, wear: RecycleAfter, *, weigh: bool) -> None:
-        """See whether it has worked enough. weigh: look at its memory, too."""
+        """Mark it for replacement if it is due. weigh: check its memory, too."""
         if wear.jobs is not None and self.ran >= wear.jobs:
             self.is_worn = True
         if weigh and wear.memory_bytes is not None:
@@ -158,16 +160,17 @@ class ChildHandle:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self.process.pid
 
     def endings_of_dead(self, now_us: int) -> tuple[list[Assignment], list[Ended]]:
-        """Say what becomes of its jobs, now that it is dead.
+        """Return what becomes of its jobs after it died.
 
-        One that was killed for a handler that ran too long takes the blame from all others:
-        those that ran beside it are given back, and no crash is counted.
+        If it was killed because a handler ran too long, only that handler's job fails. The jobs
+        that ran next to it are released, and no crash is counted.
 
-        Returns: what it had not started, in order; the attempts that ended with it.
+        Returns:
+            The assignments that it had not started, in order, and the attempts that ended with it.
         """
         detail = self.death()
         waiting: list[Assignment] = []
@@ -185,7 +188,7 @@ class ChildHandle:
         return waiting, ended
 
     def death(self) -> str:
-        """Say how the process ended."""
+        """Describe how the process ended."""
         code = self.process.wait()
         return f"The process died with signal {-code}." if code < 0 else f"It exited: {code}."
 
@@ -198,9 +201,11 @@ class ChildHandle:
 
 
 def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callable[[], ChildHandle]:
-    """Make what starts processes of this machine.
+    """Return a function that starts child processes on this machine.
 
-    Args: command: the program; the number of its pipe's descriptor is appended.
+    Args:
+        command: The program; the descriptor of its pipe is appended.
+        handlers: The handlers by task.
     """
 
     def spawn() -> ChildHandle:
@@ -217,7 +222,7 @@ def spawning(command: Sequence[str], handlers: Mapping[str, Handler]) -> Callabl
 
 
 def resident_bytes(pid: int) -> int:
-    """Read how much memory a process holds; 0 where that cannot be read, as once it is gone."""
+    """Return the resident memory of a process; 0 if it cannot be read."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""A worker's child process: runs handlers, settles nothing."""
+"""A worker's child process: runs handlers, and stores nothing."""
 
 import os
 import signal
@@ -35,11 +35,20 @@ from dueline.worker.thread_runner import ThreadRunner
 _TICK_S = 0.05
 
 REPORT_EVERY_US = 200_000
-"""A handler's progress is passed on to the parent at most this often."""
+"""Minimum time between two progress reports to the parent."""
 
 
 class Child:
-    """The far end of a worker's pipe. It exits when the pipe closes: its parent is gone."""
+    """The child's side of a worker's pipe. It exits when the pipe closes, since its parent is gone.
+
+    Args:
+      pipe: The pipe to the parent.
+      handlers: The handlers by task.
+      threads: Number of handlers that run at the same time.
+      hooks: The application's hooks.
+      make_runner: Creates the runner.
+      is_remote: The parent's monotonic clock belongs to another machine.
+    """
 
     def __init__(
         self,
@@ -51,10 +60,6 @@ class Child:
         *,
         is_remote: bool = False,
     ) -> None:
-        """Take the pipe to the parent, what it may ask for, who hears of it, what runs it.
-
-        Args: is_remote: the parent's monotonic clock is another machine's.
-        """
         self._pipe = pipe
         self._is_remote = is_remote
         self._sending = threading.Lock()
@@ -65,7 +70,7 @@ class Child:
         self._is_leaving = False
         self._wakeup = threading.Event()
         self._runner = make_runner(
-            _Telling(handlers, hooks, self._tell_start),
+            _ReportingExecution(handlers, hooks, self._report_start),
             threads=threads,
             clock=self._clock,
             now_us=self._now_us,
@@ -73,7 +78,7 @@ class Child:
         )
 
     def run(self) -> None:
-        """Serve until the parent has no more work; where it closes the pipe, end the process."""
+        """Serve until the parent has no more work. If the parent closes the pipe, exit."""
         self._runner.start()
         reporting = threading.Thread(target=self._report, name="dueline-report", daemon=True)
         reporting.start()
@@ -82,7 +87,7 @@ class Child:
             try:
                 message = load(self._pipe.recv_bytes())
             except (EOFError, OSError):
-                # Without a parent nobody extends the leases: whatever runs is stopped at once.
+                # Without a parent no lease is extended: stop running handlers at once.
                 os._exit(0)
             if isinstance(message, Leave):
                 break
@@ -107,23 +112,23 @@ class Child:
     def _now_us(self) -> int:
         return self._clock.monotonic_us() + self._offset_us
 
-    def _tell_start(self, claim: Claim) -> None:
-        """Say that a handler is about to be called, after what ended before it.
+    def _report_start(self, claim: Claim) -> None:
+        """Report that a handler is about to be called, after what ended before it.
 
-        If the process dies in it, that is known: it neither runs again nor counts as crashed.
+        If the process dies in it, the parent knows which handlers ran.
         """
-        self._tell_ends()
+        self._report_endings()
         self._send(Started(claim, self._now_us()))
 
     def _report(self) -> None:
         while not self._is_leaving:
             self._wakeup.wait(_TICK_S)
             self._wakeup.clear()
-            self._tell_ends()
+            self._report_endings()
             self._runner.interrupt_overdue()
             self._runner.spread()
 
-    def _tell_ends(self) -> None:
+    def _report_endings(self) -> None:
         with self._collecting:
             all_ended = self._runner.collect()
             self._report_progress(at_once=bool(all_ended))
@@ -132,7 +137,7 @@ class Child:
                 self._send(Finished(claim, ended.ending, ended.started_us, ended.ended_us))
 
     def _report_progress(self, *, at_once: bool) -> None:
-        """Pass on what handlers say of their progress, before it is said how they ended."""
+        """Forward progress reports, before the endings of their handlers."""
         now_us = self._clock.monotonic_us()
         if at_once or now_us - self._reported_us > REPORT_EVERY_US:
             self._reported_us = now_us
@@ -147,31 +152,31 @@ class Child:
             os._exit(0)
 
 
-class _Telling(Execution):
-    """Says that a handler is about to be called: if the process dies in it, it is a suspect."""
+class _ReportingExecution(Execution):
+    """Reports each start first: if the process dies in a handler, its job is a suspect."""
 
     def __init__(
-        self, handlers: Mapping[str, Handler], hooks: Hooks, tell: Callable[[Claim], None]
+        self, handlers: Mapping[str, Handler], hooks: Hooks, report: Callable[[Claim], None]
     ) -> None:
         super().__init__(handlers, hooks)
-        self._tell = tell
+        self._report = report
 
     def run_plainly(self, assignment: Assignment, now_us: int) -> None:
-        """Call no function the short way, on which nobody is told."""
+        """Skip the fast path, which reports no start."""
         del assignment, now_us
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
         if self.controls.has_expired(assignment, now_us):
             return GivenBack()
-        self._tell(assignment.job.claim())
+        self._report(assignment.job.claim())
         return super().begin(assignment, now_us)
 
     def begin_batch(self, assignment: Assignment) -> None:
-        self._tell(assignment.job.claim())
+        self._report(assignment.job.claim())
 
 
 def serve(descriptor: int, handlers: dict[str, Handler], threads: int, hooks: Hooks) -> None:
-    """Be a child: signals are the parent's business, its pipe is the only life line."""
+    """Run a child process. The parent handles signals; the child ends when its pipe closes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.close()

@@ -1,4 +1,4 @@
-"""What a worker and its child processes say to each other."""
+"""Messages between a worker and its child processes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -24,10 +24,11 @@ from dueline.worker.assignment import Assignment
 
 
 class Run(NamedTuple):
-    """Parent to child: run these.
+    """Parent to child: run these jobs.
 
-    offset_us: the store's time less the monotonic clock of the parent's machine. now_us: the
-    store's time, for a child on another machine.
+    Attributes:
+      offset_us: The store's time minus the monotonic clock of the parent's machine.
+      now_us: The store's time, for a child on another machine.
     """
 
     offset_us: int
@@ -36,7 +37,7 @@ class Run(NamedTuple):
 
 
 class Extended(NamedTuple):
-    """Parent to child: claims last longer than their rows say, until then by the store's time."""
+    """Parent to child: new ends of claims, by the store's time."""
 
     until_us: Mapping[Claim, int]
 
@@ -48,17 +49,17 @@ class Lost(NamedTuple):
 
 
 class CancelAsked(NamedTuple):
-    """Parent to child: somebody wants these jobs to end."""
+    """Parent to child: these jobs were asked to stop."""
 
     claims: Sequence[Claim]
 
 
 class Recall(NamedTuple):
-    """Parent to child: hand back what was not started."""
+    """Parent to child: return the jobs that have not started."""
 
 
 class Leave(NamedTuple):
-    """Parent to child: nothing more will come."""
+    """Parent to child: no more messages follow."""
 
 
 class Ready(NamedTuple):
@@ -66,7 +67,7 @@ class Ready(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Child to parent, in answer to a recall: these will not be started."""
+    """Child to parent, in answer to a recall: these jobs will not be started."""
 
     claims: Sequence[Claim]
 
@@ -79,7 +80,7 @@ class Started(NamedTuple):
 
 
 class Progressed(NamedTuple):
-    """Child to parent: how far a handler has come."""
+    """Child to parent: the progress that a handler reported."""
 
     claim: Claim
     report: ProgressReport
@@ -115,7 +116,7 @@ _ENDINGS: Final[dict[str, type[Ending]]] = {
 
 
 def dump(message: Message) -> bytes:
-    """Write a message."""
+    """Encode a message."""
     parts: Sequence[Any] = tuple(message)
     if isinstance(message, Extended):
         parts = ([*message.until_us.items()],)
@@ -126,7 +127,7 @@ def dump(message: Message) -> bytes:
 
 
 def load(data: bytes) -> Message:
-    """Read a message."""
+    """Decode a message."""
     kind, parts = unpack(data)
     match kind:
         case "Run":
@@ -154,7 +155,7 @@ def load(data: bytes) -> Message:
 
 
 def _parts(ending: Ending) -> tuple[str, Sequence[Any]]:
-    """Take an ending apart; those of a chunk, too."""
+    """Take an ending apart, and those of a batch."""
     if isinstance(ending, Each):
         return Each.__name__, [(claim, *_parts(one)) for claim, one in ending.endings]
     return type(ending).__name__, tuple(ending)
@@ -183,5 +184,5 @@ def _job(cells: Sequence[Any]) -> Job:
 
 
 def to_ended(message: Finished, job: Job) -> Ended:
-    """Join what the child said with the row that the parent kept."""
+    """Join the child's message with the row that the parent kept."""
     return Ended(job, message.ending, message.started_us, message.ended_us)

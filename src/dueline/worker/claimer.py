@@ -1,4 +1,4 @@
-"""Finds lanes, claims jobs."""
+"""Finds lanes with due jobs, and claims jobs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,17 +31,18 @@ from dueline.worker.lane_list import LaneListCache
 from dueline.worker.shard_affinity import Place, ShardAffinity, affinity_of
 
 READERS_MAX = 8
-"""How many shards' lane lists are read at once where a read is a round trip."""
+"""Maximum number of lane lists read at the same time on stores where a read is a round trip."""
 
 MOMENT_US = 10 * SECOND_US
-"""A burst waits so long for a limit."""
+"""How long a burst waits for a limit."""
 
 DAMAGED_US = 60 * SECOND_US
-"""How long a limit or queue whose record cannot be read is left alone; longer than MOMENT_US, so
-that a burst does not wait for it."""
+"""How long a limit or queue whose record cannot be read is skipped; longer than MOMENT_US, so that
+a burst does not wait for it.
+"""
 
 HEADS_MAX = 100
-"""How many lanes' first jobs are looked at in a refresh, where jobs age."""
+"""Maximum number of lanes whose first jobs are read in a refresh, in queues with aging."""
 
 
 _Kind = tuple[int, str, tuple[str, ...]]
@@ -49,14 +50,23 @@ _Lanes = tuple[list[Pointer], Mapping[Lane, int | None]]
 
 
 class ClaimedJob(NamedTuple):
-    """A claimed job. before: its row as it was, if its last claim died; None otherwise."""
+    """A claimed job. before: its row before the claim, if its last claim died; None otherwise."""
 
     job: Job
     before: Job | None
 
 
 class Claimer:
-    """One worker's view of the lane lists of the queues that it serves."""
+    """One worker's view of the lane lists of the queues that it serves.
+
+    Args:
+      engine: The engine.
+      serving: Names of the queues.
+      worker: The worker's id.
+      lease_us: How long claims last; None for the queues' own leases.
+      permits: Where permits for jobs with limits are taken; None to claim no such jobs.
+      affinity: Which shards are polled; None for all.
+    """
 
     def __init__(
         self,
@@ -68,13 +78,6 @@ class Claimer:
         permits: PermitSource | None = None,
         affinity: ShardAffinity | None = None,
     ) -> None:
-        """Take the engine, the names of the queues, and the worker's id; reads nothing yet.
-
-        Args:
-          lease_us: how long claims last; None for as long as each queue says.
-          permits: where permits for jobs with limits are taken; None to claim no such jobs.
-          affinity: which shards to look at at each look; None for all.
-        """
         self._affinity = affinity
         self._permits = permits
         self._limited = BlockedLanes()
@@ -82,9 +85,9 @@ class Claimer:
         self._engine = engine
         self._serving = serving
         self._worker = worker
-        self._look_ahead_us = WAKE_AHEAD_US  # further than to the next look
+        self._look_ahead_us = WAKE_AHEAD_US  # further than the next poll
         self._asked_us = 0
-        self._prefetched_until_us = 0  # what may be claimed ahead up to then is
+        self._prefetched_until_us = 0  # jobs due until then are prefetched
         self._can_prefetch = isinstance(engine.store, SupportsPrefetch)
         self._rota = LaneRotation()
         self._rolls: dict[tuple[str, int], LaneListCache] = {}
@@ -93,7 +96,7 @@ class Claimer:
         self._turn = 0
         self._weights = TenantWeights()
         self._readers: ThreadPoolExecutor | None = None
-        if engine.store.scope == "network":  # each read waits for an answer; looks are frequent
+        if engine.store.scope == "network":  # each read is a round trip, and polls are frequent
             self._look_ahead_us = SECOND_US
             self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dueline-lanes")
 
@@ -107,12 +110,12 @@ class Claimer:
         *,
         is_alone: bool,
     ) -> "Claimer":
-        """Make one that shares its queues with those of other workers, unless it is alone."""
+        """Create a claimer that shares its queues with other workers, unless it is alone."""
         affinity = None if is_alone else affinity_of(engine, worker)
         return cls(engine, list(serving), worker, permits=permits, affinity=affinity)
 
     def refresh(self) -> None:
-        """Read the lane lists, forget what visits said, retire lanes that are past and empty."""
+        """Read the lane lists again, and sweep lanes that are past and empty."""
         shards: Sequence[Place] = [
             (queue, shard, settings.width_us)
             for queue in self._serving
@@ -124,11 +127,11 @@ class Claimer:
         at_once = self._readers.map if self._readers else map
         pointers: list[Pointer] = []
         heads: dict[Lane, int | None] = {}
-        rolls, self._rolls = self._rolls, {}  # what visits said is not of a list read halfway
+        rolls, self._rolls = self._rolls, {}  # a list read halfway is dropped
         now_us = self._engine.time.earliest_us()
-        for found, told in at_once(partial(self._read, rolls, now_us), shards):
+        for found, known in at_once(partial(self._read, rolls, now_us), shards):
             pointers += found
-            heads |= told
+            heads |= known
         self._rolls = rolls
         self._rota.renew(pointers, heads)
         self._limited.forget()
@@ -140,19 +143,19 @@ class Claimer:
         }
         each = [self._engine.catalog.settings(queue).weights for queue in self._serving]
         self._weights.weights = dict(sorted(chain.from_iterable(each)))
-        self._look_at_heads()
+        self._read_heads()
 
-    def _look_at_heads(self) -> None:
-        """See since when the first jobs of lanes wait, where jobs age and the list told nothing.
+    def _read_heads(self) -> None:
+        """Read the first jobs of lanes without a known head, in queues with aging.
 
-        A lane that is never visited would not age otherwise. Some at each refresh will do.
+        A lane that is never claimed from would not age otherwise. Each refresh reads some of them.
         """
         if not self._aging:
             return
         for lane in self._rota.unknown(HEADS_MAX):
             if lane.queue in self._aging:
                 page = self._engine.store.scan(lane, after=None, until_us=None, limit=1)
-                if page.jobs:  # otherwise a visit tells: what is being carried is not shown
+                if page.jobs:  # otherwise a claim finds out: a job that is being moved is not shown
                     self._rota.next_at_us[lane] = page.jobs[0].at_us
 
     def _read(
@@ -186,19 +189,21 @@ class Claimer:
         return found, heads
 
     def claim(self, limit: int, room: Mapping[str, int]) -> list[ClaimedJob]:
-        """Claim jobs that are due, the most urgent first.
+        """Claim due jobs, the most urgent first.
 
         Args:
-          limit: at most so many. room: for queues with slots of their own, how many each.
+            limit: Maximum number of jobs.
+            room: Free slots of queues with their own slots.
 
-        Returns: none when nothing is due in the lanes known since the last `refresh`.
+        Returns:
+            The jobs; none if nothing is due in the lanes known since the last `refresh`.
         """
         time = self._engine.time
         now_us = self._asked_us = time.earliest_us()
         latest_us = time.latest_us()
         weighs = bool(self._weights.weights)
-        kinds = max(limit, LOOKED_AT) if weighs else limit  # so many have a job each, at most
-        # A lane that turns out to hold nothing that is due gives way to the next of its kind.
+        kinds = max(limit, LOOKED_AT) if weighs else limit  # each of them has at least one job
+        # If a lane holds no due job after all, the next of its kind is tried.
         for _ in range(self._rota.lanes):
             pointers = self._rota.first(kinds, now_us, room, of_each=bool(self._aging))
             self._turn += 1
@@ -224,7 +229,7 @@ class Claimer:
     def _without_refused(self, pointers: Sequence[Pointer], now_us: int) -> Sequence[Pointer]:
         """Postpone all lanes whose limits were just refused, and return the others.
 
-        A visit postpones one lane of each kind only, so each bucket would take a round of its own.
+        A claim postpones one lane of each kind only, so each bucket would take a round of its own.
         """
         if not self._limited.has_refusals():
             return pointers
@@ -272,7 +277,7 @@ class Claimer:
             except StoreUnavailable:
                 if not taken:
                     raise
-                break  # what is claimed already must not be forgotten
+                break  # jobs that are claimed already must be returned
             if limits:
                 self._unused(limits, most - len(claimed.jobs))
                 if self._permits is not None:
@@ -290,11 +295,12 @@ class Claimer:
     def _permitted(
         self, limits: Sequence[str], most: int, wants: Sequence[Want], lease_us: int
     ) -> tuple[int, int]:
-        """Take permits for what is wanted of lanes with limits, or let the lanes be for a while.
+        """Take permits for lanes with limits, or postpone the lanes.
 
-        Returns: for how many jobs, and until when their claims may last.
+        Returns:
+            The number of jobs that may be claimed, and until when their claims may last.
         """
-        assert self._permits is not None, "such lanes are left out without"
+        assert self._permits is not None, "lanes with limits are left out without permits"
         lane, now_us = wants[0].lane, self._asked_us
         lacking: Collection[str] = self._limited.among(limits, now_us)
         if not lacking:
@@ -302,7 +308,7 @@ class Claimer:
                 granted = self._permits.take(
                     limits, most, priority=lane.priority, queue=lane.queue, lease_us=lease_us
                 )
-            except StoreCorrupt as error:  # lanes with other limits go on
+            except StoreCorrupt as error:  # lanes with other limits continue
                 self._warn(f"limits {', '.join(limits)}", error, now_us)
                 granted = Granted(0, 0, dict.fromkeys(limits, now_us + DAMAGED_US))
             if granted.jobs:
@@ -316,24 +322,27 @@ class Claimer:
         """Log what cannot be read, at most once in DAMAGED_US."""
         if now_us - self._warned_us.get(what, -DAMAGED_US) >= DAMAGED_US:
             self._warned_us[what] = now_us
-            log.error("%s cannot be read, and what needs it waits: %s", what, error)
+            log.error("%s cannot be read; jobs that need it wait: %s", what, error)
 
     def _unused(self, limits: Sequence[str], count: int) -> None:
         if self._permits is not None and count:
             self._permits.unused(limits, count)
 
     def unblock(self, limits: Collection[str]) -> None:
-        """Look again at lanes that were let be because of these limits."""
+        """Claim again from lanes that were postponed because of these limits."""
         lanes = self._limited.take(limits)
         if lanes:
             self._rota.visited(dict.fromkeys(lanes, self._engine.time.earliest_us()))
 
     def prefetch(self, limit: int, room: Mapping[str, int]) -> list[Prefetched]:
-        """Claim jobs that are about to be due, if the store lets them be claimed early.
+        """Claim jobs that will soon be due, if the store supports it.
 
-        Args: limit, room: as of `claim`.
+        Args:
+            limit: Maximum number of jobs.
+            room: Free slots of queues with their own slots.
 
-        Returns: none while no job is known that is due so soon.
+        Returns:
+            The jobs; none while no job is known to be due so soon.
         """
         store, time = self._engine.store, self._engine.time
         now_us, latest_us = time.earliest_us(), time.latest_us()
@@ -369,16 +378,17 @@ class Claimer:
             prefetched += claimed.jobs
             if queue in left:
                 left[queue] -= len(claimed.jobs)
-        if not prefetched:  # who is due so soon is held by another, or gone
+        if not prefetched:  # the jobs due so soon are held by others, or gone
             self._prefetched_until_us = until_us
         return prefetched
 
     def _runs(
         self, wants: Sequence[Want], room: Mapping[str, int]
     ) -> list[tuple[_Kind, list[Want]]]:
-        """Group wants, in order, into claims: each has one lease, one room, and the same limits.
+        """Group wants, in order, into claims that share a lease, slots and limits.
 
-        Returns: lease, the queue whose room it is or "", limits, and the wants.
+        Returns:
+            The lease, the queue with its own slots or "", the limits, and the wants.
         """
         settings = self._engine.catalog.settings
         kinds = {
@@ -398,10 +408,9 @@ class Claimer:
         return [((*kind, names), list(some)) for (kind, names, _), some in limited]
 
     def has_due(self) -> bool:
-        """Tell whether some lane may hold jobs that are due, or that a limit keeps for a moment.
+        """Return whether some lane may hold due jobs, or jobs that a limit delays for a moment.
 
-        What may be due, by a clock that is not known exactly, and cannot be claimed yet for sure
-        counts: it was just put there, say.
+        A job that may be due counts, even if the clock's error does not allow a claim yet.
         """
         now_us = self._engine.time.latest_us()
         soon = self._limited.asked_before(now_us + MOMENT_US)
@@ -409,12 +418,12 @@ class Claimer:
         return waits or self._rota.has_due(now_us)
 
     def next_us(self, *, is_ahead: bool = False) -> int | None:
-        """Tell the earliest instant at which a known lane has something to do; None: none.
+        """Return the earliest time at which a known lane has due jobs; None without one.
 
-        What was due at the last claim and yet not claimed waits for something else, such as a
-        queue's own slots, and not for a time.
+        Jobs that were due at the last claim and were not claimed wait for slots, not for a time.
 
-        Args: is_ahead: jobs may be claimed before their time, where the store lets them be.
+        Args:
+            is_ahead: Jobs may be claimed before their time, if the store supports it.
         """
         known = (at_us for at_us in self._rota.next_at_us.values() if at_us is not None)
         due_us = min((at_us for at_us in known if at_us > self._asked_us), default=None)
@@ -422,7 +431,7 @@ class Claimer:
         return due_us if due_us is None or soon_us is None else min(due_us, soon_us)
 
     def _soon_us(self) -> int | None:
-        """Tell when to claim ahead: somewhat before the next job that is not looked after."""
+        """Return when to prefetch: shortly before the next job that is not prefetched yet."""
         if not self._can_prefetch:
             return None
         after_us = max(self._asked_us, self._prefetched_until_us)

@@ -1,4 +1,4 @@
-"""What running handlers are told, and tell."""
+"""What running handlers can ask, and what they report."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from dueline.tasks.progress import ProgressReport
 from dueline.worker.assignment import Assignment
 
 CANCELLED = "Its end was asked for."
-"""What is said of a job that was cancelled after it had been claimed."""
+"""Error of a job that was cancelled after it had been claimed."""
 
 _REMEMBERED_MAX = 10_000
 
@@ -27,7 +27,8 @@ class RecentClaims(dict[Claim, None]):
 class Controls:
     """The Control of the handlers that run in this process. Threads may share it.
 
-    cancelled: the claims of jobs that were asked to stop.
+    Attributes:
+      cancelled: Claims of jobs that were cancelled.
     """
 
     def __init__(self) -> None:
@@ -39,11 +40,11 @@ class Controls:
         self._guard = threading.Lock()
 
     def lose(self, claims: Iterable[Claim]) -> None:
-        """Let handlers that ask know that their claims were lost."""
+        """Mark claims as lost, for handlers that ask."""
         self._lost.add(claims)
 
     def cancel(self, claims: Iterable[Claim]) -> None:
-        """Let handlers that ask know that their end is wished for; stop those that wait."""
+        """Mark claims as cancelled, for handlers that ask; stop coroutines that await."""
         some = list(claims)
         with self._guard:
             self.cancelled.add(some)
@@ -53,7 +54,7 @@ class Controls:
 
     @contextmanager
     def stopping(self, claim: Claim, stop: Callable[[], object]) -> Iterator[None]:
-        """Have `stop` called in some thread if the claim is cancelled meanwhile, or was."""
+        """Call `stop` in some thread if the claim is cancelled meanwhile, or was."""
         with self._guard:
             self._stops[claim] = stop
             if claim in self.cancelled:
@@ -65,11 +66,11 @@ class Controls:
                 self._stops.pop(claim, None)
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
-        """Note until when claims last that were extended; they replace those of the last call."""
+        """Set the ends of extended claims; they replace those of the last call."""
         self._until_us = until_us
 
     def extend_more(self, until_us: Mapping[Claim, int]) -> None:
-        """Note until when some more claims last; the oldest are forgotten if there are many."""
+        """Set the ends of some more claims; the oldest are dropped if there are many."""
         kept = [one for one in self._until_us.items() if one[0] not in until_us]
         self._until_us = dict([*kept, *until_us.items()][-_REMEMBERED_MAX:])
 
@@ -86,15 +87,15 @@ class Controls:
         )
 
     def is_lost(self, claim: Claim) -> bool:
-        """Tell whether the claim was lost."""
+        """Return whether the claim was lost."""
         return claim in self._lost
 
     def has_cancelled(self, job: Job) -> bool:
-        """Tell whether the end of a job is wished for that is about to run."""
+        """Return whether a job that is about to run was cancelled."""
         return bool(self.cancelled) and job.claim() in self.cancelled
 
     def is_cancelled(self, claim: Claim) -> bool:
-        """Tell whether the job's end is wished for."""
+        """Return whether the job was cancelled."""
         return claim in self.cancelled
 
     def tell(self, claim: Claim, report: ProgressReport) -> None:
@@ -103,7 +104,7 @@ class Controls:
             self._reports[claim] = report
 
     def take_reports(self) -> dict[Claim, ProgressReport]:
-        """Take the last report of each handler that reported since the last call."""
+        """Return the last report of each handler that reported since the last call."""
         if not self._reports:
             return {}
         with self._guard:

@@ -1,4 +1,4 @@
-"""Running one job's handler."""
+"""Calls one job's handler."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,12 +23,12 @@ from dueline.worker.context_controls import CANCELLED, Controls
 from dueline.worker.hook_events import ran_event, run_event
 
 UNKNOWN_TASK_WAIT_US = 30 * SECOND_US
-"""How long a job waits for a worker that knows its task and codec, after another claimed it."""
+"""How long a job is deferred if the worker that claimed it does not know its task or codec."""
 
 TRACEBACK_CHARACTERS_MAX = 16 * 1024
 
 ASYNC_GRACE_US = SECOND_US
-"""A coroutine is cancelled at its limit; one that does not await is interrupted so much later."""
+"""A coroutine is cancelled at its limit, and interrupted this much later if it does not await."""
 
 _REQUESTS = (Snooze, Cancel, LeaseLost)
 """Exceptions by which a handler requests an ending other than a failure."""
@@ -37,19 +37,19 @@ _Plain = tuple[Callable[[bytes], Sequence[Any]], Callable[..., object], Handler]
 
 
 def _plain(handler: Handler | None) -> _Plain | None:
-    """Give what it takes to call a handler that needs nothing but its arguments."""
+    """Return what is needed to call a handler that takes only its arguments; None for others."""
     if handler is None or handler.is_async or handler.takes_context:
         return None
     if isinstance(handler, BatchHandler):
         return None
-    if handler.timeout_us is not None:  # whoever may interrupt it needs to know when it is inside
+    if handler.timeout_us is not None:  # an interrupt needs to know when the handler runs
         return None
     read = handler.arguments.plain_reader()
     return None if read is None else (read, handler.function, handler)
 
 
 class Execution:
-    """Calls handlers and turns whatever happens in them into an Ending."""
+    """Calls handlers, and turns what happens into an Ending."""
 
     def __init__(self, handlers: Mapping[str, Handler], hooks: Hooks | None = None) -> None:
         self._handlers = handlers
@@ -58,39 +58,39 @@ class Execution:
         self.controls = Controls()
 
     def timeout_us(self, job: Job) -> int | None:
-        """Tell after what time the job's handler is interrupted; None without a limit."""
+        """Return after what time the job's handler is interrupted; None without a limit."""
         handler = self._handlers.get(job.task)
         if handler is None or handler.timeout_us is None:
             return None
         return handler.timeout_us + (ASYNC_GRACE_US if handler.is_async else 0)
 
     def is_async(self, assignment: Assignment) -> bool:
-        """Tell whether the job's handler is a coroutine function."""
+        """Return whether the job's handler is a coroutine function."""
         handler = self._handlers.get(assignment.job.task)
         return handler is not None and handler.is_async
 
     def has_async(self) -> bool:
-        """Tell whether some handler is a coroutine function."""
+        """Return whether some handler is a coroutine function."""
         return any(handler.is_async for handler in self._handlers.values())
 
     def run(self, assignment: Assignment, started_us: int) -> Ending:
-        """Call the handler of a job, from now on by the store's time.
+        """Call the handler of a job that starts now.
 
-        A coroutine gets an event loop for itself; see `arun`.
+        A coroutine gets an event loop of its own; see `arun`.
         """
         handler = self._handlers.get(assignment.job.task)
         if handler is not None and handler.is_async:
             ending = contain(self._run_on_loop, assignment, started_us)
-            if isinstance(ending, Raised):  # by a task that the handler started beside itself
+            if isinstance(ending, Raised):  # by a task that the handler started
                 return self.ending_of(ending.error, handler, assignment.job)
             return ending
         if handler is None:
             return GivenBack(UNKNOWN_TASK_WAIT_US)
-        # What a handler, or a hook before it, sets in context variables ends with it.
+        # Context variables that a handler or hook sets end with the job.
         return Variables().run(self._run, assignment, handler, started_us)
 
     def _run_on_loop(self, assignment: Assignment, started_us: int) -> Ending:
-        import asyncio  # noqa: PLC0415  (slow to load, and seldom needed)
+        import asyncio  # noqa: PLC0415  (slow to load, and rarely needed)
 
         return asyncio.run(self.arun(assignment, started_us))
 
@@ -111,7 +111,7 @@ class Execution:
         return self.end(assignment.job, context, ending)
 
     async def arun(self, assignment: Assignment, started_us: int) -> Ending:
-        """Await the coroutine handler of a job, from now on by the store's time."""
+        """Await the coroutine handler of a job that starts now."""
         job = assignment.job
         handler = self._handlers[job.task]
         if isinstance(handler, BatchHandler):
@@ -153,7 +153,7 @@ class Execution:
         return run.ending()
 
     def begin(self, assignment: Assignment, now_us: int) -> Ending | None:
-        """Tell how a job ends whose handler is not called any more; None where it is, now."""
+        """Return how a job ends without a call of its handler; None if it is called now."""
         if self.controls.has_expired(assignment, now_us):
             return GivenBack()
         if self.controls.has_cancelled(assignment.job):
@@ -167,14 +167,17 @@ class Execution:
         return None
 
     def begin_batch(self, assignment: Assignment) -> None:
-        """Hear that a handler is about to be called with a chunk, or what of it is not refused."""
+        """Do nothing; child processes report here that a batch handler is about to be called."""
 
     def run_plainly(self, assignment: Assignment, now_us: int) -> Ending | None:
-        """Call a plain function of which no result is wanted, with next to nothing around it.
+        """Call a plain function whose result is not kept, at the least cost.
 
-        Args: now_us: the store's time.
+        Args:
+            assignment: The job.
+            now_us: The store's time.
 
-        Returns: None where more is needed, such as `run`; nothing was called then.
+        Returns:
+            How it ended; None if the job needs `run`, and nothing was called.
         """
         job = assignment.job
         is_doubtful = now_us > job.at_us or assignment.start_by_us
@@ -193,7 +196,7 @@ class Execution:
         read, function, handler = plain
         try:
             args = read(job.body)
-        except BaseException as error:  # noqa: BLE001  (the longer way says what is wrong with it)
+        except BaseException as error:  # noqa: BLE001  (`run` reports what is wrong with it)
             raise_interrupt(error)
             return None
         try:
@@ -203,7 +206,7 @@ class Execution:
         return NOTHING
 
     def end(self, job: Job, context: Context | None, ending: Ending) -> Ending:
-        """Tell who wants to hear of it how a handler ended."""
+        """Call hooks with how a handler ended; return the ending."""
         if context is not None:
             ending = _settled(job, context, ending)
         if self._hooks.has("after_run"):
@@ -218,7 +221,8 @@ class Execution:
     def ending_of(self, error: BaseException, handler: Handler, job: Job) -> Ending:
         """Return how an attempt ends whose handler raised.
 
-        Raises: KeyboardInterrupt: Ctrl-C was pressed.
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed.
         """
         if type(error) is KeyboardInterrupt:
             raise_interrupt(error)
@@ -229,10 +233,10 @@ class Execution:
         return failure(error, handler)
 
     def failed_outside(self, error: BaseException, job: Job) -> Ending:
-        """Return how an attempt ended in which something raised that is no handler's.
+        """Return how an attempt ended that raised outside its handler.
 
-        It is a time limit that came when the handler had returned, or a fault of dueline's own,
-        which costs this job an attempt and no job its thread.
+        This is a time limit that expired just after the handler returned, or a fault in dueline,
+        which must not end the thread.
         """
         return failure(error, self._handlers[job.task])
 
@@ -241,14 +245,14 @@ class Execution:
         if isinstance(error, Snooze):
             after_us = min(max(error.after_us, 0), WAIT_US_MAX)
             return Snoozed(after_us, isinstance(error, Throttled))
-        if isinstance(error, Cancel | LeaseLost):  # of the latter nothing can be recorded
+        if isinstance(error, Cancel | LeaseLost):  # nothing can be recorded after LeaseLost
             return Cancelled(text_of(error.message))
         if self.controls.is_cancelled(claim) and _is_cancellation(error):
             return Cancelled(CANCELLED)
         return None
 
     async def _within(self, value: Awaitable[Any], timeout_us: int | None, claim: Claim) -> Any:  # noqa: ANN401
-        """Await a handler; cancel it when its time is over, or its end is wished for."""
+        """Await a handler; cancel it at its time limit, or when its job is cancelled."""
         import asyncio  # noqa: PLC0415  (see above)
 
         limit = asyncio.timeout(None if timeout_us is None else timeout_us / SECOND_US)
@@ -265,7 +269,7 @@ class Execution:
 
 
 def _is_cancellation(error: BaseException) -> bool:
-    loaded = sys.modules.get("asyncio.exceptions")  # what is not loaded has raised nothing
+    loaded = sys.modules.get("asyncio.exceptions")  # if it is not loaded, nothing was cancelled
     return isinstance(error, getattr(loaded, "CancelledError", ()))
 
 
@@ -278,7 +282,7 @@ def _arguments(
 
 
 def _settled(job: Job, context: Context, ending: Ending) -> Ending:
-    """Let a job that its handler ended itself be, whatever the handler did then."""
+    """Return Settled for a job that its handler ended itself, whatever the handler did then."""
     if not context.is_settled:
         return ending
     if isinstance(ending, Failed):
@@ -287,18 +291,18 @@ def _settled(job: Job, context: Context, ending: Ending) -> Ending:
 
 
 def failure(error: BaseException, handler: Handler) -> Failed:
-    """Describe an exception: locals never, the traceback cut to its innermost part.
+    """Describe an exception: without local variables, and with the innermost part of the traceback.
 
-    Whatever the exception itself raises when it is asked for something, it is described.
+    An exception that raises when it is read is described, too.
     """
-    # Arguments that do not fit, and results that cannot be written, fail alike every time.
+    # Arguments that do not fit, and results that cannot be encoded, fail on every attempt.
     retry = wants(handler.retry, error) and not issubclass(type(error), BadInput)
     name, text, traceback = describe(error)
     return Failed(name, text, traceback[-TRACEBACK_CHARACTERS_MAX:], retry, _retry_after_us(error))
 
 
 def _retry_after_us(error: BaseException) -> int | None:
-    """Return how long an error asks to wait; None if it does not say, or out of range."""
+    """Return how long an error asks to wait; None if it does not, or the value is out of range."""
     try:
         wait = getattr(error, "retry_after", None)
         if isinstance(wait, bool) or not isinstance(wait, (int, float, timedelta)):

@@ -1,4 +1,4 @@
-"""Keeps claims alive, says who is alive."""
+"""Extends claims, and records that this worker is alive."""
 
 import threading
 import time
@@ -24,14 +24,14 @@ from dueline.core.store_capabilities import stray_answers_of
 BEATS_A_LEASE = 3
 
 BETWEEN_S = 0.5
-"""How often the thread looks after what is not as old as a beat: progress, wishes."""
+"""Interval of work between heartbeats: progress reports and cancel requests."""
 
 
 class HeartbeatThread:
-    """A thread of its own, so that no handler and no slow claim keeps it from beating.
+    """A thread that sends heartbeats, so that no handler and no slow claim delays them.
 
-    In a process whose handlers hold the interpreter lock longer than two thirds of a lease it
-    cannot beat either: such handlers belong into child processes (`processes=`).
+    If handlers hold the interpreter lock for longer than two thirds of a lease, heartbeats are late
+    too. Run such handlers in child processes (`processes=`).
     """
 
     def __init__(
@@ -41,11 +41,12 @@ class HeartbeatThread:
         *,
         wakeup: threading.Event,
     ) -> None:
-        """Take what one beat does, and what is done between beats.
+        """Create the thread, without starting it.
 
         Args:
-          beat: answers the shortest lease now held, in microseconds.
-          wakeup: set when something has ended the beat, so that nobody waits on without it.
+          beat: Sends a heartbeat; returns the shortest lease held, in microseconds.
+          between: Called between heartbeats.
+          wakeup: Set when a failure has ended the thread, so that the worker notices.
         """
         self._beat = beat
         self._between = between
@@ -55,16 +56,16 @@ class HeartbeatThread:
         self._thread = threading.Thread(target=self._loop, name="dueline-beat", daemon=True)
 
     def start(self) -> None:
-        """Start beating."""
+        """Start the heartbeats."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for the beat that is under way."""
+        """Stop, and wait for a heartbeat that is in progress."""
         self._stop.set()
         self._thread.join()
 
     def check(self) -> None:
-        """Raise what ended the beat, if something has: a worker without one cannot go on."""
+        """Raise the failure that ended the thread, if any: a worker needs heartbeats."""
         if self._failure is not None:
             raise self._failure
 
@@ -76,11 +77,11 @@ class HeartbeatThread:
                 if time.monotonic() >= due_s:
                     every_s = self._beat() / BEATS_A_LEASE / 1e6
                     due_s = time.monotonic() + every_s
-            except StoreReplaced as error:  # no later beat can succeed
+            except StoreReplaced as error:  # no later heartbeat can succeed
                 self._fail(error)
                 return
             except DuelineError as error:
-                log.warning("a beat failed: %s", error)
+                log.warning("a heartbeat failed: %s", error)
                 due_s = time.monotonic() + (min(every_s, 1.0) or 0.1)
             except BaseException as error:  # noqa: BLE001  (the worker's own thread raises it)
                 self._fail(error)
@@ -91,20 +92,22 @@ class HeartbeatThread:
     def _do_between(self) -> None:
         try:
             self._between()
-        except DuelineError as error:  # it is done again soon, and beats say it louder
-            log.info("progress or wishes have to wait: %s", error)
+        except DuelineError as error:  # retried soon; a failed heartbeat is logged as a warning
+            log.info("progress or cancel requests are delayed: %s", error)
         except BaseException as error:  # noqa: BLE001  (see above)
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Beat no more, and let the worker, who may be waiting, see why."""
+        """Stop the heartbeats, and wake the worker so that it raises the failure."""
         self._failure = error
         self._stop.set()
         self._wakeup.set()
 
 
 ROOM_EVERY_US = 2 * SECOND_US
-"""Beats for this come no more often: each is a conditional write in a partition of all workers."""
+"""Minimum time between heartbeats that report free slots: each is a conditional write in one
+partition for all workers.
+"""
 
 
 CHANGE_EVERY_US = SECOND_US
@@ -117,7 +120,7 @@ _NO_SLOTS: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Load(NamedTuple):
-    """What a worker is doing: see `Presence`."""
+    """What a worker is doing; see `Presence`."""
 
     slots: int
     held: int
@@ -128,7 +131,7 @@ class Load(NamedTuple):
 
 
 class PresenceReporter:
-    """One worker in the registry, from its first beat to its end."""
+    """Keeps one worker in the registry, from its first heartbeat to its end."""
 
     def __init__(
         self,
@@ -146,8 +149,8 @@ class PresenceReporter:
         self._batches = batches
         self._started_us = engine.time.latest_us()
         self._enrolled_until_us = 0
-        self._told: Load | None = None
-        self._told_us = 0
+        self._reported: Load | None = None
+        self._reported_us = 0
 
     def report(self, load: Load) -> int:
         """Write a heartbeat; return the shortest lease of the queues that are served."""
@@ -170,7 +173,7 @@ class PresenceReporter:
             own=dict(load.own),
             batches=dict(self._batches),
         )
-        self._told, self._told_us = load, now_us
+        self._reported, self._reported_us = load, now_us
         every_us = lease_us // BEATS_A_LEASE
         announce(engine.store, presence, version=engine.ids.token(), beat_every_us=every_us)
         self._enrol(now_us)
@@ -182,27 +185,27 @@ class PresenceReporter:
 
         The end of claiming is reported at once; other changes at most once in a while.
         """
-        told = self._told
-        if told is None or load == told:
+        last = self._reported
+        if last is None or load == last:
             return
-        silent_us = self._engine.time.latest_us() - self._told_us
-        if load.is_draining != told.is_draining or silent_us >= self._gap_us(told, load):
+        silent_us = self._engine.time.latest_us() - self._reported_us
+        if load.is_draining != last.is_draining or silent_us >= self._gap_us(last, load):
             self.report(load)
 
-    def _gap_us(self, told: Load, load: Load) -> int:
+    def _gap_us(self, last: Load, load: Load) -> int:
         """Return how long after the last heartbeat a change is reported."""
         if self._engine.store.scope != "network":
             return CHANGE_EVERY_US
-        is_room_new = (told.held < told.slots) != (load.held < load.slots)
+        is_room_new = (last.held < last.slots) != (load.held < load.slots)
         return ROOM_EVERY_US if is_room_new else CHANGE_EVERY_US_NETWORK
 
     def _enrol(self, now_us: int) -> None:
-        """Be on the roster; again after a silence, in which this worker was taken for dead."""
+        """Register, again after a silence in which this worker was taken for dead."""
         if now_us >= self._enrolled_until_us:
             member = Registration(self._worker, self._serving, *own())
             worker_registry.register(self._engine.store, member, version=self._engine.ids.token())
 
     def end(self) -> None:
-        """Leave: nothing is held any more."""
+        """Remove the worker from the registry: it holds no jobs any more."""
         leave(self._engine.store, self._worker)
         worker_registry.unregister(self._engine.store, self._worker)

@@ -1,4 +1,4 @@
-"""What a worker holds."""
+"""The jobs that a worker holds."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
@@ -14,12 +14,16 @@ _id_of = field(Job, "id")
 
 
 class HeldJobs:
-    """The jobs whose claims a worker has, and what it knows of them.
+    """The jobs whose claims a worker has, and what it knows about them.
 
-    The worker's loop, its beat and its timer share it.
-    last: what earlier attempts said of their progress. given: the first arguments of steps of
-    workflows. slots: those that queues have of their own. marked: the claims of which the store
-    knows that their handlers were started. start_by_us: until when jobs with rates may start.
+    The worker's loop, its heartbeat and its timer share it.
+
+    Attributes:
+      last: Progress that earlier attempts reported.
+      given: First arguments of workflow steps.
+      slots: Slots that queues have of their own.
+      marked: Claims whose handlers are recorded as started in the store.
+      start_by_us: Latest starts of jobs with rates.
     """
 
     def __init__(
@@ -38,25 +42,25 @@ class HeldJobs:
         return len(self._jobs)
 
     def __contains__(self, job: Job) -> bool:
-        """Tell whether this very claim is held: after a stall the job may be held by another."""
+        """Return whether this very claim is held; another worker may have claimed the job since."""
         held = self._jobs.get(job.id)
         return held is not None and held.fence == job.fence
 
     def still(self, taken: Iterable[ClaimedJob]) -> list[ClaimedJob]:
-        """List those of some claimed jobs that are held as they were claimed."""
+        """Return those claimed jobs that are still held as they were claimed."""
         held = self._jobs
         return [one for one in taken if held.get(one.job.id) is one.job]
 
     def jobs(self) -> list[Job]:
-        """List the jobs."""
+        """Return the jobs."""
         return list(self._jobs.values())
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Hold jobs that were claimed."""
+        """Hold claimed jobs."""
         self._jobs.update(zip(map(_id_of, jobs), jobs, strict=True))
 
     def drop(self, jobs: Sequence[Job]) -> None:
-        """Hold jobs no more, as far as it is these claims that are held."""
+        """Drop jobs, if it is these claims that are held."""
         held, last, given = self._jobs, self.last, self.given
         for job in jobs:
             mine = held.get(job.id)  # as `job in self`, without a call for each
@@ -72,7 +76,7 @@ class HeldJobs:
     def keep(
         self, fit: list[ClaimedJob], given: Mapping[JobId, bytes], *, of: Sequence[ClaimedJob]
     ) -> list[ClaimedJob]:
-        """Of some claimed jobs, hold on to those that are run, and to what they are given."""
+        """Keep those claimed jobs that run, with their first arguments; drop the others."""
         if len(fit) < len(of):
             kept = {one.job.id for one in fit}
             self.drop([one.job for one in of if one.job.id not in kept])
@@ -80,7 +84,7 @@ class HeldJobs:
         return fit
 
     def unmarked(self, running: Iterable[Job], over: Container[JobId]) -> list[Job]:
-        """List those whose handlers run and of which the store does not know it, unless over."""
+        """Return the running jobs that are not recorded as started, except those that ended."""
         return [
             job
             for job in running
@@ -88,21 +92,22 @@ class HeldJobs:
         ]
 
     def room(self, besides: Mapping[str, int]) -> dict[str, int]:
-        """Tell how many jobs more each queue with slots of its own may have.
+        """Return the free slots of each queue with its own slots.
 
-        Args: besides: how many of those held take no slot, by queue.
+        Args:
+            besides: Number of held jobs that take no slot, by queue.
         """
         room = {queue: slots + besides.get(queue, 0) for queue, slots in self.slots.items()}
         if room:
-            for job in self.jobs():  # the beat may lose some meanwhile
+            for job in self.jobs():  # the heartbeat may drop some meanwhile
                 if job.lane.queue in room:
                     room[job.lane.queue] -= 1
         return room
 
     def assignments(self, jobs: Sequence[Job], now_us: int = 0) -> list[Assignment]:
-        """Say how jobs are run; of those whose claims the beat has lost meanwhile, nothing.
+        """Make assignments of jobs, except those whose claims the heartbeat has lost meanwhile.
 
-        Looked at once that is said: what a job is given is let go after the job.
+        Losses are checked after the assignments are made: arguments are dropped after their job.
         """
         made = assigned(jobs, self._settings, self.last, self.given, now_us)
         if by_us := self.start_by_us:

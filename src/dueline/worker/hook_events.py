@@ -1,4 +1,4 @@
-"""What hooks hear of jobs."""
+"""Events of a worker for hooks."""
 
 from dueline.core.attempt import Ending, Failed
 from dueline.core.deadlines import late_us
@@ -7,12 +7,12 @@ from dueline.tasks.hooks import RanEvent, RunEvent, SettleEvent
 
 
 def run_event(job: Job) -> RunEvent:
-    """Make the event of a handler that is about to be called."""
+    """Return the event of a handler that is about to be called."""
     return RunEvent(job.id.hex(), job.task, job.lane.queue, job.errors + 1, job.fence)
 
 
 def ran_event(job: Job, ending: Ending) -> RanEvent:
-    """Make the event of a handler that ended."""
+    """Return the event of a handler that ended."""
     error = f"{ending.error_type}: {ending.message}" if isinstance(ending, Failed) else ""
     attempt = job.errors + 1
     word = type(ending).__name__
@@ -22,7 +22,7 @@ def ran_event(job: Job, ending: Ending) -> RanEvent:
 def settled_event(
     job: Job, error: str, again_us: int | None = None, *, ended_us: int = 0
 ) -> SettleEvent:
-    """Make the event of an attempt whose end is stored."""
+    """Return the event of an attempt whose ending is stored."""
     return SettleEvent(
         job.id.hex(),
         job.task,

@@ -1,4 +1,4 @@
-"""Raising JobTimeout in another thread."""
+"""Raises JobTimeout in another thread."""
 
 import ctypes
 import threading
@@ -12,7 +12,8 @@ ARRIVAL_STEPS_MAX = 10_000
 class Interrupt:
     """Lets one thread raise JobTimeout in another while that is inside of something.
 
-    inside: what the thread is in now; None between.
+    Attributes:
+      inside: What the thread is in now; None between.
     """
 
     __slots__ = ("_guard", "_is_armed", "_thread", "inside")
@@ -24,10 +25,10 @@ class Interrupt:
         self._is_armed = False
 
     def send(self, inside: object) -> bool:
-        """Raise JobTimeout in the thread if it is still inside of this; tell whether it was.
+        """Raise JobTimeout in the thread if it is still inside of this; return whether it was.
 
-        It is raised between two Python instructions: a call into C that does not return is
-        not interrupted.
+        It is raised between two Python instructions: a call into C that does not return is not
+        interrupted.
         """
         with self._guard:
             if self.inside is not inside or self._is_armed:
@@ -37,16 +38,16 @@ class Interrupt:
             return True
 
     def enter(self, inside: object) -> None:
-        """Say that this thread is inside of something from now on."""
+        """Enter something: from now on this thread may be interrupted."""
         self._thread = threading.get_ident()
         self.inside = inside
 
     def leave(self) -> None:
-        """Say that it is not any more, and leave no JobTimeout behind for what comes next.
+        """Leave it, with no JobTimeout pending for later code.
 
-        Whether one came cannot be told, since it may have been caught. So one is raised here,
-        in place of one still on its way. (To take it back would do, too, but CPython 3.11 then
-        keeps looking for it: every call is slower, and under a tracer never returns.)
+        Whether one was raised is unknown, since the handler may have caught it. So one is raised
+        here, in place of a pending one. (Cancelling it would work, too, but CPython 3.11 then keeps
+        checking for it: every call is slower, and under a tracer never returns.)
         """
         with self._guard:
             self.inside = None

@@ -1,8 +1,8 @@
-"""The lane list of a shard, of which a worker reads again what may be new.
+"""The lane list of a shard, cached, so that a worker only reads what may be new.
 
-Nothing that is acknowledged is listed anew at or below `closed` (rule E4), so what lies there only
-goes (rule R6); and a job that comes to lie earlier is listed anew above it, so that what a visit
-said of a lane there holds (rule R7). A backlog may have a hundred thousand lanes, and looks are
+Nothing acknowledged is listed anew at or below `closed` (rule E4), so lanes there can only
+disappear (rule R6). A job that moves to an earlier time is listed anew above it, so what a claim
+found out about a lane below stays true (rule R7). A backlog may have 100,000 lanes, and polls are
 frequent.
 """
 
@@ -15,16 +15,16 @@ from dueline.core.pagination import lane_pages
 from dueline.core.store import Store
 
 WHOLE_EVERY_US: Final = 60 * SECOND_US
-"""The whole list is read this often all the same: what has gone from it is forgotten then."""
+"""Interval at which the whole list is read, to drop lanes that are gone."""
 
 FEW: Final = 8
-"""A list is always read whole where fewer lanes, and fewer buckets, lie between its marks."""
+"""A list is always read whole if fewer lanes, and fewer buckets, lie between its marks."""
 
 SWEEP_SHARE: Final = 2
-"""A sweep looks at all lanes at or below `closed`: there is one when one in so many is empty."""
+"""A sweep reads all lanes at or below `closed`. It runs when 1/SWEEP_SHARE of them are empty."""
 
 SWEEP_EVERY_US: Final = 10 * SECOND_US
-"""And this often where fewer are, or when so many times as long has passed as it took."""
+"""A sweep also runs at this interval, or after SWEEP_COST times the duration of the last one."""
 
 SWEEP_COST: Final = 20
 
@@ -32,10 +32,11 @@ _BEFORE_ALL: Final = Lane("", 0, -(2**63), -(2**31), "")
 
 
 class Listed(NamedTuple):
-    """A lane list as it was just read.
+    """A lane list as it was read.
 
-    heads: the least `at_us` of lanes, None of empty ones, as far as it is known still.
-    version: of the queue's settings.
+    Attributes:
+      heads: The least `at_us` of lanes, None for empty ones, as far as known.
+      version: Version of the queue's settings.
     """
 
     pointers: list[Pointer]
@@ -44,7 +45,7 @@ class Listed(NamedTuple):
 
 
 class LaneListCache:
-    """What a worker knows of one shard's list."""
+    """What a worker knows about the lane list of one shard."""
 
     def __init__(self, queue: str, shard: int) -> None:
         self._queue = queue
@@ -57,9 +58,13 @@ class LaneListCache:
     def read(
         self, store: Store, known: Mapping[Lane, int | None], *, until_bucket: int, now_us: int
     ) -> Listed:
-        """Read the list up to a listing bucket, or what may be new in it.
+        """Read the list up to a listing bucket, or only what may be new in it.
 
-        Args: known: what visits said since the last reading.
+        Args:
+          store: The store.
+          known: What claims found out about lanes since the last read.
+          until_bucket: Last listing bucket to read.
+          now_us: The store's time.
         """
         is_long = len(self._old) >= FEW or self._closed - self._swept >= FEW
         is_known = is_long and 0 <= now_us - self._whole_us < WHOLE_EVERY_US
@@ -84,15 +89,17 @@ class LaneListCache:
         return Listed(pointers, heads, pages[-1].settings_version)
 
     def is_sweep_due(self, empty: int, now_us: int) -> bool:
-        """Tell whether it is worth it to have empty lanes unlisted.
+        """Return whether empty lanes should be removed from the list.
 
-        Args: empty: how many lanes of buckets that are past are known to be empty.
+        Args:
+          empty: Number of lanes of past buckets that are known to be empty.
+          now_us: The store's time.
         """
         is_time = now_us >= self._next_sweep_us
         return empty > 0 and (is_time or SWEEP_SHARE * empty >= len(self._old))
 
     def swept(self, began_us: int, ended_us: int) -> None:
-        """Note that a sweep was made, and how long it took."""
+        """Note a sweep and its duration."""
         took_us = max(0, ended_us - began_us)
         self._next_sweep_us = ended_us + max(SWEEP_EVERY_US, SWEEP_COST * took_us)
 
@@ -100,9 +107,9 @@ class LaneListCache:
 def _still_known(
     known: Mapping[Lane, int | None], kept: Sequence[Pointer], new: Sequence[Pointer]
 ) -> dict[Lane, int | None]:
-    """Choose of what visits said what holds: of lanes that were below `closed` before them.
+    """Return what is still known about lanes that were below `closed` before.
 
-    For lanes with limits, only that they are empty: a lane that was postponed until permits are
+    Lanes with limits are kept only if they are empty: a lane that is postponed until permits are
     free is not listed again when they are.
     """
     again = {pointer.lane for pointer in new}

@@ -1,4 +1,4 @@
-"""What a worker says of its jobs."""
+"""What a worker logs about its jobs."""
 
 import logging
 
@@ -10,14 +10,14 @@ from dueline.core.text import indented, one_line
 
 
 def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
-    """Log the end of an attempt: one record; failures with their traceback."""
+    """Log the end of an attempt as one record; failures with their traceback."""
     if decision.error == "" and not is_lost and not log.isEnabledFor(logging.INFO):
         return
     job, ending = ended.job, ended.ending
     where = f"job={job.id.hex()} task={one_line(job.task)} attempt={job.errors + 1}"
     took_ms = (ended.ended_us - ended.started_us) / 1000 if ended.started_us else 0.0
     if is_lost:
-        log.warning("%s lost its claim after %.1f ms; its result was thrown away", where, took_ms)
+        log.warning("%s lost its claim after %.1f ms; its result was discarded", where, took_ms)
         return
     if isinstance(decision, RetryLater):
         wait_s = max(0, decision.at_us - ended.ended_us) / 1e6
@@ -25,7 +25,7 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
     else:
         text = f"{where} {decision.state} after {took_ms:.1f} ms"
     level = logging.INFO if decision.error == "" else logging.WARNING
-    # What a handler raised may hold anything, also what looks like a record of this log.
+    # A handler's error may contain anything, even text that looks like a record of this log.
     if isinstance(ending, Failed) and ending.traceback:
         text = f"{text}\n{indented(ending.traceback.rstrip())}"
     elif decision.error:
@@ -34,7 +34,7 @@ def log_ending(ended: Ended, decision: Decision, *, is_lost: bool) -> None:
 
 
 def log_over(job: Job, outcome: Outcome) -> None:
-    """Log that a job ended without being run: poison and losses are errors."""
+    """Log that a job ended without running: poison and losses are errors."""
     level = logging.ERROR if outcome.state in ("dead", "lost") else logging.INFO
     log.log(
         level,

@@ -1,6 +1,6 @@
-"""Keeps a worker's hands off jobs that it claimed and may not run.
+"""Defers claimed jobs that this worker may not run.
 
-Their tasks are paused, or have limits of which the callers knew nothing.
+Their tasks are paused, or have limits that the jobs were enqueued without.
 """
 
 import threading
@@ -22,8 +22,9 @@ from dueline.worker.execution import failure
 from dueline.worker.triage import queues_of
 
 LATE_US: Final = 60 * SECOND_US
-"""Who sees the end of a pause brings back what it set aside in so long before, when others had
-seen the end and it had not."""
+"""How long before the end of a pause a worker searches for jobs that it deferred, since it may have
+noticed the end later than others.
+"""
 
 LANES_MAX: Final = 1_000
 
@@ -31,14 +32,18 @@ _job_of = field(ClaimedJob, "job")
 
 
 class DeferredJob(NamedTuple):
-    """A claimed job that is put out of the way; limits: those it lacks, none for a paused task."""
+    """A claimed job that is deferred.
+
+    Attributes:
+      limits: Limits that it lacks; none for a paused task.
+    """
 
     job: Job
     limits: Sequence[str]
 
 
 class Deferral(NamedTuple):
-    """Claimed jobs, sorted: those that run, that wait, and whose limits cannot be told."""
+    """Claimed jobs, sorted: those that run, that are deferred, and whose limits raised an error."""
 
     fit: list[ClaimedJob]
     waiting: list[DeferredJob]
@@ -46,7 +51,7 @@ class Deferral(NamedTuple):
 
 
 class DeferredJobs:
-    """One worker's part in pauses of tasks, and in limits."""
+    """Defers jobs of paused tasks, and moves jobs to lanes with their limits."""
 
     def __init__(
         self, engine: Engine, limited: Mapping[str, Handler], wakeup: threading.Event
@@ -71,7 +76,7 @@ class DeferredJobs:
             limits = contain(self._lacking, one.job)
             if isinstance(limits, Raised):
                 found.failed.append(self._failed(one.job, limits.error))
-                self._wakeup.set()  # its end is to be stored
+                self._wakeup.set()  # its ending is stored by the next pass
             elif limits:
                 found.waiting.append(DeferredJob(one.job, limits))
             else:
@@ -79,24 +84,24 @@ class DeferredJobs:
         return found
 
     def _lacking(self, job: Job) -> Sequence[str]:
-        """Name the limits of its task without which a job was stored.
+        """Return the limits of its task that a job was enqueued without.
 
-        One that has any keeps them: others may know the task by other limits.
+        A job that has limits keeps them: other processes may declare other limits for the task.
         """
         if job.task not in self._limited or LIMIT_MARK in job.lane.tenant:
             return ()
         return self._limited[job.task].limits_of(job.codec, job.body)
 
     def _failed(self, job: Job, error: BaseException) -> Ended:
-        """Return the end of an attempt: a job whose limits are not known is not run without."""
+        """Fail a job whose limits raised an error: it must not run without them."""
         ending = failure(error, self._limited[job.task])
         return Ended(job, ending, 0, self._engine.time.latest_us())
 
     def defer(self, waiting: Sequence[DeferredJob]) -> None:
-        """Put claimed jobs out of the way: into a lane with limits, or that of a pause."""
+        """Move claimed jobs to a lane with their limits, or defer them until the pause ends."""
         if not waiting:
             return
-        self._wakeup.set()  # what stood behind them may be due
+        self._wakeup.set()  # the jobs behind them may be due
         unlimited = [(one.job, one.limits) for one in waiting if one.limits]
         if unlimited:
             self._engine.catalog.adopt(features.LIMITS)
@@ -104,7 +109,7 @@ class DeferredJobs:
         self._defer_paused([one.job for one in waiting if not one.limits])
 
     def _defer_paused(self, jobs: Sequence[Job]) -> None:
-        """Set jobs of paused tasks aside, with more that wait beside them."""
+        """Defer jobs of paused tasks, and others that wait in the same lanes."""
         if not jobs:
             return
         now_us = self._engine.time.latest_us()
@@ -118,7 +123,7 @@ class DeferredJobs:
             clear(self._engine, lane, paused)
 
     def _touch(self, lane: Lane, task: str, now_us: int) -> None:
-        """Remember that jobs of a lane were set aside; what is long past matters no more."""
+        """Note that jobs of a lane were deferred; drop old notes."""
         lanes = self._touched.setdefault((lane.queue, task), {})
         if len(lanes) >= LANES_MAX:
             lanes = {one: us for one, us in lanes.items() if us >= now_us - LATE_US}
@@ -126,7 +131,7 @@ class DeferredJobs:
         lanes[lane] = now_us
 
     def requeue(self) -> None:
-        """Bring back what was set aside though its pause was over: this worker knew it late."""
+        """Requeue jobs that were deferred after their pause had ended."""
         for queue, task in [*self._touched]:
             if task not in self._engine.catalog.settings(queue).paused_tasks:
                 since_us = self._engine.time.earliest_us() - LATE_US

@@ -1,4 +1,4 @@
-"""Looks for work, when it is time to."""
+"""Polls the lane lists when it is time to."""
 
 from dueline.core.clock import Clock, StoreTime
 from dueline.core.wakeup import WakeupListener
@@ -9,7 +9,7 @@ WAIT_US_MIN = 20
 
 
 class LaneListPoller:
-    """Reads the lane lists: by and by, and at once when something is heard."""
+    """Reads the lane lists at intervals, and at once when a wakeup arrives."""
 
     def __init__(
         self,
@@ -25,11 +25,11 @@ class LaneListPoller:
         self._pace = pace
         self._time = time
         self._clock = clock
-        self._is_pending = False  # something was heard, and there was no look since
+        self._is_pending = False  # a wakeup arrived since the last poll
 
     def poll(self) -> None:
-        """Read the lane lists. If that fails, a look is still due."""
-        if self._was_notified():  # what is heard from here on asks for another look
+        """Read the lane lists. If that fails, a poll is still due."""
+        if self._was_notified():  # wakeups from here on need another poll
             self._pace.notified()
             self._is_pending = False
         began_us = self._clock.monotonic_us()
@@ -37,20 +37,20 @@ class LaneListPoller:
         self._pace.polled(began_us, self._clock.monotonic_us())
 
     def poll_if_due(self) -> bool:
-        """Look if it is time to; tell whether it was."""
+        """Poll if it is time to; return whether it was."""
         if not self._pace.is_due(self._clock.monotonic_us()):
             return False
         self.poll()
         return True
 
     def poll_if_due_or_notified(self) -> bool:
-        """Look before what is known is claimed: if it is time to, or something was heard."""
+        """Poll before claiming, if it is time to or a wakeup arrived."""
         if self._was_notified():
             self._pace.notified_while_busy()
         return self.poll_if_due()
 
     def poll_if_notified(self) -> bool:
-        """Look if something was heard, unless looks would take too much of the time."""
+        """Poll if a wakeup arrived, unless polls would take too much of the time."""
         if not self._was_notified():
             return False
         self._pace.notified()
@@ -61,18 +61,19 @@ class LaneListPoller:
         return self._is_pending
 
     def close(self) -> None:
-        """Hear no more."""
+        """Close the listener."""
         self._listener.close()
 
     def found(self) -> None:
-        """Note that there was work."""
+        """Note that jobs were found."""
         self._pace.found()
 
     def wait_us(self, most_us: int | None, *, is_ahead: bool = False) -> int:
-        """Tell how long it is to the next look, or to the next job that is known, if sooner.
+        """Return the time until the next poll, or until the next known job is due.
 
-        Args: most_us: no longer than this; None for no such limit. is_ahead: a job may be
-          claimed somewhat before its time.
+        Args:
+            most_us: Maximum to return; None for no maximum.
+            is_ahead: Jobs may be claimed shortly before their time.
         """
         waits_us = [self._pace.wait_us(self._clock.monotonic_us())]
         if most_us is not None:

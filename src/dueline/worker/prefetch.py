@@ -1,4 +1,4 @@
-"""Jobs held before their time."""
+"""Jobs that are claimed before they are due."""
 
 import heapq
 import threading
@@ -14,9 +14,11 @@ from dueline.worker.assignment import Assignment
 
 
 class Overdue(NamedTuple):
-    """Jobs whose time has come and that the timer has not started.
+    """Jobs that are due and that the timer has not started.
 
-    unready: nobody has seen to how they are run. unplaced: there was no slot for them.
+    Attributes:
+      unready: They are not prepared.
+      unplaced: There was no slot for them.
     """
 
     unready: Sequence[Prefetched]
@@ -24,17 +26,20 @@ class Overdue(NamedTuple):
 
 
 def times_of(prefetched: Sequence[Prefetched]) -> Mapping[JobId, int]:
-    """Tell when jobs are to start."""
+    """Return when jobs start."""
     return {job.id: start_us for job, start_us in prefetched}
 
 
 def placed(
     assignments: Sequence[Assignment], free: int, room: Mapping[str, int]
 ) -> tuple[list[Assignment], list[Assignment]]:
-    """Tell the jobs for which there is a slot from those for which there is none.
+    """Split jobs into those with a slot and those without.
 
-    Args: free: slots in all. room: of queues with slots of their own, what is left when all of
-      these have one each; less than 0 if there are not so many.
+    Args:
+        assignments: The jobs.
+        free: Free slots in all.
+        room: Slots left of queues with their own slots if all these jobs start; negative if there
+            are too few.
     """
     left_by_queue = dict(room)
     starting: list[Assignment] = []
@@ -51,9 +56,14 @@ def placed(
 
 
 class PrefetchedJobs:
-    """Claimed jobs that wait for their time, and a thread that starts them at it.
+    """Claimed jobs that are not due yet, and a thread that starts them at their time.
 
-    The thread is not the worker's own, which may be waiting for a flush just then.
+    It is not the worker's own thread, which may be waiting for a flush at that moment.
+
+    Args:
+      start: Starts jobs; returns those without a slot.
+      time: The store's time.
+      wakeup: Set when a job is due and was not started.
     """
 
     def __init__(
@@ -63,12 +73,6 @@ class PrefetchedJobs:
         *,
         wakeup: threading.Event,
     ) -> None:
-        """Take what starts jobs, and the store's time; starts no thread yet.
-
-        Args:
-          start: starts jobs; answers those for which there is no slot.
-          wakeup: set when a job's time has come and it was not started.
-        """
         self._start = start
         self._time = time
         self._wakeup = wakeup
@@ -92,19 +96,19 @@ class PrefetchedJobs:
             self._changed.notify()
 
     def prepare(self, assignments: Sequence[Assignment]) -> None:
-        """Say how held jobs are run: from then on the timer starts them."""
+        """Set how held jobs are run: from then on the timer starts them."""
         with self._changed:
             self._ready |= {one.job.claim(): one for one in assignments}
             self._changed.notify()
 
     def run_timer(self) -> None:
-        """Have a thread start jobs at their time; once is enough."""
+        """Start the timer's thread, once."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="dueline-timer", daemon=True)
             self._thread.start()
 
     def start_due(self) -> None:
-        """Start the jobs whose time has come, as far as there are slots."""
+        """Start the jobs that are due, while there are slots."""
         with self._changed:
             now_us = self._time.earliest_us()
             due: dict[Claim, int] = {}
@@ -162,9 +166,9 @@ class PrefetchedJobs:
         return counts
 
     def wait_us(self, most_us: int) -> int:
-        """Tell how long it is, at most so long, until the worker must look after a job here.
+        """Return the time until the loop must handle a job here, at most `most_us`.
 
-        The timer's thread looks after those that are prepared.
+        The timer's thread handles those that are prepared.
         """
         with self._changed:
             unready = (
@@ -189,18 +193,18 @@ class PrefetchedJobs:
         while not self._is_closing:
             try:
                 self.start_due()
-            except Exception:  # noqa: BLE001  (the worker's own thread meets with it, too)
-                log.exception("jobs that were claimed early wait for the worker to start them")
+            except Exception:  # noqa: BLE001  (the worker's own thread gets it, too)
+                log.exception("the timer failed; the worker's loop starts the prefetched jobs")
                 self._wakeup.set()
             with self._changed:
                 if not self._is_closing:
                     self._changed.wait(self._pause_s())
 
     def _pause_s(self) -> float | None:
-        """Tell how long it is to the first job that can be started; None: nobody knows."""
+        """Return the time until the first job that can be started; None without one."""
         if not self._waiting:
             return None
         start_us, _, job = self._waiting[0]
         if job.claim() not in self._ready:
-            return None  # told of by `prepare`, or taken
+            return None  # `prepare` notifies, or the loop takes it
         return max(0, start_us - self._time.earliest_us()) / 1e6

@@ -1,4 +1,4 @@
-"""Runs jobs in child processes, which may die."""
+"""Runs jobs in child processes."""
 
 import signal
 import threading
@@ -30,28 +30,37 @@ from dueline.worker.recycling import NO_RECYCLING, RecycleAfter
 
 AHEAD_US = 5_000
 AHEAD_MAX = 100
-"""A child is sent so much work, or so many jobs, beyond what its threads can take."""
+"""Limits of the work, and of the jobs, that a child is sent beyond what its threads run."""
 
 STUCK_US = 4 * AHEAD_US
-"""A child whose threads have all run longer than this is sent nothing ahead."""
+"""A child whose threads have all run longer than this gets no jobs in advance."""
 
 STILLBORN_MAX = 3
 
 WEIGH_EVERY_US = SECOND_US
-"""How often it is asked how much memory children hold."""
+"""Interval at which the memory of children is checked."""
 
 
 def threads_each(threads: int, processes: int) -> int:
-    """Tell how many threads each child has, of all of them together."""
+    """Return the number of threads of each child."""
     return -(-threads // processes)
 
 
 class ProcessRunner:
-    """A fixed number of child processes, each with its share of the slots.
+    """A fixed number of child processes that share the slots.
 
-    The parent runs no handler. A child that dies takes down only what it was running: those
-    jobs crashed; the ones that it was given and had not started go to another child.
-    A child that has worked enough goes once another is there in its place, and nothing is lost.
+    The parent runs no handler. If a child dies, only the jobs that it ran have crashed; its
+    unstarted jobs go to another child. A child that is due for recycling ends once its replacement
+    is ready, and no job is lost.
+
+    Args:
+      spawn: Starts a child with its share of the threads; see `threads_each`.
+      processes: Number of children.
+      threads: Threads of all children together.
+      clock: The machine's clock.
+      now_us: Returns the store's time.
+      wakeup: Set when there are endings to collect.
+      wear: When a child is replaced.
     """
 
     isolates = True
@@ -67,14 +76,6 @@ class ProcessRunner:
         wakeup: threading.Event,
         wear: RecycleAfter = NO_RECYCLING,
     ) -> None:
-        """Take how a child is started; starts none yet.
-
-        Args:
-          spawn: starts a child with its share of the threads, see `threads_each`.
-          threads: of all children together. now_us: the store's time.
-          wakeup: set when there is something to collect.
-          wear: when a child has worked enough.
-        """
         self.threads = threads
         self.run_us = 0.0
         self._spawn = spawn
@@ -103,7 +104,7 @@ class ProcessRunner:
             self._fill_up()
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
-        """Take jobs to run, in order; more urgent ones than those that wait go first."""
+        """Take jobs to run, in order; more urgent ones go before those that wait."""
         with self._guard:
             self._alone.extend(one for one in assignments if one.alone)
             shared = [one for one in assignments if not one.alone]
@@ -113,14 +114,15 @@ class ProcessRunner:
         self.spread()
 
     def spread(self) -> None:
-        """Hand ready jobs to the children that have room.
+        """Send ready jobs to the children that have room.
 
-        Raises: ConfigError: the children cannot load the application.
+        Raises:
+          ConfigError: The children cannot load the application.
         """
         if self._stillborn >= STILLBORN_MAX:
             raise ConfigError(
-                "The worker's child processes end before they have loaded the application.",
-                hint="See their messages above; can the application be imported by its name?",
+                "The worker's child processes exit before they have loaded the application.",
+                hint="Read their messages above. Can the application be imported by its name?",
             )
         now_us = self._now_us()
         offset_us = now_us - self._clock.monotonic_us()
@@ -128,7 +130,7 @@ class ProcessRunner:
             staying = [child for child in self._children if not child.is_leaving]
             children = sorted(staying, key=lambda child: len(child.given))
             if self._alone and children:
-                # The child that is emptiest gets nothing more until it is empty, then this one.
+                # The child with the fewest jobs gets no more until it is idle, then this one.
                 lone = children.pop(0)
                 if lone.is_ready and not lone.given:
                     some = [self._alone.popleft()]
@@ -142,10 +144,7 @@ class ProcessRunner:
             self._free_stuck(children)
 
     def _forewarn(self, child: ChildHandle, coming: Sequence[Assignment]) -> None:
-        """Tell a child first what became of claims while they waited here.
-
-        Some were extended; jobs of batches were lost or cancelled.
-        """
+        """Send a child what happened to claims while they waited here, before the jobs."""
         if self._until_us:
             each = [member.job.claim() for one in coming for member in one.chunk or (one,)]
             known = self._until_us
@@ -158,7 +157,7 @@ class ProcessRunner:
             child.send(CancelAsked(cancelled))
 
     def _shares(self, children: Sequence[ChildHandle]) -> list[tuple[ChildHandle, int]]:
-        """Share out what is ready: free threads first, then evenly what is sent ahead."""
+        """Share out ready jobs: first to free threads, then evenly in advance."""
         left = len(self._ready)
         if not left:
             return []
@@ -180,14 +179,14 @@ class ProcessRunner:
         return sum(began_us < late_us for began_us in child.started.values()) >= self._each
 
     def _free_stuck(self, children: Sequence[ChildHandle]) -> None:
-        """Fetch back what waits behind long handlers of one child while another has room."""
+        """Take back what waits behind long handlers of one child while another has room."""
         if not self._ready and any(len(child.given) < self._each for child in children):
             for child in children:
                 if len(child.given) > self._each and self._is_stuck(child):
                     child.recall()
 
     def collect(self) -> list[Ended]:
-        """Take the attempts that ended since the last call."""
+        """Return the attempts that ended since the last call."""
         ended = []
         while self._ended:
             ended.append(self._ended.popleft())
@@ -197,7 +196,7 @@ class ProcessRunner:
         return ended
 
     def running(self) -> list[Job]:
-        """List the jobs whose handlers run now."""
+        """Return the jobs whose handlers run now."""
         with self._guard:
             return [
                 child.given[claim].job
@@ -207,9 +206,9 @@ class ProcessRunner:
             ]
 
     def take_back(self) -> list[Job]:
-        """Take back the jobs that were not started.
+        """Take back the jobs that have not started.
 
-        Children are asked for theirs; those come with a later call.
+        Children are asked for theirs, which a later call returns.
         """
         with self._guard:
             for child in self._children:
@@ -221,13 +220,13 @@ class ProcessRunner:
 
     @property
     def capacity(self) -> int:
-        """Return how many jobs could run now if nothing else did: some children may be loading."""
+        """Number of jobs that could run now if nothing else ran; some children may be loading."""
         with self._guard:
             ready = sum(child.is_ready and not child.is_leaving for child in self._children)
         return min(self.threads, ready * self._each)
 
     def waiting_since_us(self) -> int | None:
-        """Return when the oldest job came that waits for a thread; None where none waits.
+        """Return when the oldest job arrived that waits for a thread; None if none waits.
 
         A job that waits for a child of its own, or for one that is loading, waits for no other job.
         """
@@ -250,14 +249,14 @@ class ProcessRunner:
         return taken
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
-        """Note until when all claims last that were extended; tell the children that have some."""
+        """Set the ends of all extended claims, and send them to the children."""
         with self._guard:
             self._until_us = until_us
             for child in self._children:
                 child.extend(until_us)
 
     def forget(self, lost: Sequence[Claim]) -> None:
-        """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
+        """Drop unstarted jobs whose claims were lost; notify the children with the others."""
         gone = set(lost)
         with self._guard:
             self._lost.add(lost)
@@ -272,7 +271,7 @@ class ProcessRunner:
                     child.send(Lost(theirs))
 
     def cancel(self, claims: Sequence[Claim]) -> None:
-        """End jobs that were given to no child; tell the children that have the others."""
+        """End jobs that no child has; notify the children with the others."""
         with self._guard:
             self._cancelled.add(claims)
             self._ready = self._put_back([*self._ready])
@@ -284,7 +283,7 @@ class ProcessRunner:
         self._wakeup.set()
 
     def _put_back(self, assignments: Sequence[Assignment]) -> deque[Assignment]:
-        """Let jobs wait to be given to a child, but for those whose end was wished for."""
+        """Return jobs to the line, except those that were cancelled."""
         waiting: deque[Assignment] = deque()
         for one in assignments:
             if one.job.claim() in self._cancelled:
@@ -294,13 +293,13 @@ class ProcessRunner:
         return waiting
 
     def reports(self) -> Mapping[Claim, ProgressReport]:
-        """Take what handlers said of their progress since the last call."""
+        """Return the progress that handlers reported since the last call."""
         with self._guard:
             taken, self._reports = self._reports, {}
         return taken
 
     def load(self) -> int:
-        """Count the jobs that are ready or given to a child."""
+        """Count the jobs that are ready or that a child has."""
         with self._guard:
             return (
                 len(self._alone)
@@ -309,13 +308,13 @@ class ProcessRunner:
             )
 
     def waiting(self) -> int:
-        """Count the jobs that are given to no child yet."""
+        """Count the jobs that no child has yet."""
         return len(self._alone) + len(self._ready)
 
     def interrupt_overdue(self) -> None:
         """Kill children with a handler that runs longer than its task's `kill_after`.
 
-        Softer limits are each child's own business.
+        Each child enforces `timeout` itself.
         """
         now_us = self._clock.monotonic_us()
         with self._guard:
@@ -325,7 +324,7 @@ class ProcessRunner:
                 self._renew(now_us)
 
     def close(self) -> None:
-        """End the children and whatever runs in them."""
+        """End the children and the handlers in them."""
         with self._guard:
             self._is_closing = True
             children = list(self._children)
@@ -335,7 +334,7 @@ class ProcessRunner:
             child.process.wait()
 
     def _renew(self, monotonic_us: int) -> None:
-        """Start others for children that have worked enough, and let those go once they came."""
+        """Start replacements for children that are due; end those whose replacement is ready."""
         weigh = monotonic_us - self._weighed_us > WEIGH_EVERY_US
         if weigh:
             self._weighed_us = monotonic_us
@@ -351,7 +350,7 @@ class ProcessRunner:
                 child.ask_to_exit()
 
     def _fill_up(self) -> None:
-        """Start as many children as are missing."""
+        """Start missing children."""
         missing = self._wanted() - sum(not child.is_worn for child in self._children)
         if self._is_closing or self._stillborn >= STILLBORN_MAX:
             return
@@ -363,7 +362,7 @@ class ProcessRunner:
             ).start()
 
     def _wanted(self) -> int:
-        """Tell how many children there should be."""
+        """Return the number of children that should run."""
         return self._count
 
     def _listen(self, child: ChildHandle) -> None:
@@ -394,8 +393,8 @@ class ProcessRunner:
         self._bury(child)
 
     def _bury(self, child: ChildHandle) -> None:
-        """Tell what died with a child, and start another in its place."""
-        is_killed = child.process.wait() == -signal.SIGKILL  # which says nothing of what it loads
+        """Store what ended with a dead child, and start another in its place."""
+        is_killed = child.process.wait() == -signal.SIGKILL  # then it did not fail to load
         with self._guard:
             self._children.remove(child)
             child.pipe.close()

@@ -1,4 +1,4 @@
-"""What a worker's handlers say of their progress."""
+"""Stores the progress that handlers report."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,11 +17,11 @@ _KNOWN_MAX: Final = 10_000
 
 
 class ProgressReports:
-    """Takes reports from the handlers, and writes the last of each job to the store.
+    """Takes reports from handlers, and stores the last one of each job.
 
-    A record names the claim under which it was written. A claim that is not a job's first opens
-    the record before its handler is called, so an older claim writes nothing from then on, and
-    learns that it was lost (rule L2).
+    A record names the claim that wrote it. A claim that is not a job's first opens the record
+    before its handler is called. From then on an older claim writes nothing, and learns that it was
+    lost (rule L2).
     """
 
     def __init__(self, engine: Engine, take: Callable[[], Mapping[Claim, ProgressReport]]) -> None:
@@ -32,18 +32,20 @@ class ProgressReports:
         self._guard = threading.Lock()
 
     def write(self, only: Collection[Claim] | None = None) -> list[Claim]:
-        """Write the last reports, of some claims only or of all, in one call.
+        """Store the last reports, of some claims or of all, in one call.
 
-        Returns: the claims that were lost: a later one has opened the record.
+        Returns:
+            The claims that were lost, since a later one has opened the record.
 
-        Raises: StoreUnavailable: they are kept for the next call.
+        Raises:
+            StoreUnavailable: The reports are kept for the next call.
         """
         with self._guard:
-            told = self._take()
-            if told:
+            reports = self._take()
+            if reports:
                 at_us = self._engine.time.latest_us()
                 self._unwritten.update(
-                    {claim: Progress(*report, at_us) for claim, report in told.items()}
+                    {claim: Progress(*report, at_us) for claim, report in reports.items()}
                 )
             chosen = self._unwritten if only is None else self._unwritten.keys() & set(only)
             some = {claim: self._unwritten[claim] for claim in chosen}
@@ -62,16 +64,17 @@ class ProgressReports:
             return lost
 
     def forget(self, claims: Collection[Claim]) -> None:
-        """Drop what was not written of claims: they were lost, and others may report now."""
+        """Drop unwritten reports of claims that ended or were lost."""
         with self._guard:
             for claim in claims:
                 self._unwritten.pop(claim, None)
                 self._versions.pop(claim, None)
 
     def last(self, jobs: Sequence[Job]) -> tuple[dict[JobId, Progress], list[Job]]:
-        """Read how far jobs had come in the claims before, and open their records.
+        """Read the progress of jobs in earlier claims, and open their records.
 
-        Returns: the reports, and the jobs whose claims were lost meanwhile.
+        Returns:
+            The progress, and the jobs whose claims were lost meanwhile.
         """
         again = {job.claim(): job for job in jobs if job.fence > 1}
         found: dict[JobId, Progress] = {}
@@ -92,17 +95,17 @@ class ProgressReports:
                         opening[claim] = known.progress
                 left = self._put(opening) if opening else []
         if left:
-            raise Conflict("Other workers write the progress of jobs that were claimed here.")
+            raise Conflict("Other workers write the progress of jobs that this worker claimed.")
         return found, lost
 
     def _look(self, claim: Claim) -> Known:
-        """Read a record, and remember which version it has."""
+        """Read a record, and remember its version."""
         known = progress_records.look(self._engine.store, claim.job_id)
         self._remember({claim: known.version})
         return known
 
     def _put(self, some: Mapping[Claim, Progress | None]) -> list[Claim]:
-        """Write records in one call; return the claims whose records are not as was known."""
+        """Write records in one call; return the claims whose records had changed."""
         version, now_us = self._engine.ids.token(), self._engine.time.latest_us()
         groups = [
             progress_records.written(
@@ -120,7 +123,7 @@ class ProgressReports:
         return [claim for claim, sure in held.items() if not sure]
 
     def _remember(self, versions: Mapping[Claim, bytes]) -> None:
-        """Remember versions; what is forgotten is read again where it is needed."""
+        """Remember versions; those that are dropped are read again when needed."""
         for claim, version in versions.items():
             self._versions.pop(claim, None)
             self._versions[claim] = version

@@ -1,12 +1,14 @@
-"""When a child process has worked enough."""
+"""When a child process is replaced."""
 
 from typing import NamedTuple
 
 
 class RecycleAfter(NamedTuple):
-    """When a child has worked enough; None for never.
+    """When a child process is replaced; None for never.
 
-    jobs: that it ran. memory_bytes: that it holds resident.
+    Attributes:
+      jobs: Number of jobs that it ran.
+      memory_bytes: Resident memory that it holds.
     """
 
     jobs: int | None = None

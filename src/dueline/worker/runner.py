@@ -1,4 +1,4 @@
-"""What a worker asks of a runner."""
+"""The protocol of runners."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,14 +10,18 @@ from dueline.worker.assignment import Assignment
 
 
 class Runner(Protocol):
-    """What runs handlers: threads of this process, or child processes.
+    """Runs handlers, in threads of this process or in child processes.
 
-    isolates: a job that dies takes nothing else along if it is submitted as `alone`.
-    extend: hears of all claims that last longer than their rows say, by the store's time.
-    capacity: how many of its threads could run a job now, if they were idle.
-    waiting_since_us: when it got the oldest job that waits behind others, by the monotonic clock;
-    None where there is none. take_waiting: takes these jobs back; a later call brings those that
-    children have to return first.
+    Attributes:
+      isolates: A job submitted as `alone` cannot harm others if its process dies.
+      threads: Number of jobs that run at the same time.
+      run_us: Mean run time of a job; 0 while unknown.
+      capacity: Number of jobs that could run now if nothing else ran.
+
+    `extend` gets all claims that last longer than their rows say, by the store's time.
+    `waiting_since_us` returns when the oldest job arrived that waits behind others, by the
+    monotonic clock. `take_waiting` takes these jobs back; a later call includes those that children
+    return.
     """
 
     isolates: bool

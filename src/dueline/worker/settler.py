@@ -1,4 +1,4 @@
-"""Turns endings into verdicts and effects."""
+"""Stores how attempts end, as verdicts and effects."""
 
 import logging
 import random
@@ -38,16 +38,23 @@ from dueline.worker.log import log_ending, log_over
 from dueline.worker.triage import EndedBeforeRun
 
 UNREADABLE_US = 60 * SECOND_US
-"""How long a job is set aside whose outcome cannot be read: a newer version may read it."""
+"""How long a job is deferred if its outcome cannot be read: a newer version may read it."""
 
 _DEFAULT_RETRY = Retry()
 
 PUT_BACK = ("snoozed", "given_back")
-"""Endings of attempts after which a job waits for a time without having failed."""
+"""Endings after which a job waits without having failed."""
 
 
 class Settler:
-    """Decides what becomes of attempts, and stores it: a verdict and its effects together."""
+    """Decides what becomes of attempts, and stores each verdict together with its effects.
+
+    Args:
+      engine: The engine.
+      handlers: Handlers by task, for their retry policies.
+      chance: Source of randomness for retry delays.
+      hooks: Functions to call with what became of attempts.
+    """
 
     def __init__(
         self,
@@ -56,10 +63,6 @@ class Settler:
         chance: random.Random,
         hooks: Hooks | None = None,
     ) -> None:
-        """Take the engine, the handlers by task (for their retry policies), and randomness.
-
-        Args: hooks: who wants to hear what became of attempts.
-        """
         self._hooks = hooks or Hooks()
         self._notified_lost = RecentClaims()
         self._engine = engine
@@ -73,14 +76,17 @@ class Settler:
     def settle(
         self, ended: Sequence[Ended], started: Sequence[Job], wished: Collection[Claim] = ()
     ) -> list[Job]:
-        """Store how attempts ended, and that some handlers were started.
+        """Store how attempts ended, and that some handlers were started, in one call.
 
-        Everything goes in one call. The verdict on a job and its effects are stored together or
-        not at all.
+        A verdict and its effects are stored together or not at all.
 
-        Args: wished: claims on jobs that were asked to stop: none of them is retried.
+        Args:
+            ended: The attempts.
+            started: Jobs whose handlers have started.
+            wished: Claims on jobs that were cancelled; none of them is retried.
 
-        Returns: the jobs whose claims were lost; nothing was recorded for them.
+        Returns:
+            The jobs whose claims were lost; nothing was recorded for them.
         """
         kinds = set(map(type, map(_ending_of, ended)))
         if Settled in kinds:
@@ -129,9 +135,13 @@ class Settler:
         *,
         are_alone: bool,
     ) -> Sequence[bool] | None:
-        """End jobs that are done at less cost, with others; None if each has to be ended by itself.
+        """End successful jobs in bulk, with others; None if each must be ended separately.
 
-        Args: are_alone: beside them are only marks of handlers that were started.
+        Args:
+            done: The successful attempts.
+            ends: Other jobs that end.
+            groups: Retries, and marks of started handlers.
+            are_alone: There are only marks beside them.
         """
         store = self._engine.store
         settings = {queue: self._engine.catalog.settings(queue) for queue in _queues_of(done)}
@@ -154,7 +164,7 @@ class Settler:
         started: Sequence[Job],
         held: Sequence[bool],
     ) -> list[Job]:
-        """Log what became of attempts and call hooks; return the jobs whose claims were lost."""
+        """Log what became of attempts, call hooks, and return the jobs whose claims were lost."""
         is_all = all(held)
         if not is_all or log.isEnabledFor(logging.INFO) or self._hooks.has("done"):
             for one, sure in zip(done, held, strict=False):
@@ -173,10 +183,13 @@ class Settler:
         bounded: Callable[[Job, int], int] = lambda _, until_us: until_us,
         note: Callable[[Mapping[Claim, int]], object] = lambda _: None,
     ) -> list[Job]:
-        """Extend claims by their queues' leases; answer those that were lost.
+        """Extend claims by their queues' leases; return the jobs whose claims were lost.
 
-        Args: bounded: says until when a claim may last, if not for a lease. note: called with
-        the claims that were extended, and until when.
+        Args:
+            jobs: The jobs.
+            running: Claims whose handlers run.
+            bounded: Limits the end of a claim, for jobs with permits.
+            note: Called with the extended claims and their ends.
         """
         verdicts: list[Extend] = []
         for job in jobs:
@@ -191,7 +204,7 @@ class Settler:
         return lost
 
     def _unsettled(self, ended: Sequence[Ended]) -> Sequence[Ended]:
-        """Leave out attempts that ended their jobs themselves, and tell of them."""
+        """Report attempts whose handlers ended their jobs themselves; return the others."""
         if not any(isinstance(one.ending, Settled) for one in ended):
             return ended
         for one in ended:
@@ -200,14 +213,14 @@ class Settler:
         return [one for one in ended if not isinstance(one.ending, Settled)]
 
     def _throttle(self, ended: Sequence[Ended]) -> None:
-        """Close the limits of jobs whose handlers say so, before anything else of them is told."""
+        """Close the limits of jobs whose handlers request it, before their endings are stored."""
         for one in ended:
             if isinstance(one.ending, Snoozed) and one.ending.throttles:
                 until_us = one.ended_us + one.ending.after_us
                 suspend(self._engine, limits_of(one.job.lane), until_us)
 
     def _notify(self, ended: Ended, decision: Decision, *, is_lost: bool) -> None:
-        """Log what became of an attempt, and call who wants to hear of it."""
+        """Log what became of an attempt, and call hooks."""
         log_ending(ended, decision, is_lost=is_lost)
         if is_lost:
             self._notify_lost(ended.job)
@@ -222,13 +235,13 @@ class Settler:
             self._hooks.tell("retry", event)
 
     def _notify_lost(self, job: Job) -> None:
-        """Call who wants to hear of lost claims, once for each: it may be noticed twice."""
+        """Call hooks for a lost claim, once for each claim."""
         if self._hooks.has("lease_lost") and job.claim() not in self._notified_lost:
             self._notified_lost.add([job.claim()])
             self._hooks.tell("lease_lost", settled_event(job, ""))
 
     def end(self, over: Sequence[EndedBeforeRun]) -> None:
-        """End claimed jobs that are not run any more: lost, poison, expired."""
+        """End claimed jobs that do not run: lost, poison or expired."""
         ends = []
         for job, outcome, attempt in over:
             settings = self._engine.catalog.settings(job.lane.queue)
@@ -241,10 +254,10 @@ class Settler:
                 self._hooks.tell(outcome.state, event)
 
     def complete(self, jobs: Sequence[Job]) -> None:
-        """Finish what another worker decided and did not see through.
+        """Apply the effects of outcomes that another worker stored.
 
-        A job whose outcome cannot be read is set aside for a while, as it is: it has ended, so
-        its handler must not run, and how it ended is not known.
+        A job whose outcome cannot be read is deferred: it has ended, so its handler must not run,
+        and how it ended is not known.
         """
         ends: list[Finished] = []
         unread: list[Verdict] = []
@@ -252,14 +265,14 @@ class Settler:
             try:
                 ends.append(stored(job))
             except StoreCorrupt as error:
-                log.error("job %s is set aside: %s", job.id.hex(), error)
-                unread.append(self._set_aside(job, error))
+                log.error("job %s is deferred: %s", job.id.hex(), error)
+                unread.append(self._deferred(job, error))
         if unread:
             self._engine.store.settle(unread)
         if ends:
             complete(self._engine.store, ends)
 
-    def _set_aside(self, job: Job, error: StoreCorrupt) -> Move:
+    def _deferred(self, job: Job, error: StoreCorrupt) -> Move:
         at_us = self._engine.time.latest_us() + UNREADABLE_US
         width_us = self._engine.catalog.settings(job.lane.queue).width_us
         return Move(
@@ -271,11 +284,11 @@ class Settler:
             job.crashes,
             job.alone,
             outcome=job.outcome,
-            error=f"How the job ended cannot be read. {error.message}",
+            error=f"The stored outcome of the job cannot be read. {error.message}",
         )
 
     def record_crashes(self, taken: Sequence[ClaimedJob]) -> None:
-        """Write the history of attempts whose workers died, which only the next claimer can."""
+        """Record attempts whose workers died in the history, which only the next claimer can do."""
         catalog = self._engine.catalog
         rows = [
             row_of(died(before), before)
@@ -286,7 +299,7 @@ class Settler:
             self._engine.store.append(rows)
 
     def _decide(self, ended: Ended, wished: Collection[Claim]) -> tuple[Decision, Finished | Group]:
-        """Decide what becomes of a job whose attempt did not succeed, and make the change."""
+        """Decide what becomes of a job that did not succeed, and return the change to store."""
         job = ended.job
         settings = self._engine.catalog.settings(job.lane.queue)
         handler = self._handlers.get(job.task)
@@ -323,11 +336,11 @@ class Settler:
         return [job for job in jobs if job.task in tasks] if tasks else []
 
     def needs_fences(self, jobs: Sequence[Job]) -> bool:
-        """Tell whether a handler or a hook is told the fence of some of these jobs."""
+        """Return whether a handler or a hook is given the fence of one of these jobs."""
         return bool(jobs) and (self._hooks.hear_runs or bool(self.taking_context(jobs)))
 
     def _mark(self, job: Job) -> Extend:
-        """Say that a handler was started. What needs permits is not extended without them."""
+        """Return the mark of a started handler; it does not extend claims with permits."""
         is_limited = LIMIT_MARK in job.lane.tenant
         return Extend(job, job.at_us if is_limited else self._lease_end_us(job), started=True)
 
@@ -361,12 +374,12 @@ def _outcome_of(done: Ended) -> Outcome:
 
 
 def _opts_after(ended: Ended, again: RetryLater) -> bytes | None:
-    """Note in a job's options that its attempt did not fail; None if the job runs on now."""
+    """Note in a job's options that its attempt did not fail; None if the job runs again at once."""
     if again.at_us <= ended.ended_us:
         return None
     try:
         options = read_options(ended.job.opts)
-    except StoreCorrupt:  # whatever runs it says so
+    except StoreCorrupt:  # reported when the job runs
         return None
     return options.changed(put_back=(again.word, again.at_us)).to_bytes()
 

@@ -1,4 +1,4 @@
-"""Which shards a worker looks at."""
+"""Which shards of a queue a worker polls."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,29 +11,31 @@ from dueline.core.clock import SECOND_US
 from dueline.core.engine import Engine
 
 WHOLE_EVERY_US: Final = 2 * SECOND_US
-"""A worker looks at all shards this often, whoever prefers them: correctness rests on nothing
-that workers say of themselves."""
+"""Interval at which a worker polls all shards, whatever other workers report."""
 
 FRESH_SHARE: Final = 2
-"""A beat is a third of a lease; one that is older than half of it is stale."""
+"""A heartbeat is sent every third of a lease; one that is older than half of it is stale."""
 
 Place = tuple[str, int, int]
 """A queue, a shard, the width of its buckets."""
 
 
 class Known(NamedTuple):
-    """A worker that lives. has_room: for another job, when it last said so."""
+    """A live worker. has_room: whether it could take another job when it last reported."""
 
     worker: str
     has_room: bool
 
 
 class ShardAffinity:
-    """One worker's part of the shards that several share.
+    """One worker's share of the shards that several workers serve.
 
-    Each shard has one worker that prefers it: where each look is a round trip and claims of one
-    lane contend, that saves the others both. While that worker has no room the next one helps.
-    others: shards that the others see to, as `(queue, shard)`.
+    Each shard has one worker that prefers it. On stores where each poll is a round trip and claims
+    of one lane contend, this saves the other workers both. While that worker has no free slot, the
+    next one helps.
+
+    Attributes:
+      others: Shards that other workers poll, as `(queue, shard)`.
     """
 
     def __init__(self, engine: Engine, worker: str) -> None:
@@ -43,7 +45,7 @@ class ShardAffinity:
         self._whole_us: int | None = None
 
     def chosen(self, places: Sequence[Place]) -> Sequence[Place]:
-        """Leave out the shards that are others' to look at, now and then none."""
+        """Return the shards to poll now; at intervals, all of them."""
         now_us = self._engine.time.earliest_us()
         some = present(self._engine.store)
         shards = Counter(queue for queue, _, _ in places)
@@ -67,21 +69,21 @@ class ShardAffinity:
 
 
 def affinity_of(engine: Engine, worker: str) -> ShardAffinity | None:
-    """Make a worker's affinity where it pays: not where a look costs nothing, or wakes are told."""
+    """Return a worker's affinity; None on stores of one machine, where polls are cheap."""
     return ShardAffinity(engine, worker) if engine.store.scope == "network" else None
 
 
 @lru_cache(maxsize=64)
 def preferred_shards(me: str, queue: str, shards: int, living: tuple[Known, ...]) -> frozenset[int]:
-    """Tell which shards of a queue one of the workers that live looks at.
+    """Return the shards of a queue that a worker polls.
 
-    Its own, and those of workers without room for which it is the next that has some; all of
-    them where it is not known to live yet.
+    These are its own, and those of workers without room for which it is the next with room. A
+    worker that is not registered yet polls all of them.
     """
     if me not in {one.worker for one in living}:
         return frozenset(range(shards))
     room = {one.worker: one.has_room for one in living}
-    most = -(-shards // len(living))  # nobody has many more than others
+    most = -(-shards // len(living))  # shares are even
     owned = dict.fromkeys(room, 0)
     mine = set()
     for shard in range(shards):
@@ -95,7 +97,7 @@ def preferred_shards(me: str, queue: str, shards: int, living: tuple[Known, ...]
 
 
 def _ranked(queue: str, shard: int, workers: Mapping[str, object]) -> list[str]:
-    """Order workers for a shard, as all of them do: by a hash of both."""
+    """Order workers for a shard by a hash of both, the same in every process."""
 
     def rank(worker: str) -> bytes:
         return blake2b(f"{queue}\0{shard}\0{worker}".encode(), digest_size=8).digest()

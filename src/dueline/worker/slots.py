@@ -1,4 +1,4 @@
-"""Which slots of a worker are free."""
+"""Counts the free slots of a worker."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from dueline.worker.runner import Runner
 
 
 class Slots:
-    """Those of the runner, one for each job that it may run at once, and those that queues have.
+    """The slots of the runner, one for each job that runs, and those that queues have of their own.
 
-    A job that is held ahead of its time takes none of them yet, and a chunk takes one.
+    A prefetched job takes no slot yet, and a batch takes one.
     """
 
     def __init__(
@@ -26,35 +26,36 @@ class Slots:
 
     @property
     def slotless(self) -> int:
-        """How many jobs of chunks take none."""
+        """Number of batch jobs that take no slot."""
         return self._gatherer.slotless if self._gatherer else 0
 
     @property
     def more(self) -> int:
-        """How many jobs more than there are slots are claimed, for chunks."""
+        """Number of jobs to claim beyond the free slots, for batches."""
         return self._gatherer.more if self._gatherer else 0
 
     def seen(self, taken: Sequence[Job]) -> None:
-        """Learn from what a claim brought how many more are claimed."""
+        """Learn from a claim how many jobs to claim beyond the free slots."""
         if self._gatherer:
             self._gatherer.seen(taken)
 
     def taken(self) -> int:
-        """Count the slots taken by jobs whose time has come."""
+        """Count the slots taken by jobs that are due."""
         return len(self._held) - len(self._prefetched) - self.slotless
 
     def free(self) -> int:
-        """Count the slots that are free, and will be when the time of all has come."""
+        """Count the slots that stay free when all prefetched jobs are due."""
         return self._runner.capacity - len(self._held) + self.slotless
 
     def limited(self) -> int:
-        """Tell how many jobs with limits may be held."""
+        """Return how many jobs with limits may be held."""
         return self._runner.threads + self.slotless + self.more
 
     def room(self, *, with_early: bool = False) -> Mapping[str, int]:
-        """Tell how many jobs more each queue with slots of its own may have.
+        """Return the free slots of each queue with its own slots.
 
-        Args: with_early: jobs that are held ahead of their time count, too.
+        Args:
+            with_early: Count prefetched jobs, too.
         """
         besides = {} if with_early else self._prefetched.by_queue()
         if self._gatherer is None:
@@ -63,7 +64,7 @@ class Slots:
         return {queue: count + self.more if count > 0 else count for queue, count in room.items()}
 
     def own(self) -> dict[str, tuple[int, int]]:
-        """Return, per queue with slots of its own, these and the jobs that take one now."""
+        """Return, for each queue with its own slots, their number and how many are taken."""
         besides = Counter(self._prefetched.by_queue())
         if self._gatherer is not None:
             besides += self._gatherer.by_queue()

@@ -1,4 +1,4 @@
-"""Jobs that are marked before they start."""
+"""Jobs that are marked as started before they start."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -14,10 +14,9 @@ from dueline.worker.settler import Settler
 class MarkedStarts:
     """Jobs whose last claim died, or that run at most once: each is marked before it starts.
 
-    The mark is durable before the handler is called, so a job that kills its process at once is
-    counted the next time, and jobs that were only waiting beside it never are.
-    Suspects run alone: in a child of their own where there are children, else in a worker that
-    runs nothing else.
+    The mark is durable before the handler is called. So a job that kills its process is counted at
+    the next claim, and jobs that only waited next to it are not.
+    Suspects run alone: in a child process of their own, or in a worker that runs nothing else.
     """
 
     def __init__(
@@ -39,11 +38,11 @@ class MarkedStarts:
         self._lone: Job | None = None
 
     def __len__(self) -> int:
-        """Count the jobs that have not been started and are held: the beat may lose some."""
+        """Count the unstarted jobs that are still held."""
         return sum(job in self._held for job in (*self._plain, *self._suspects))
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Let jobs wait for their start."""
+        """Add jobs that wait for their start."""
         now_us = self._clock.monotonic_us()
         for job in jobs:
             if job.alone and not self._runner.isolates:
@@ -64,7 +63,7 @@ class MarkedStarts:
         return taken
 
     def waiting_since_us(self) -> int | None:
-        """Return when the oldest job came that waits for a slot; None where none waits."""
+        """Return when the oldest job arrived that waits for a slot; None if none waits."""
         return next(iter(self._since_us.values()), None)
 
     def take_waiting(self) -> list[Job]:
@@ -72,11 +71,11 @@ class MarkedStarts:
         return self.take([*self._since_us])
 
     def needs_isolation(self) -> bool:
-        """Tell whether nothing is to be started now: a suspect waits for that, or runs."""
+        """Return whether no other job may start: a suspect waits for that, or runs."""
         return bool(self._suspects) or self._is_alone()
 
     def start(self, running: int) -> None:
-        """Start what may be. running: how many jobs the runner has."""
+        """Start the jobs that may start. running: number of jobs that the runner has."""
         free = self._runner.threads - running
         if self._is_alone():
             return
@@ -87,11 +86,11 @@ class MarkedStarts:
             self._start_marked(self._plain, min(free, len(self._plain)))
 
     def _is_alone(self) -> bool:
-        """Tell whether a suspect runs, beside which nothing is started."""
+        """Return whether a suspect runs that excludes other jobs."""
         return self._lone is not None and self._lone in self._held
 
     def _start_marked(self, source: deque[Job], count: int) -> Sequence[Job]:
-        """Start the first jobs of a waiting line; they leave it once they are marked."""
+        """Start the first jobs of a line; they leave it once they are marked."""
         some = list(islice(source, count))
         jobs = [job for job in some if job in self._held]
         now_us = self._clock.monotonic_us()

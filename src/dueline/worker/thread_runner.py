@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from dueline.worker.async_runner import CoroutineRunner
 
 NEWS_EVERY_US = 5_000
-"""While more jobs are ready, endings are told in groups, at least this often."""
+"""Interval at which endings are reported in groups while more jobs are ready."""
 
 SHORT_US = 1_000
-"""Jobs that run shorter on average are left to few threads: waking one costs about 50 us."""
+"""Jobs with a shorter mean run time are left to few threads: waking one costs about 50 us."""
 
 
 _ended = cast("Callable[[type[Ended], tuple[Job, Ending, int, int]], Ended]", tuple.__new__)
 
 
 class _Slot:
-    """A thread and what it runs."""
+    """A thread, and the job that it runs."""
 
     __slots__ = ("assignment", "interrupt", "started_us", "thread")
 
@@ -45,8 +45,16 @@ class _Slot:
 class ThreadRunner:
     """A fixed number of slots for jobs from one buffer.
 
-    A job takes a thread, which is started when it is first needed. Where some handlers are
-    coroutines, those jobs take a slot each and no thread: they share one event loop.
+    A job takes a thread, which is started when it is first needed. Jobs with coroutine handlers
+    take a slot and no thread: they share one event loop.
+
+    Args:
+      execution: Runs a handler.
+      threads: Number of jobs that run at the same time.
+      clock: The machine's clock.
+      now_us: Returns the store's time.
+      wakeup: Set when there are endings to collect.
+      loop: Event loop for coroutines; None for a loop of the runner's own.
     """
 
     isolates = False
@@ -61,13 +69,6 @@ class ThreadRunner:
         wakeup: threading.Event,
         loop: "asyncio.AbstractEventLoop | None" = None,
     ) -> None:
-        """Take what to run jobs with; starts no thread yet.
-
-        Args:
-          threads: how many jobs run at once. now_us: the store's time.
-          wakeup: set when there is something to collect.
-          loop: where coroutines run; None for a loop of their own.
-        """
         self.threads = threads
         self.run_us = 0.0
         self._execution = execution
@@ -79,8 +80,8 @@ class ThreadRunner:
         self._slots: list[_Slot] = []
         self._work = threading.Condition()
         self._idle = 0
-        self._told_us = 0
-        self._offset_us = 0  # the store's time less the monotonic clock
+        self._notified_us = 0
+        self._offset_us = 0  # the store's time minus the monotonic clock
         self._is_closing = False
         self._coroutines: CoroutineRunner | None = None
         self._busy = 0  # threads that run a job; counted only beside coroutines
@@ -95,12 +96,12 @@ class ThreadRunner:
         )
 
     def start(self) -> None:
-        """Get ready to run jobs."""
+        """Prepare to run jobs."""
         if self._coroutines is not None:
             self._coroutines.start()
 
     def submit(self, assignments: Sequence[Assignment]) -> None:
-        """Take jobs to run, in order; more urgent ones than those that wait go first."""
+        """Take jobs to run, in order; more urgent ones go before those that wait."""
         self._offset_us = self._now_us() - self._clock.monotonic_us()
         with self._work:
             count = overtaking(assignments, self._ready)
@@ -109,7 +110,7 @@ class ThreadRunner:
         self.spread()
 
     def spread(self) -> None:
-        """Wake threads for what is ready: one for short jobs, as many as there are otherwise."""
+        """Wake threads for ready jobs: one if jobs are short, otherwise one for each."""
         if self._coroutines is not None:
             self._deal()
         waiting = len(self._ready)
@@ -133,20 +134,20 @@ class ThreadRunner:
         self._slots.append(slot)
         slot.thread.start()
 
-    # Beside coroutines: each of them and each busy thread has a slot
+    # With coroutines: each of them and each busy thread has a slot
 
     def _free(self) -> int:
         assert self._coroutines is not None, "slots are counted for its sake"
         return self.threads - self._busy - len(self._coroutines)
 
     def _has_work(self) -> bool:
-        """Tell whether there is something to do for one thread more."""
+        """Return whether there is work for one more thread."""
         if self._coroutines is None:
             return bool(self._ready)
-        return bool(self._ready) and self._free() > 0  # what is first is no coroutine: see _deal
+        return bool(self._ready) and self._free() > 0  # the first is not a coroutine: see _deal
 
     def _deal(self) -> None:
-        """Begin the coroutines that are first in line, as far as there are slots."""
+        """Start the coroutines at the head of the line, while there are slots."""
         assert self._coroutines is not None, "there is no loop to begin them on"
         self._coroutines.offset_us = self._offset_us
         with self._work:
@@ -156,7 +157,8 @@ class ThreadRunner:
     def _take_beside(self) -> Assignment:
         """Take the next job for a thread.
 
-        Raises: IndexError: there is none, or no slot for it.
+        Raises:
+          IndexError: No job is ready, or no slot is free.
         """
         with self._work:
             self._deal()
@@ -166,7 +168,7 @@ class ThreadRunner:
             return self._ready.popleft()
 
     def _end_coroutine(self, ended: Ended) -> None:
-        """Note on the loop that a coroutine is over, and go on with what waited for its slot."""
+        """Note on the loop that a coroutine ended, and start what waited for its slot."""
         started_us = ended.started_us and ended.started_us + self._offset_us
         self._ended.append(
             ended._replace(started_us=started_us, ended_us=ended.ended_us + self._offset_us)
@@ -177,7 +179,7 @@ class ThreadRunner:
             self._wakeup.set()
 
     def collect(self) -> list[Ended]:
-        """Take the attempts that ended since the last call."""
+        """Return the attempts that ended since the last call."""
         take = self._ended.popleft
         ended = [_ended(Ended, take()) for _ in range(len(self._ended))]  # this thread alone takes
         took_us = [ended_us - started_us for _, _, started_us, ended_us in ended if started_us]
@@ -186,12 +188,12 @@ class ThreadRunner:
         return ended
 
     def running(self) -> list[Job]:
-        """List the jobs whose handlers run now."""
+        """Return the jobs whose handlers run now."""
         jobs = [taken.job for slot in self._slots if (taken := slot.assignment) is not None]
         return jobs if self._coroutines is None else jobs + self._coroutines.running()
 
     def take_back(self) -> list[Job]:
-        """Take back the jobs that no handler was called for yet."""
+        """Take back the jobs whose handlers were not called yet."""
         taken = []
         with self._work:
             while self._ready:
@@ -203,11 +205,11 @@ class ThreadRunner:
 
     @property
     def capacity(self) -> int:
-        """Return how many jobs could run now if nothing else did: all threads are started."""
+        """Number of jobs that could run now if nothing else ran."""
         return self.threads
 
     def waiting_since_us(self) -> int | None:
-        """Return when the oldest job came that waits for a slot; None where none waits."""
+        """Return when the oldest job arrived that waits for a slot; None if none waits."""
         return min((one.since_us for one in list(self._ready)), default=None)
 
     def take_waiting(self) -> list[Job]:
@@ -215,20 +217,20 @@ class ThreadRunner:
         return self.take_back()
 
     def extend(self, until_us: Mapping[Claim, int]) -> None:
-        """Note until when all claims last that were extended."""
+        """Set the ends of all extended claims."""
         self._execution.controls.extend(until_us)
 
     def extend_more(self, until_us: Mapping[Claim, int]) -> None:
-        """Note until when some more claims last."""
+        """Set the ends of some more claims."""
         self._execution.controls.extend_more(until_us)
 
     def forget(self, lost: Sequence[Claim]) -> None:
-        """Drop jobs whose claims were lost, as far as they did not start; tell the others."""
+        """Drop unstarted jobs whose claims were lost; notify the handlers of the others."""
         self._execution.controls.lose(lost)
         self._withdraw(lost)
 
     def cancel(self, claims: Sequence[Claim]) -> None:
-        """End jobs that did not start; tell the others that their end is wished for."""
+        """End jobs that have not started; notify the handlers of the others."""
         self._execution.controls.cancel(claims)
         now_us = self._clock.monotonic_us() + self._offset_us
         for job in self._withdraw(claims):
@@ -236,11 +238,11 @@ class ThreadRunner:
         self._wakeup.set()
 
     def reports(self) -> Mapping[Claim, ProgressReport]:
-        """Take what handlers said of their progress since the last call."""
+        """Return the progress that handlers reported since the last call."""
         return self._execution.controls.take_reports()
 
     def _withdraw(self, claims: Sequence[Claim]) -> list[Job]:
-        """Take back jobs as far as no handler was called for them yet."""
+        """Take back those jobs whose handlers were not called yet."""
         gone = set(claims)
         taken = []
         with self._work:
@@ -265,8 +267,8 @@ class ThreadRunner:
     def interrupt_overdue(self) -> None:
         """Raise JobTimeout in handlers that run longer than their tasks allow.
 
-        It is raised between two Python instructions: a call into C that does not return is
-        not interrupted.
+        It is raised between two Python instructions: a call into C that does not return is not
+        interrupted.
         """
         now_us = self._clock.monotonic_us()
         for slot in self._slots:
@@ -278,7 +280,7 @@ class ThreadRunner:
             self._coroutines.cancel_overdue()
 
     def close(self) -> None:
-        """Let the threads end when they are idle; a handler that runs is not waited for."""
+        """Let the threads end when they are idle; running handlers are not waited for."""
         self._is_closing = True
         with self._work:
             self._work.notify_all()
@@ -296,12 +298,12 @@ class ThreadRunner:
                 now_us = self._clock.monotonic_us()
 
     def _run_all(self, slot: _Slot, now_us: int) -> int:
-        """Run plain jobs, one after the other, until one needs more; run that one, too.
+        """Run plain jobs one after the other, until one needs more; run that one, too.
 
-        Whatever is not run yet stays where other threads can take it: a slow handler holds up
-        nothing but itself.
+        Other jobs stay where other threads can take them, so a slow handler delays only itself.
 
-        Raises: IndexError: nothing is ready.
+        Raises:
+          IndexError: No job is ready.
         """
         take, end = self._ready.popleft, self._ended.append
         run, read_us = self._execution.run_plainly, self._clock.monotonic_us
@@ -316,8 +318,8 @@ class ThreadRunner:
             offset_us, ended_us = self._offset_us, read_us()
             end((assignment.job, ending, now_us + offset_us, ended_us + offset_us))
             now_us = ended_us
-            if ended_us - self._told_us > NEWS_EVERY_US:
-                self._tell(ended_us)
+            if ended_us - self._notified_us > NEWS_EVERY_US:
+                self._notify(ended_us)
         return now_us
 
     def _run_one(self, slot: _Slot, now_us: int) -> int:
@@ -332,7 +334,7 @@ class ThreadRunner:
             self._idle -= 1
 
     def _run(self, slot: _Slot, assignment: Assignment, now_us: int) -> int:
-        """Run a job from now on; answer when it ended, by the monotonic clock."""
+        """Run a job from now on; return when it ended, by the monotonic clock."""
         slot.started_us = now_us
         slot.assignment = assignment
         is_limited = self._execution.timeout_us(assignment.job) is not None
@@ -345,8 +347,8 @@ class ThreadRunner:
             finally:
                 if is_limited:
                     slot.interrupt.leave()
-        except BaseException as error:  # noqa: BLE001  (a time limit that came late; or a fault)
-            slot.interrupt.leave()  # again: it may have come just before the first
+        except BaseException as error:  # noqa: BLE001  (a late time limit, or a fault in dueline)
+            slot.interrupt.leave()  # again: the error may have come just before the first call
             ending = self._execution.failed_outside(error, assignment.job)
         slot.assignment = None
         if self._coroutines is not None:
@@ -355,12 +357,12 @@ class ThreadRunner:
         ended_us = self._clock.monotonic_us()
         started_us = 0 if type(ending) is GivenBack else now_us + offset_us
         self._ended.append((assignment.job, ending, started_us, ended_us + offset_us))
-        if ended_us - self._told_us > NEWS_EVERY_US:
-            self._tell(ended_us)
+        if ended_us - self._notified_us > NEWS_EVERY_US:
+            self._notify(ended_us)
         return ended_us
 
-    def _tell(self, now_us: int) -> None:
-        """Say that there is something to collect."""
-        self._told_us = now_us
+    def _notify(self, now_us: int) -> None:
+        """Notify the worker that there are endings to collect."""
+        self._notified_us = now_us
         if not self._wakeup.is_set():
             self._wakeup.set()

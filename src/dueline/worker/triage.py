@@ -1,4 +1,4 @@
-"""What becomes of jobs before they run."""
+"""Decides what becomes of claimed jobs before they run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, repeat
@@ -18,7 +18,7 @@ from dueline.worker.claimer import ClaimedJob
 
 
 class EndedBeforeRun(NamedTuple):
-    """A claimed job that is not run any more; attempt: what history says of its end."""
+    """A claimed job that does not run; attempt: its end in the history."""
 
     job: Job
     outcome: Outcome
@@ -28,8 +28,11 @@ class EndedBeforeRun(NamedTuple):
 class Triage(NamedTuple):
     """Claimed jobs, sorted.
 
-    decided: how they ended is in their rows. over: they end here and now. died: the attempts
-    of these before, whose workers died, are to be told of. fit: they are run.
+    Attributes:
+      decided: Their outcomes are stored in their rows.
+      over: They end without running.
+      died: Their last attempts, whose workers died, are to be recorded.
+      fit: They run.
     """
 
     decided: list[Job]
@@ -39,18 +42,18 @@ class Triage(NamedTuple):
 
     @property
     def gone(self) -> list[Job]:
-        """The jobs that are not run any more."""
+        """The jobs that do not run."""
         return [*self.decided, *(one.job for one in self.over)]
 
 
 def triage(
     taken: Sequence[ClaimedJob], settings: Callable[[str], QueueSettings], now_us: int
 ) -> Triage:
-    """Sort what was claimed.
+    """Sort claimed jobs.
 
-    An outcome is looked at first (rule P5): such a job never runs again, whatever else it says.
-    Then whether its queue delivers at most once, and its handler was called (rule P7); then
-    whether it took too many workers with it; then its expiry.
+    A stored outcome comes first (rule P5): such a job never runs again. Then whether an
+    at-most-once queue's handler was already called (rule P7), then whether the job is poison, then
+    its expiry.
     """
     jobs = list(map(_job_of, taken))
     once = _once(jobs, settings)
@@ -80,10 +83,9 @@ def triage(
 def parted(
     taken: Sequence[ClaimedJob], settings: Callable[[str], QueueSettings]
 ) -> tuple[list[Job], list[Job]]:
-    """Tell the jobs that are just run from those that are marked as started before they are.
+    """Separate jobs that just run from those that are marked as started first.
 
-    The latter are those whose last claim died, suspects, and all of a queue that delivers at
-    most once.
+    The latter are jobs whose last claim died, suspects, and all jobs of at-most-once queues.
     """
     jobs = list(map(_job_of, taken))
     once = _once(jobs, settings)
@@ -104,10 +106,14 @@ def assigned(
     given: Mapping[JobId, bytes],
     now_us: int = 0,
 ) -> list[Assignment]:
-    """Say of jobs how they are to be run.
+    """Make assignments of jobs.
 
-    Args: last: what earlier attempts said of their progress. given: the first arguments of steps.
-    now_us: by the monotonic clock.
+    Args:
+        jobs: The jobs.
+        settings: Returns the settings of a queue.
+        last: Progress that earlier attempts reported.
+        given: First arguments of workflow steps.
+        now_us: The monotonic clock.
     """
     each = {queue: settings(queue) for queue in queues_of(jobs)}
     keep = {queue: one.keep_us > 0 for queue, one in each.items()}
@@ -115,7 +121,7 @@ def assigned(
     queues = [job.lane.queue for job in jobs] if len(each) > 1 else [*each] * len(jobs)
     reported = map(last.get, map(_id_of, jobs)) if last else repeat(None)
     kept: Iterable[bool] = map(keep.__getitem__, queues)
-    if any(map(_opts_of, jobs)):  # what a step gives is asked for, whatever its queue keeps
+    if any(map(_opts_of, jobs)):  # a step's result is always kept
         kept = [own or is_step(job) for own, job in zip(kept, jobs, strict=True)]
     return made(
         Assignment,
@@ -134,7 +140,7 @@ def assigned(
     )
 
 
-# Read by C code alone: a function of ours for each job takes as long as all of the rest here.
+# Read by C code: a Python function for each job would double the cost of this module.
 _job_of, _before_of = field(ClaimedJob, "job"), field(ClaimedJob, "before")
 _lane_of, _id_of, _opts_of, _alone_of, _outcome_of = (
     field(Job, name) for name in ("lane", "id", "opts", "alone", "outcome")
@@ -142,21 +148,21 @@ _lane_of, _id_of, _opts_of, _alone_of, _outcome_of = (
 
 
 def queues_of(jobs: Iterable[Job]) -> set[str]:
-    """List the queues of jobs: those of one claim share their lanes, so that runs will do."""
+    """Return the queues of jobs; jobs of one claim share lanes, so runs are grouped first."""
     return {lane.queue for lane, _ in groupby(map(_lane_of, jobs))}
 
 
 def _once(jobs: Iterable[Job], settings: Callable[[str], QueueSettings]) -> set[str]:
-    """List the queues of these that deliver at most once."""
+    """Return those of the queues that deliver at most once."""
     return {queue for queue in queues_of(jobs) if settings(queue).is_once}
 
 
 def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> EndedBeforeRun | None:
-    """Say how a claimed job ends without being run; None: it does not."""
+    """Return how a claimed job ends without running; None if it runs."""
     job, before = taken
     outcome: Outcome | None = None
     if is_once and job.crashes:
-        # Counted, not read from the last claim: that one may have found this out and died of it.
+        # Counted, not read from the last claim: its worker may have died before it ended the job.
         outcome = lost(now_us)
     elif before is not None and is_poison(job.crashes):
         outcome = dead_of_poison(job.crashes, now_us)
@@ -175,7 +181,7 @@ def _over(taken: ClaimedJob, now_us: int, *, is_once: bool) -> EndedBeforeRun | 
 
 
 def _unfit(job: Job, now_us: int) -> Outcome | None:
-    """Say how a job ends because of its options; None: it does not."""
+    """Return how a job ends because of its options; None if it runs."""
     try:
         return Outcome("expired", now_us) if is_past(job, now_us) else None
     except StoreCorrupt as error:

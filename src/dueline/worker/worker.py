@@ -35,7 +35,7 @@ from dueline.worker.triage import Triage, parted, triage
 from dueline.worker.workflow_steps import WorkflowSteps
 
 FLUSH_US = 5_000
-WATCH_US = 50_000  # running handlers are looked at so often
+WATCH_US = 50_000  # running handlers are checked this often
 NO_TIMES: Mapping[JobId, int] = MappingProxyType({})
 
 
@@ -43,9 +43,12 @@ NO_TIMES: Mapping[JobId, int] = MappingProxyType({})
 class WorkerSettings:
     """How a worker works.
 
-    worker: its id, `<host>:<pid>:<random>`. serving: queues, each with its slots or None for
-    the common ones. burst: end when nothing is due. drain_us: how long running handlers may go
-    on after `stop`.
+    Attributes:
+      worker: Its id, `<host>:<pid>:<random>`.
+      serving: Queues, each with its own slots, or None for the shared ones.
+      tasks: Names of the tasks that it can run.
+      burst: Return when no job is due.
+      drain_us: Maximum duration that running handlers may continue after `stop`.
     """
 
     worker: str
@@ -56,7 +59,7 @@ class WorkerSettings:
 
 
 class Worker:
-    """Claims jobs of some queues, has them run, and settles them."""
+    """Claims jobs of some queues, runs them, and settles them."""
 
     def __init__(
         self,
@@ -70,7 +73,11 @@ class Worker:
         listener: WakeupListener,
         pace: PollTimer,
     ) -> None:
-        """Take the parts. wakeup: what the runner sets, the listener, and `stop`."""
+        """Create the worker's parts.
+
+        Args:
+          wakeup: Set by the runner, the listener and `stop`.
+        """
         self.name = settings.worker
         self._engine = engine
         self._settler = settler
@@ -115,13 +122,16 @@ class Worker:
         self._beat = HeartbeatThread(self._extend_all, self._attend, wakeup=wakeup)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Claim no more; end when running handlers have, or at once (rule A3). From any thread."""
+        """Stop claiming; return from `run` when running handlers have ended, or at once (rule A3).
+
+        Callable from any thread.
+        """
         self._is_stopping = True
         self._is_hurried = self._is_hurried or hurry
         self._wakeup.set()
 
     def run(self) -> None:
-        """Work until stopped, or in a burst until nothing is due."""
+        """Work until stopped, or in a burst until no job is due."""
         self._runner.start()
         self._beat.start()
         try:
@@ -141,22 +151,22 @@ class Worker:
             self._wakeup.clear()
             was_busy = bool(self._held)
             is_done = self._guarded(self._step)
-            # The end of a burst's last jobs may be its own: nothing would wake it.
+            # If a burst's last jobs have just ended, nothing would wake the worker.
             if is_done and not (self._settings.burst and was_busy and not self._held):
                 self._wait()
 
     def _step(self) -> None:
         self._beat.check()
         self._cancel_jobs()
-        if self._crashed:  # before later attempts of the same jobs are told of
-            self._notify()
+        if self._crashed:  # before later attempts of the same jobs are recorded
+            self._record_crashes()
         now_us = self._clock.monotonic_us()
         self._settle(now_us)
         self._guarded(self._steps.advance)
         if self._is_stopping:
             self._give_back(self._runner.take_back())
         else:
-            self._begin_early()
+            self._start_prefetched()
             self._release(now_us)
             self._claim()
             self._deferred.requeue()
@@ -169,10 +179,10 @@ class Worker:
         self._permits.settle(self._held.jobs)
         self._runner.interrupt_overdue()
 
-    # Obey, settle
+    # Cancel, settle
 
     def _cancel_jobs(self) -> None:
-        """Cancel jobs whose end is wished for: stop their handlers, or never start them."""
+        """Stop the handlers of jobs that were cancelled, or never start them."""
         claims = self._cancellations.take()
         if not claims:
             return
@@ -212,13 +222,13 @@ class Worker:
         self._lose(lost)
 
     def _note_starts(self, ended: Sequence[Ended]) -> None:
-        """Say when jobs with rates started that have ended."""
+        """Record when ended jobs with rates started."""
         for one in ended:
             if one.started_us:
                 self._permits.started([one.job.claim()], one.started_us)
 
     def _report(self, only: Collection[Claim] | None = None) -> None:
-        """Write what handlers reported, and find out about lost claims."""
+        """Store what handlers reported, and drop jobs whose claims were lost."""
         lost = self._reports.write(only)
         if lost:
             self._lose([job for job in self._held.jobs() if job.claim() in lost])
@@ -235,7 +245,7 @@ class Worker:
     # Claim
 
     def _release(self, now_us: int) -> None:
-        """Release jobs that have waited too long behind others; kept until the store takes it."""
+        """Release jobs that waited too long behind others; kept until the store accepts it."""
         self._releasing += self._buffer.take_overdue(now_us)
         if self._releasing:
             self._give_back(self._releasing)
@@ -263,20 +273,20 @@ class Worker:
             elif polled or not (polled := self._poller.poll_if_notified()):
                 break
         self._marked_starts.start(self._held_by_runner())
-        if self._can_look_ahead():
-            self._look_ahead()
+        if self._can_prefetch():
+            self._prefetch()
 
     def _sorted(self, taken: Sequence[ClaimedJob]) -> Triage:
         return triage(taken, self._engine.catalog.settings, self._engine.time.latest_us())
 
     def _take(self, sorted_: Triage) -> None:
         self._guarded(lambda: self._settler.complete(sorted_.decided))
-        is_told = True
+        is_recorded = True
         if sorted_.died:
             self._crashed += sorted_.died
-            is_told = self._guarded(self._notify)
-        self._held.drop(sorted_.gone)  # if claimed ahead: where this fails, their leases lapse
-        if is_told:
+            is_recorded = self._guarded(self._record_crashes)
+        self._held.drop(sorted_.gone)  # first: if the next call fails, their leases expire
+        if is_recorded:
             self._guarded(lambda: self._settler.end(sorted_.over))
         self._steps.ended(sorted_.gone)
         fit, waiting, failed = self._deferred.sort(sorted_.fit)
@@ -287,13 +297,13 @@ class Worker:
         self._ended += failed
         self._admit()
 
-    def _notify(self) -> None:
-        """Write the history of attempts that died; kept until the store takes it."""
+    def _record_crashes(self) -> None:
+        """Record attempts whose workers died in the history; kept until the store accepts it."""
         self._settler.record_crashes(self._crashed)
         self._crashed = []
 
     def _admit(self) -> None:
-        """Start what has arrived, once it is asked whether it may; begun anew where that fails."""
+        """Start claimed jobs, unless they were cancelled or must wait; repeated if it fails."""
         taken = self._held.still(self._arrived)
         jobs = [job for job, _ in taken]
         refused = self._cancellations.refused(jobs)
@@ -315,7 +325,7 @@ class Worker:
         self._guarded(lambda: self._steps.park_and_end(steps))
 
     def _inform(self, jobs: Sequence[Job]) -> None:
-        """Get ready what handlers are told: a fence that lasts, and how far the job has come."""
+        """Prepare what handlers are given: durable fences, and the progress of earlier attempts."""
         if self._settler.needs_fences(jobs):
             flush_claims(self._engine.store)
         last, lost = self._reports.last(self._settler.taking_context(jobs))
@@ -325,25 +335,25 @@ class Worker:
     def _held_by_runner(self) -> int:
         return self._slots.taken() - len(self._marked_starts)
 
-    # Ahead of time
+    # Prefetch
 
-    def _can_look_ahead(self) -> bool:
-        """Tell whether there are slots for jobs that are about to be due; a few at a time."""
+    def _can_prefetch(self) -> bool:
+        """Return whether there are enough free slots to claim jobs that will soon be due."""
         free = self._slots.free()
         is_busy = len(self._marked_starts) > 0 or self._marked_starts.needs_isolation()
         return free >= max(1, self._runner.threads // 4) and not (self._settings.burst or is_busy)
 
-    def _look_ahead(self) -> None:
-        """Claim what is about to be due, so that at its time nothing is left but to start it."""
-        prefetched = self._claimer.prefetch(self._slots.free(), self._slots.room(with_early=True))
-        if prefetched:
-            self._held.add([job for job, _ in prefetched])
-            self._prefetched.add(prefetched)
+    def _prefetch(self) -> None:
+        """Claim jobs that will soon be due, so that they start at their time."""
+        found = self._claimer.prefetch(self._slots.free(), self._slots.room(with_early=True))
+        if found:
+            self._held.add([job for job, _ in found])
+            self._prefetched.add(found)
             self._prefetched.run_timer()
-            self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in prefetched]))
+            self._guarded(lambda: self._prepare([ClaimedJob(job, None) for job, _ in found]))
 
     def _prepare(self, taken: Sequence[ClaimedJob]) -> None:
-        """See to it that the timer can start jobs; those that it cannot are taken up later."""
+        """Let the timer start prefetched jobs; the loop starts those that need more."""
         settings = self._engine.catalog.settings
         sorted_ = triage(taken, settings, self._engine.time.latest_us())
         plain, _ = parted(self._deferred.sort(sorted_.fit).fit, settings)
@@ -353,7 +363,7 @@ class Worker:
         self._prefetched.prepare(self._held.assignments(jobs))
 
     def _start_early(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:
-        """Start jobs whose time has come, any thread; answer those for which there is no slot."""
+        """Start jobs that have become due, from any thread; return those without a slot."""
         if self._is_stopping or self._marked_starts.needs_isolation():
             return assignments
         free = self._runner.threads - self._held_by_runner() + len(assignments)
@@ -363,8 +373,8 @@ class Worker:
         self._runner.submit(mine)
         return left
 
-    def _begin_early(self) -> None:
-        """See to jobs whose time has come: start them, or let another worker have them."""
+    def _start_prefetched(self) -> None:
+        """Start prefetched jobs that have become due, or release them for other workers."""
         if not len(self._prefetched):
             return
         self._prefetched.start_due()
@@ -374,7 +384,7 @@ class Worker:
             if unplaced:
                 self._give_back([job for job, _ in unplaced], at_us=times_of(unplaced))
             taken = self._sorted([ClaimedJob(job, None) for job, _ in unready if job in self._held])
-        except DuelineError:  # they are held still: the next pass sees to them
+        except DuelineError:  # they are still held: the next pass retries
             self._prefetched.add([one for some in overdue for one in some if one.job in self._held])
             raise
         self._prefetched.add([one for one in unplaced if one.job in self._held])
@@ -399,7 +409,7 @@ class Worker:
         is_full = self._runner.waiting() or self._slots.taken() >= self._runner.capacity
         if not (is_full or self._is_stopping or self._marked_starts.needs_isolation()):
             most_us = timeout_us if self._slots.taken() else None
-            timeout_us = self._poller.wait_us(most_us, is_ahead=self._can_look_ahead())
+            timeout_us = self._poller.wait_us(most_us, is_ahead=self._can_prefetch())
             timeout_us = self._prefetched.wait_us(timeout_us)
         if self._gatherer:
             timeout_us = self._gatherer.wait_us(timeout_us)
@@ -408,7 +418,7 @@ class Worker:
     def _drain(self) -> None:
         give_up_us = self._clock.monotonic_us() + self._settings.drain_us
         self._is_stopping = True
-        log.info("worker %s stops, holding %d jobs", self._settings.worker, len(self._held))
+        log.info("worker %s stops; it holds %d jobs", self._settings.worker, len(self._held))
         waiting = [
             *(job for job, _ in self._arrived),
             *self._marked_starts.take(),
@@ -422,17 +432,18 @@ class Worker:
             lambda: not self._held or self._is_hurried or self._clock.monotonic_us() > give_up_us
         )
         if self._held:
-            log.warning("stopped with %d handlers running; their jobs go back", len(self._held))
+            log.warning("stopped with %d handlers running; released their jobs", len(self._held))
         self._give_back(self._held.jobs(), notified=True)
 
     def _give_back(
         self, jobs: Sequence[Job], *, notified: bool = False, at_us: Mapping[JobId, int] = NO_TIMES
     ) -> None:
-        """Let go of jobs.
+        """Release jobs.
 
         Args:
-          called: their handlers may run, so a queue may not have them again.
-          at_us: for those whose time has not come, when it does.
+          jobs: The jobs.
+          called: Their handlers may run, so an at-most-once queue must not run them again.
+          at_us: Due times of prefetched jobs.
         """
         now_us = self._engine.time.latest_us()
         settings = self._engine.catalog.settings
@@ -448,10 +459,10 @@ class Worker:
         ):
             self._held.drop([one.job for one in back])
 
-    # The beat, in its own thread
+    # The heartbeat, in its own thread
 
     def _attend(self) -> None:
-        """Between beats: pass on what has changed, what handlers report, and wishes for them."""
+        """Between heartbeats: report changes and progress, and read cancel requests."""
         self._reporter.report_change(self._load())
         self._report()
         if self._held and self._cancellations.read():

@@ -23,15 +23,18 @@ from dueline.workflows.readiness import Broken, NotNeeded, Runnable
 from dueline.workflows.records import Layouts
 from dueline.workflows.release import advance, ask, park, wake_steps
 
-_UNKNOWN = "Nothing is known of the workflow that it is a step of."
+_UNKNOWN = "The workflow of this step is unknown."
 
 
 class SortedSteps(NamedTuple):
     """Claimed jobs, by whether they may run as steps.
 
-    fit: they may. given: the first arguments of some of these, JSON arrays. waiting: they wait,
-    those for a signal until an instant, 0 for ever. over: they end here and now. broken: they
-    gather groups that are to be cancelled.
+    Attributes:
+      fit: They may run.
+      given: First arguments of some of these, JSON arrays.
+      waiting: They are parked; those that wait for a signal until a time, 0 for ever.
+      over: They end without running.
+      broken: They gather groups that must be cancelled.
     """
 
     fit: list[ClaimedJob]
@@ -45,9 +48,10 @@ _job_of, _opts_of = field(ClaimedJob, "job"), field(Job, "opts")
 
 
 class WorkflowSteps:
-    """Asks of claimed steps whether they may run, and lets go on what waited for those that ended.
+    """Decides whether claimed steps may run, and releases the steps after those that ended.
 
-    has_moved: steps were moved to now since it was last said that none were.
+    Attributes:
+      has_moved: Steps were released since it was last cleared.
     """
 
     def __init__(self, engine: Engine, settler: Settler) -> None:
@@ -60,7 +64,7 @@ class WorkflowSteps:
         self.has_moved = False
 
     def sort(self, taken: Sequence[ClaimedJob]) -> SortedSteps:
-        """Tell the steps that may run from those that may not; changes nothing."""
+        """Sort claimed steps by whether they may run; changes nothing."""
         if not any(map(_opts_of, map(_job_of, taken))):  # none of a workflow
             return SortedSteps(list(taken), {}, {}, [], [])
         now_us = self._engine.time.latest_us()
@@ -72,7 +76,7 @@ class WorkflowSteps:
                 continue
             try:
                 word = self._ask(one.job, now_us)
-            except StoreCorrupt as error:  # it looks again later, and the others go on
+            except StoreCorrupt as error:  # checked again later; the others continue
                 log.error("step %s is parked: %s", one.job.id.hex(), error)
                 word = 0
             if isinstance(word, Broken):
@@ -103,7 +107,7 @@ class WorkflowSteps:
         self.advance()
 
     def _known(self, job: Job) -> tuple[JobId, int, Layout]:
-        """Tell the workflow of a step that was just asked, its number, and the layout."""
+        """Return the workflow of a step that was just checked, its number, and the layout."""
         found = records.step_of(job)
         assert found is not None
         layout = self._layouts.get(self._engine.store, found[0])
@@ -111,7 +115,7 @@ class WorkflowSteps:
         return (*found, layout)
 
     def _ask(self, job: Job, now_us: int) -> Runnable | EndedBeforeRun | Broken | int:
-        """Say what becomes of a step; a number: it is parked, and waits for a signal until then."""
+        """Return what becomes of a step; a number: it is parked until then, or a signal."""
         word = ask(self._engine, self._layouts, job)
         if word is None:
             return self._over(job, now_us, "dead", error=_UNKNOWN)
@@ -124,7 +128,7 @@ class WorkflowSteps:
         return word if job.task else self._awaited(job, word, now_us)
 
     def _awaited(self, job: Job, fit: Runnable, now_us: int) -> EndedBeforeRun | int:
-        """Say what becomes of a step without a task: it gathers, or waits for a signal."""
+        """Return what becomes of a step without a task: it gathers, or waits for a signal."""
         place = records.place_of(job)
         assert place is not None
         flow, step, layout = self._known(job)
@@ -137,7 +141,7 @@ class WorkflowSteps:
         until_us = place.until_us or (now_us + node.timeout_us if node.timeout_us else 0)
         if until_us and until_us <= now_us:
             return self._over(
-                job, now_us, "expired", error=f"Nobody signalled {node.signal} in time."
+                job, now_us, "expired", error=f"The signal {node.signal} did not arrive in time."
             )
         return until_us
 
@@ -149,7 +153,7 @@ class WorkflowSteps:
         return EndedBeforeRun(job, outcome, attempt_of(ended, outcome=state, error=error))
 
     def _look_again(self, parked: Iterable[Job], now_us: int) -> None:
-        """Ask of steps that were just parked once more (rule W5)."""
+        """Check steps that were just parked once more (rule W5)."""
         for job in parked:
             with suppress(StoreCorrupt):
                 self._ask_again(job, now_us)
@@ -165,9 +169,10 @@ class WorkflowSteps:
         self._ended += [job for job in jobs if job.opts]
 
     def settled(self, ended: Sequence[Ended], lost: Sequence[Job]) -> None:
-        """Note attempts whose verdicts were written, but for those whose claims were lost.
+        """Note attempts whose endings were stored, except those whose claims were lost.
 
-        Where that is one transaction with the record of how a step ended, this is known of it.
+        If the store writes the ending and the step's record in one transaction, the step is known
+        to have ended.
         """
         steps = [one for one in ended if one.job.opts]
         self._ended += [one.job for one in steps]
@@ -175,7 +180,7 @@ class WorkflowSteps:
             self._sure.update(one.job.id for one in steps if isinstance(one.ending, Done))
 
     def advance(self) -> None:
-        """Let go on what waited for those that ended (rule W3)."""
+        """Release the steps that waited for those that ended (rule W3)."""
         if self._ended:
             self._note(advance(self._engine, self._layouts, self._ended, self._sure))
             self._ended = []

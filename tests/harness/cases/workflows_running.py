@@ -135,7 +135,7 @@ def nobody_signals_in_time(app: Dueline) -> None:
     app.run_worker(burst=True)
     until(app, lambda: flow.status != "running")  # it is parked until its time is over
     assert flow.status == "failed"
-    with pytest.raises(JobFailed, match=r"Nobody signalled go in time"):
+    with pytest.raises(JobFailed, match=r"The signal go did not arrive in time"):
         flow.result(0)
 
 

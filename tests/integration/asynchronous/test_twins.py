@@ -141,7 +141,7 @@ def test_leaving_the_block_drains(app: Dueline, caplog: pytest.LogCaptureFixture
 
     async def open_when_it_stops() -> None:
         async with asyncio.timeout(WAIT_S):
-            while "stops, holding" not in caplog.text:  # noqa: ASYNC110  (another thread says it)
+            while "stops; it holds" not in caplog.text:  # noqa: ASYNC110  (another thread says it)
                 await asyncio.sleep(0.005)
         doors[0].set()
 

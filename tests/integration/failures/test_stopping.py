@@ -76,7 +76,7 @@ def test_the_second_sigterm_gives_everything_back_at_once(world: World, processe
     worker = world.worker("-v", "--drain", "1h", processes=processes)
     world.until_started("a")
     worker.signal(signal.SIGTERM)
-    world.until(lambda: "stops, holding 1 jobs" in worker.log())
+    world.until(lambda: "stops; it holds 1 jobs" in worker.log())
     worker.signal(signal.SIGTERM)
     world.until(lambda: worker.process.poll() is not None)
     row = world.row(job)

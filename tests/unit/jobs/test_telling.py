@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dueline.core.attempt import ARGUMENTS_BYTES_MAX, Attempt, Told
+from dueline.core.attempt import ARGUMENTS_BYTES_MAX, Attempt, EnqueuedEvent
 from dueline.core.call_options import Mode
 from dueline.core.clock import SECOND_US
 from dueline.core.codec import decode
@@ -101,11 +101,15 @@ def test_a_history_of_arguments_holds_those_of_births_up_to_a_bound(
     put(queues, call(2)._replace(bodies=[large]))
     queues.cancel(job.id)
     rows = store.tail("default!history", 0, after=None, limit=10).rows
-    births = [one for one in (decode(row.body, Told) for row in rows) if one.outcome == "enqueued"]
+    births = [
+        one
+        for one in (decode(row.body, EnqueuedEvent) for row in rows)
+        if one.outcome == "enqueued"
+    ]
     found = {one.size: (one.codec, one.payload) for one in births}
     kept = {len(job.body): (job.codec, job.body), len(large): (0, None)}
     assert found == (kept if history == "arguments" else {None: (None, None)})
-    (end,) = [decode(row.body, Told) for row in rows if b"cancelled" in row.body]
+    (end,) = [decode(row.body, EnqueuedEvent) for row in rows if b"cancelled" in row.body]
     assert end.payload is None
     assert max(len(row.body) for row in rows) < 2 * ARGUMENTS_BYTES_MAX
     assert sorted(words(queues)) == ["cancelled", "enqueued", "enqueued"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dueline import BadInput, ConfigError, Dueline
-from dueline.core.attempt import Told
+from dueline.core.attempt import EnqueuedEvent
 from dueline.core.clock import SystemClock
 from dueline.core.codec import decode
 from dueline.core.errors import Conflict
@@ -134,7 +134,7 @@ def test_births_are_told_to_a_history_of_everything(app: Dueline, mode: str) -> 
         writer = writer_of(app, writeId="monday", writeMode=mode)
         writer.commit([writer.write(batches_of(range(10)))])
     rows = [row for shard in range(3) for row in tail(app, shard)]
-    told = [decode(row.body, Told) for row in rows]
+    told = [decode(row.body, EnqueuedEvent) for row in rows]
     assert {(one.outcome, one.payload) for one in told} == {
         ("enqueued", b"[%d]" % number) for number in range(10)
     }

@@ -58,7 +58,7 @@ def test_a_beat_that_fails_is_told_and_made_again_soon(caplog: pytest.LogCapture
         assert hearts.heard(3)
         beat.stop()
     beat.check()
-    assert [record.getMessage() for record in caplog.records] == ["a beat failed: away"] * 2
+    assert [record.getMessage() for record in caplog.records] == ["a heartbeat failed: away"] * 2
 
 
 def test_what_ends_the_beat_ends_the_worker() -> None:

@@ -12,7 +12,7 @@ from dueline.core.retry import Retry
 from dueline.tasks.handler import Handler
 from dueline.tasks.hooks import Hooks
 from dueline.worker.assignment import Assignment
-from dueline.worker.child_process import _Telling
+from dueline.worker.child_process import _ReportingExecution
 from dueline.worker.execution import Execution
 from dueline.worker.thread_runner import ThreadRunner
 from tests.harness.calls import row_of
@@ -31,7 +31,9 @@ def crew_of(
 ) -> Crew:
     wakeup, clock = threading.Event(), SystemClock()
     handlers = {NAME: Handler(function, name=NAME, retry=Retry(), timeout_us=None)}
-    execution = Execution(handlers) if tell is None else _Telling(handlers, Hooks(), tell)
+    execution = (
+        Execution(handlers) if tell is None else _ReportingExecution(handlers, Hooks(), tell)
+    )
     made = Crew(
         ThreadRunner(
             execution,

@@ -246,7 +246,7 @@ def test_a_lost_claim_records_nothing(
         assert settler_of(queues).settle([ended(old, ending)], []) == [old]
     assert row_in(queues.engine.store, old.id) == new
     assert told(queues) == []
-    assert "lost its claim after 250.0 ms; its result was thrown away" in caplog.text
+    assert "lost its claim after 250.0 ms; its result was discarded" in caplog.text
 
 
 def test_of_many_only_the_lost_are_named(queues: Queues, clock: HandClock) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from dueline.core.attempt import Told
+from dueline.core.attempt import EnqueuedEvent
 from dueline.core.clock import SystemClock, to_datetime
 from dueline.core.codec import decode
 from dueline.core.engine import Engine
@@ -321,7 +321,7 @@ def _instant(at_us: int) -> str:
 
 def line_of(queue: str, row: Row) -> Line:
     """Read a row of a history as the table `attempts` has it."""
-    told = decode(row.body, Told)
+    told = decode(row.body, EnqueuedEvent)
     return {
         "queue": queue, "shard": row.shard, "at": row.at_us, "id": row.id.hex(),
         "job_id": told.job, "attempt": told.fence, "task": told.task, "tenant": told.tenant,
